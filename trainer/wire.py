@@ -1,0 +1,203 @@
+"""What the service and those who run trials say to each other, over HTTP.
+
+Agents, slots and people with curl share this contract. It imports nothing but pydantic, so that both sides may use it.
+Times are UTC; durations are seconds.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+
+class Message(BaseModel):
+    """A body on the wire. Unknown fields are mistakes, told to the sender."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kind(StrEnum):
+    """What runs the training function: the Ray Train backend, or nobody (`external`: whoever asks)."""
+
+    TORCH = "torch"
+    LIGHTNING = "lightning"
+    TRANSFORMERS = "transformers"
+    XGBOOST = "xgboost"
+    LIGHTGBM = "lightgbm"
+    JAX = "jax"
+    TENSORFLOW = "tensorflow"
+    EXTERNAL = "external"
+
+
+class Scaling(Message):
+    """The worker group of a trial, in the names of Ray's `ScalingConfig`."""
+
+    num_workers: PositiveInt = 1
+    use_gpu: bool = False
+    resources_per_worker: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+
+    @property
+    def worker(self) -> dict[str, float]:
+        """What one worker takes, with Ray Train's defaults: 1 CPU, or 1 GPU (and 1 CPU) with `use_gpu`."""
+        resources = dict(self.resources_per_worker)
+        if self.use_gpu:
+            resources.setdefault("GPU", 1)
+        if not self.resources_per_worker:
+            resources["CPU"] = 1
+        return {name: amount for name, amount in resources.items() if amount}
+
+
+class Trainer(Message):
+    """How a trial is run. `entrypoint` is `module:function`, in the package or importable on the cluster."""
+
+    kind: Kind = Kind.TORCH
+    entrypoint: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    package: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    scaling: Scaling = Scaling()
+    env: dict[str, str] = Field(default_factory=dict)
+    reuse_workers: bool = True
+
+
+class Lease(Message):
+    """The right to report for one attempt: `Authorization: Bearer <token>`, until `expires_at` unless extended."""
+
+    token: str
+    expires_at: datetime
+    seconds: float
+
+
+class CheckpointRef(Message):
+    """A saved directory: where it is (a path or an fsspec URI) and the step it holds."""
+
+    uri: str
+    step: int
+
+
+class Assignment(Message):
+    """One attempt of a trial to run: the answer to `claim`, to `ask`, and to a `finish` that asked for the next.
+
+    `config` is what the training function gets: the experiment's constants with `params` over them.
+    `resume` is the checkpoint that `ray.train.get_checkpoint()` must give; None for a fresh start.
+    `run_name` is unique to the attempt; its checkpoints go below `storage_path/run_name`.
+    """
+
+    trial: str
+    experiment: str
+    experiment_id: str
+    number: NonNegativeInt
+    attempt: PositiveInt
+    params: dict[str, JsonValue]
+    config: dict[str, JsonValue]
+    lease: Lease
+    trainer: Trainer
+    resume: CheckpointRef | None = None
+    run_name: str
+    storage_path: str
+    keep_checkpoints: PositiveInt = 1
+    max_seconds: float | None = None
+    stop_grace_seconds: float = 30
+
+
+class Node(Message):
+    """A node of an agent's Ray cluster. `free` counts what idle slots hold as free."""
+
+    total: dict[str, NonNegativeFloat]
+    free: dict[str, NonNegativeFloat]
+
+
+class Claim(Message):
+    """An agent's ask over all experiments. The same `request_id` gets the same answer."""
+
+    request_id: str = Field(min_length=1, max_length=200)
+    nodes: list[Node]
+    running: list[str] = Field(default_factory=list, description="ids of the trials that run on this agent")
+    wait_seconds: NonNegativeFloat = Field(default=0, le=60)
+
+
+class Report(Message):
+    """One call of `ray.train.report()`. `sequence` counts an attempt's reports from 0.
+
+    `step` may be left out: the service takes it from the experiment's `step_metric`, or counts. Sent again with a
+    checkpoint that was not known the first time, the checkpoint is added and nothing else changes.
+    """
+
+    sequence: NonNegativeInt
+    step: NonNegativeInt | None = None
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    checkpoint: str | None = None
+
+
+class Reports(Message):
+    reports: list[Report] = Field(min_length=1, max_length=1000)
+
+
+class Decision(StrEnum):
+    CONTINUE = "continue"
+    STOP = "stop"
+    KILL = "kill"
+
+
+class Answer(Message):
+    """What to do now. `stop`: leave at the next report, after saving; `kill`: end the workers at once (a cancel)."""
+
+    decision: Decision = Decision.CONTINUE
+    reason: str | None = None
+
+
+class Outcome(StrEnum):
+    """How the training function ended, as its holder saw it. `stopped`: it left because it was told to."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class FailureKind(StrEnum):
+    """Why an attempt ended badly. DESIGN's table says which are retried and on whose budget."""
+
+    LOST = "lost"
+    PREEMPTED = "preempted"
+    OUT_OF_MEMORY = "out_of_memory"
+    USER_ERROR = "user_error"
+    CANNOT_START = "cannot_start"
+    SILENT = "silent"
+    DIVERGED = "diverged"
+
+
+class RankError(Message):
+    rank: NonNegativeInt
+    traceback: str
+
+
+class Failure(Message):
+    """`message` is one line for a person; `traceback` is the first rank's, whole; `ranks` has each failed rank's."""
+
+    kind: FailureKind
+    message: str
+    traceback: str | None = None
+    ranks: list[RankError] = Field(default_factory=list)
+
+
+class Finish(Message):
+    """The end of an attempt. With `next`, the answer may hold the next assignment of the same experiment."""
+
+    outcome: Outcome
+    error: Failure | None = None
+    next: bool = False
+
+
+class Finished(Message):
+    """The answer to `finish`. `next` is None when there is none now, or none was asked for."""
+
+    status: str
+    next: Assignment | None = None
+
+
+class LogChunk(Message):
+    """A piece of a rank's output. `offset` counts the bytes sent before it, so that a repeat writes nothing twice."""
+
+    rank: NonNegativeInt
+    offset: NonNegativeInt
+    text: str = Field(max_length=1_000_000)
