@@ -1,0 +1,47 @@
+"""When an experiment is over, and whether it may start another trial: pure functions of its counts."""
+
+from dataclasses import dataclass
+
+from service.domain.failures import FAILURES_TO_GIVE_UP
+from service.domain.statuses import EndReason
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`None` is no limit; durations are seconds."""
+
+    max_trials: int
+    parallelism: int
+    max_seconds: float | None
+    max_failed_trials: int | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`created` counts all trials; `unstartable` those that failed as `cannot_start`; `started` those that reported."""
+
+    created: int
+    queued: int
+    running: int
+    failed: int
+    unstartable: int
+    started: int
+    elapsed_seconds: float
+
+
+def has_room(limits: Limits, progress: Progress) -> bool:
+    """Whether one more trial may run: a queued one, or a new one."""
+    return progress.running < limits.parallelism and (progress.queued > 0 or progress.created < limits.max_trials)
+
+
+def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
+    """Why no further trial should start; None while there is more to do."""
+    if progress.unstartable >= min(FAILURES_TO_GIVE_UP, limits.max_trials) and not progress.started:
+        return EndReason.CANNOT_START
+    if limits.max_failed_trials is not None and progress.failed > limits.max_failed_trials:
+        return EndReason.TOO_MANY_FAILURES
+    if limits.max_seconds is not None and progress.elapsed_seconds >= limits.max_seconds:
+        return EndReason.MAX_SECONDS
+    if progress.created >= limits.max_trials and not progress.queued and not progress.running:
+        return EndReason.MAX_TRIALS
+    return None

@@ -1,0 +1,83 @@
+"""The statuses of experiments and trials and their moves, as data. SQL guards, docs and tests derive from it."""
+
+from enum import StrEnum
+
+
+class ExperimentStatus(StrEnum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class TrialStatus(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    PRUNED = "pruned"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class EndReason(StrEnum):
+    """Why an experiment ended."""
+
+    MAX_TRIALS = "max_trials"
+    MAX_SECONDS = "max_seconds"
+    TARGET_REACHED = "target_reached"
+    SPACE_EXHAUSTED = "space_exhausted"
+    TOO_MANY_FAILURES = "too_many_failures"
+    CANNOT_START = "cannot_start"
+    USER = "user"
+
+
+class StopCause(StrEnum):
+    """Why a trial was told to leave before its training function was through."""
+
+    EARLY_STOPPING = "early_stopping"
+    TARGET_REACHED = "target_reached"
+    DIVERGED = "diverged"
+    USER = "user"
+    EXPERIMENT_ENDED = "experiment_ended"
+    MAX_TRIAL_SECONDS = "max_trial_seconds"
+
+
+EXPERIMENT_MOVES: dict[ExperimentStatus, frozenset[ExperimentStatus]] = {
+    ExperimentStatus.RUNNING: frozenset(ExperimentStatus) - {ExperimentStatus.RUNNING},
+    ExperimentStatus.PAUSED: frozenset(ExperimentStatus) - {ExperimentStatus.PAUSED},
+    ExperimentStatus.COMPLETED: frozenset(),
+    ExperimentStatus.FAILED: frozenset(),
+    ExperimentStatus.STOPPED: frozenset(),
+}
+
+TRIAL_MOVES: dict[TrialStatus, frozenset[TrialStatus]] = {
+    TrialStatus.QUEUED: frozenset({TrialStatus.RUNNING, TrialStatus.STOPPED}),
+    TrialStatus.RUNNING: frozenset(TrialStatus) - {TrialStatus.RUNNING},
+    TrialStatus.COMPLETED: frozenset(),
+    TrialStatus.PRUNED: frozenset(),
+    TrialStatus.FAILED: frozenset(),
+    TrialStatus.STOPPED: frozenset(),
+}
+
+LIVE_EXPERIMENT = frozenset(status for status, targets in EXPERIMENT_MOVES.items() if targets)
+LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targets)
+
+FINAL_STATUS: dict[EndReason, ExperimentStatus] = {
+    EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
+    EndReason.MAX_SECONDS: ExperimentStatus.COMPLETED,
+    EndReason.TARGET_REACHED: ExperimentStatus.COMPLETED,
+    EndReason.SPACE_EXHAUSTED: ExperimentStatus.COMPLETED,
+    EndReason.TOO_MANY_FAILURES: ExperimentStatus.FAILED,
+    EndReason.CANNOT_START: ExperimentStatus.FAILED,
+    EndReason.USER: ExperimentStatus.STOPPED,
+}
+
+STOPPED_TRIAL: dict[StopCause, TrialStatus] = {
+    StopCause.EARLY_STOPPING: TrialStatus.PRUNED,
+    StopCause.TARGET_REACHED: TrialStatus.COMPLETED,
+    StopCause.DIVERGED: TrialStatus.FAILED,
+    StopCause.USER: TrialStatus.STOPPED,
+    StopCause.EXPERIMENT_ENDED: TrialStatus.STOPPED,
+    StopCause.MAX_TRIAL_SECONDS: TrialStatus.STOPPED,
+}

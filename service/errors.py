@@ -1,0 +1,97 @@
+"""What can go wrong for a caller, as problem details (RFC 9457).
+
+ServiceError
+├── BadRequest 400      ├── Conflict 409 ── LeaseLost, WrongState, NameTaken
+├── Unauthorized 401    ├── TooLarge 413
+├── Forbidden 403       ├── Invalid 422 (every mistake with its path)
+├── NotFound 404        └── Unavailable 503 (with Retry-After)
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing wrong in a body: where (`space.lr.low`) and what would be right."""
+
+    path: str
+    message: str
+
+
+class ServiceError(Exception):
+    """A caller's error or a lack of ours. `facts` become members of the problem's body."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "error"
+    title: ClassVar[str] = "Error"
+
+    def __init__(self, detail: str, **facts: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.facts = facts
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            **self.facts,
+        }
+
+
+class BadRequest(ServiceError):
+    status, type, title = 400, "bad-request", "Bad request"
+
+
+class Unauthorized(ServiceError):
+    status, type, title = 401, "unauthorized", "No valid token"
+
+
+class Forbidden(ServiceError):
+    status, type, title = 403, "forbidden", "Not allowed"
+
+
+class NotFound(ServiceError):
+    status, type, title = 404, "not-found", "No such thing"
+
+
+class Conflict(ServiceError):
+    status, type, title = 409, "conflict", "Wrong state"
+
+
+class WrongState(Conflict):
+    type = "wrong-state"
+
+
+class NameTaken(Conflict):
+    type, title = "name-taken", "The name is taken"
+
+
+class LeaseLost(Conflict):
+    type, title = "lease-lost", "The lease no longer holds"
+
+
+class TooLarge(ServiceError):
+    status, type, title = 413, "too-large", "Too large"
+
+
+class Invalid(ServiceError):
+    """A wrong body; `mistakes` holds every one of them."""
+
+    status, type, title = 422, "invalid", "The body has mistakes"
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        detail = "; ".join(f"{m.path}: {m.message}" if m.path else m.message for m in mistakes)
+        super().__init__(detail, errors=[asdict(m) for m in mistakes])
+        self.mistakes = list(mistakes)
+
+
+class InsufficientStorage(ServiceError):
+    status, type, title = 507, "insufficient-storage", "The data directory cannot be written"
+
+
+class Unavailable(ServiceError):
+    status, type, title = 503, "unavailable", "Not available now"

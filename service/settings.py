@@ -1,0 +1,90 @@
+"""The service's settings, from `PACELINE_*` environment variables."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Self
+
+
+class BadSettings(Exception):
+    """A setting that the service cannot start with; the message says which and what would be right."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Durations are seconds. `storage` is where checkpoints go: a directory that workers share, or a bucket's URI."""
+
+    data_dir: Path
+    database_url: str
+    storage: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    mlflow_uri: str | None = None
+    mlflow_ui: str | None = None
+    lease_seconds: float = 30
+    max_package_bytes: int = 50_000_000
+    insecure: bool = False
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
+        """Raises BadSettings for a value that cannot be read."""
+        data_dir = Path(env.get("PACELINE_DATA_DIR") or "paceline-data").absolute()
+        mlflow_uri = env.get("PACELINE_MLFLOW_URI") or None
+        return cls(
+            data_dir=data_dir,
+            database_url=env.get("PACELINE_DATABASE_URL") or f"sqlite:///{data_dir / 'paceline.db'}",
+            storage=env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints"),
+            host=env.get("PACELINE_HOST") or cls.host,
+            port=int(_number(env, "PACELINE_PORT", cls.port)),
+            mlflow_uri=mlflow_uri,
+            mlflow_ui=env.get("PACELINE_MLFLOW_UI") or mlflow_uri,
+            lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
+            max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
+            insecure=env.get("PACELINE_INSECURE", "") in {"1", "true", "yes"},
+        )
+
+    @property
+    def packages_dir(self) -> Path:
+        return self.data_dir / "packages"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.data_dir / "logs"
+
+    @property
+    def on_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def prepare_directories(self) -> None:
+        """Raises BadSettings where the data directory cannot be made or written."""
+        for directory in (self.data_dir, self.packages_dir, self.logs_dir):
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                probe = directory / f".writable-{os.getpid()}"
+                probe.touch()
+                probe.unlink()
+            except OSError as error:
+                raise BadSettings(
+                    f"the data directory {directory} cannot be written ({error.strerror}); "
+                    f"give the service's user the right to write there, or set PACELINE_DATA_DIR to another place"
+                ) from error
+
+
+def _number(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise BadSettings(f"{name} must be a number, not {text!r}") from error
+    if value < 0:
+        raise BadSettings(f"{name} must not be negative, not {text}")
+    return value

@@ -1,0 +1,75 @@
+"""Sessions on SQLite or PostgreSQL. `read()` sees a snapshot; `write()` commits at its end, or not at all."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session, sessionmaker
+
+BUSY_TIMEOUT_SECONDS = 30
+
+
+class Database:
+    def __init__(self, url: str) -> None:
+        self.engine = _engine(url)
+        self._reads = sessionmaker(self.engine.execution_options(paceline_begin="DEFERRED"), expire_on_commit=False)
+        self._writes = sessionmaker(self.engine.execution_options(paceline_begin="IMMEDIATE"), expire_on_commit=False)
+        # SQLite has one writer; waiting here is fair and quick, waiting in its busy handler is neither.
+        self._one_writer = threading.Lock() if self.is_sqlite else nullcontext()
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        with self._reads() as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        with self._one_writer, self._writes() as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def database_now(session: Session) -> datetime:
+    """The database's clock: the one that all service processes agree on."""
+    if session.get_bind().dialect.name == "sqlite":
+        stamp = session.scalar(text("select strftime('%Y-%m-%dT%H:%M:%f', 'now')"))
+        return datetime.fromisoformat(stamp).replace(tzinfo=UTC)
+    now = session.scalar(select(func.clock_timestamp()))
+    assert isinstance(now, datetime)  # noqa: S101 - PostgreSQL answers so
+    return now.astimezone(UTC)
+
+
+def is_outage(error: DBAPIError) -> bool:
+    """Whether the database is away or busy, as against a mistake of ours."""
+    return error.connection_invalidated or type(error).__name__ in {"OperationalError", "InterfaceError"}
+
+
+def _engine(url: str) -> Engine:
+    if make_url(url).get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, pool_timeout=10)
+    engine = create_engine(
+        url, connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
+    )
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql(f"BEGIN {connection.get_execution_options().get('paceline_begin', 'DEFERRED')}")

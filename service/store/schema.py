@@ -1,0 +1,34 @@
+"""Bringing a database to the newest schema, and telling whether it is there."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+import migrations
+from service.store.database import Database
+
+_UPGRADE_LOCK = 7_205_759_403  # any number, the same for every service process
+
+
+def upgrade(database: Database) -> None:
+    """Several service processes may do it at once: on PostgreSQL one does and the others wait."""
+    with database.engine.begin() as connection:
+        if not database.is_sqlite:
+            connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        command.upgrade(config(connection), "head")
+
+
+def is_current(connection: Connection) -> bool:
+    newest = ScriptDirectory.from_config(config(connection)).get_current_head()
+    return MigrationContext.configure(connection).get_current_revision() == newest
+
+
+def config(connection: Connection) -> Config:
+    settings = Config()
+    settings.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    settings.attributes["connection"] = connection
+    return settings

@@ -1,0 +1,239 @@
+"""The tables: SQL is the truth of Paceline, everything else is a cache or a mirror of them."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from service.domain.statuses import ExperimentStatus, TrialStatus
+from service.store.types import Json, UtcDateTime
+
+NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=NAMES)
+    type_annotation_map = {  # noqa: RUF012
+        datetime: UtcDateTime,
+        dict[str, Any]: Json,
+        list[float]: Json,
+        list[str]: Json,
+        list[Any]: Json,
+    }
+
+
+def _one_of(column: str, statuses: type[ExperimentStatus | TrialStatus]) -> CheckConstraint:
+    allowed = ", ".join(f"'{status.value}'" for status in statuses)
+    return CheckConstraint(f"{column} in ({allowed})", name=f"{column}_known")
+
+
+EXPERIMENT_KEY = "experiments.id"
+TRIAL_KEY = "trials.id"
+
+
+class PackageRow(Base):
+    """The user's code; its bytes are a file named by the digest."""
+
+    __tablename__ = "packages"
+    id: Mapped[str] = mapped_column(String(80), primary_key=True)
+    filename: Mapped[str]
+    size: Mapped[int]
+    files: Mapped[list[str]]
+    created_at: Mapped[datetime]
+
+
+class ExperimentRow(Base):
+    """`trial_count` and `event_count` hand out numbers; both move under this row's lock only.
+
+    `end_reason` may be set while trials still run: the status follows when the last of them has ended.
+    """
+
+    __tablename__ = "experiments"
+    id: Mapped[str] = mapped_column(String(20), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    spec: Mapped[dict[str, Any]]
+    tags: Mapped[dict[str, Any]]
+    status: Mapped[str] = mapped_column(String(20), index=True)
+    end_reason: Mapped[str | None] = mapped_column(String(40))
+    end_detail: Mapped[str | None]
+    priority: Mapped[int] = mapped_column(default=0)
+    trial_count: Mapped[int] = mapped_column(default=0)
+    event_count: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None]
+    idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
+    request_digest: Mapped[str | None] = mapped_column(String(64))
+    __table_args__ = (_one_of("status", ExperimentStatus),)
+
+
+class TrialRow(Base):
+    """`value` is the first objective's newest; `changed_at_event` lets a study view read only what moved."""
+
+    __tablename__ = "trials"
+    id: Mapped[str] = mapped_column(String(20), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"))
+    number: Mapped[int]
+    params: Mapped[dict[str, Any]]
+    origin: Mapped[str] = mapped_column(String(20))
+    status: Mapped[str] = mapped_column(String(20))
+    reason: Mapped[str | None]
+    failure_kind: Mapped[str | None] = mapped_column(String(20))
+    stop_cause: Mapped[str | None] = mapped_column(String(30))
+    stop_reason: Mapped[str | None]
+    killed: Mapped[bool] = mapped_column(default=False)
+    value: Mapped[float | None]
+    last_step: Mapped[int | None]
+    attempt_count: Mapped[int] = mapped_column(default=0)
+    changed_at_event: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    __table_args__ = (
+        UniqueConstraint("experiment_id", "number"),
+        Index(None, "experiment_id", "status"),
+        Index(None, "experiment_id", "changed_at_event"),
+        Index(None, "experiment_id", "value"),
+        _one_of("status", TrialStatus),
+    )
+
+
+class AttemptRow(Base):
+    """One execution of a trial, held under a lease: token and expiry stand while it lives.
+
+    `next_sequence` is the first report sequence not yet seen; `first_step` is where its count of steps begins.
+    """
+
+    __tablename__ = "attempts"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"))
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), index=True)
+    number: Mapped[int]
+    holder: Mapped[str] = mapped_column(String(200))
+    request_id: Mapped[str | None] = mapped_column(String(200))
+    lease_token: Mapped[str] = mapped_column(String(64), unique=True)
+    lease_expires_at: Mapped[datetime | None]
+    resume_uri: Mapped[str | None]
+    resume_step: Mapped[int | None]
+    first_step: Mapped[int]
+    next_sequence: Mapped[int] = mapped_column(default=0)
+    outcome: Mapped[str | None] = mapped_column(String(20))
+    failure: Mapped[dict[str, Any] | None]
+    next_attempt_id: Mapped[int | None]
+    started_at: Mapped[datetime]
+    last_report_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    __table_args__ = (
+        UniqueConstraint("trial_id", "number"),
+        UniqueConstraint("holder", "request_id"),
+        # At most one attempt of a trial lives: the invariant stands in the schema.
+        Index(
+            "uq_attempts_living",
+            "trial_id",
+            unique=True,
+            sqlite_where=text("ended_at is null"),
+            postgresql_where=text("ended_at is null"),
+        ),
+        Index(
+            "ix_attempts_expiry",
+            "lease_expires_at",
+            sqlite_where=text("ended_at is null"),
+            postgresql_where=text("ended_at is null"),
+        ),
+    )
+
+
+class ReportRow(Base):
+    """A point of a trial's curve. The first attempt to reach a step decides its value; a retry changes nothing."""
+
+    __tablename__ = "reports"
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    attempt: Mapped[int]
+    sequence: Mapped[int]
+    metrics: Mapped[dict[str, Any]]
+    value: Mapped[float | None]
+    at: Mapped[datetime]
+
+
+class MilestoneRow(Base):
+    """The value with which a trial reached a step at which early stopping compares trials."""
+
+    __tablename__ = "milestones"
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
+    milestone: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    value: Mapped[float]
+
+
+class DecisionRow(Base):
+    """What early stopping said to a report, with what it looked at."""
+
+    __tablename__ = "decisions"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), index=True)
+    attempt: Mapped[int]
+    decision: Mapped[str] = mapped_column(String(20))
+    rule: Mapped[str] = mapped_column(String(40))
+    metric: Mapped[str]
+    step: Mapped[int]
+    milestone: Mapped[int]
+    value: Mapped[float]
+    cutoff: Mapped[float | None]
+    compared_count: Mapped[int]
+    reason: Mapped[str]
+    at: Mapped[datetime]
+
+
+class CheckpointRow(Base):
+    __tablename__ = "checkpoints"
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    attempt: Mapped[int]
+    uri: Mapped[str]
+    at: Mapped[datetime]
+
+
+class EventRow(Base):
+    """What happened, in order and without gaps: the source of the event stream and of the MLflow mirror."""
+
+    __tablename__ = "events"
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(40))
+    trial_id: Mapped[str | None] = mapped_column(String(20))
+    data: Mapped[dict[str, Any]]
+    at: Mapped[datetime]
+
+
+class AgentRow(Base):
+    __tablename__ = "agents"
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    nodes: Mapped[list[Any]]
+    first_seen_at: Mapped[datetime]
+    last_seen_at: Mapped[datetime]
+
+
+class MirrorRow(Base):
+    """How far the MLflow mirror of an experiment has come."""
+
+    __tablename__ = "mirrors"
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
+    cursor: Mapped[int] = mapped_column(default=0)
+    mlflow_experiment_id: Mapped[str | None]
+    parent_run_id: Mapped[str | None]
+    error: Mapped[str | None]
+    updated_at: Mapped[datetime]
+
+
+class MirrorRunRow(Base):
+    __tablename__ = "mirror_runs"
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"))
+    run_id: Mapped[str] = mapped_column(String(64))
