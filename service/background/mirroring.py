@@ -1,0 +1,166 @@
+"""The loop that mirrors the event log to MLflow: load, work without a transaction, then note how far it came."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy.orm import Session
+
+from service.mirror.errors import MlflowAway, MlflowRefused
+from service.mirror.objectives import Best, objectives_of
+from service.mirror.patience import Patience
+from service.mirror.projection import TRIAL_ENDS, Facts, Standing, project
+from service.mirror.runs import experiment_run, trial_run
+from service.store import mirrors
+from service.store.database import Database
+from service.store.tables import EventRow, ExperimentRow, MirrorRow
+
+if TYPE_CHECKING:
+    from service.mirror.client import Tracking
+
+BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one round tells MLflow of one experiment. `runs` are those known already, by trial."""
+
+    facts: Facts
+    events: Sequence[EventRow]
+    mirror: MirrorRow | None
+    runs: dict[str, str]
+
+
+class Mirroring:
+    """Feeds MLflow from where the cursor stands. MLflow may be away for as long as it likes: nothing waits for it.
+
+    The cursor moves after MLflow has taken a batch, so a kill in between repeats it, and a repeat changes nothing.
+    """
+
+    name = "mirroring"
+
+    def __init__(
+        self, database: Database, tracking_uri: str, *, every: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.every = every
+        self._database = database
+        self._uri = tracking_uri
+        self._patience = Patience(clock)
+        self._tracking: Tracking | None = None
+
+    def run_once(self) -> int:
+        """One batch of each experiment that is behind; the count of events mirrored.
+
+        Raises MlflowAway while MLflow does not answer, and MlflowRefused when that is all that keeps it from the rest.
+        """
+        if away := self._patience.waiting(self._uri):
+            raise away
+        with mirrors.sole_mirror(self._database) as mine:
+            return self._mirror_all() if mine else 0
+
+    def _mirror_all(self) -> int:
+        with self._database.read() as session:
+            behind = mirrors.experiments_behind(session)
+        count, refusals = 0, []
+        for experiment_id in behind:
+            refusal = self._patience.waiting(experiment_id)
+            if refusal is None:
+                mirrored, refusal = self._try(experiment_id)
+                count += mirrored
+            if refusal is not None:
+                refusals.append(refusal)
+        if refusals and not count:
+            raise refusals[0]
+        return count
+
+    def _try(self, experiment_id: str) -> tuple[int, MlflowRefused | None]:
+        try:
+            count = self._mirror(experiment_id)
+        except MlflowAway as error:
+            self._note(experiment_id, error)
+            self._patience.failed(self._uri, error)
+            raise
+        except MlflowRefused as error:
+            self._note(experiment_id, error)
+            self._patience.failed(experiment_id, error)
+            return 0, error
+        self._patience.succeeded(self._uri)
+        self._patience.succeeded(experiment_id)
+        return count, None
+
+    def _mirror(self, experiment_id: str) -> int:
+        with self._database.read() as session:
+            batch = _load(session, experiment_id)
+        if batch is None:
+            return 0
+        new_runs = self._tell(batch)
+        with self._database.write() as session:
+            mirrors.advance(session, experiment_id, batch.events[-1].seq, new_runs)
+        return len(batch.events)
+
+    def _tell(self, batch: Batch) -> dict[str, str]:
+        """Sends a batch; the runs made for it, by trial."""
+        tracking, experiment = self._connected(), batch.facts.experiment
+        mlflow_experiment_id, parent_run_id = self._place_of(experiment, batch.mirror)
+        projection = project(batch.facts, batch.events)
+        new_runs = {}
+        for trial_id, update in projection.trials.items():
+            run_id = batch.runs.get(trial_id)
+            if run_id is None:
+                new = trial_run(experiment, batch.facts.trials[trial_id], parent_run_id)
+                run_id = new_runs[trial_id] = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
+            tracking.write(run_id, update)
+        tracking.write(parent_run_id, projection.parent)
+        return new_runs
+
+    def _place_of(self, experiment: ExperimentRow, mirror: MirrorRow | None) -> tuple[str, str]:
+        """MLflow's experiment and the parent run, made on first sight."""
+        if mirror and mirror.mlflow_experiment_id and mirror.parent_run_id:
+            return mirror.mlflow_experiment_id, mirror.parent_run_id
+        tracking = self._connected()
+        mlflow_experiment_id = tracking.ensure_experiment(experiment)
+        parent_run_id = tracking.ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
+        with self._database.write() as session:
+            mirrors.begin(session, experiment.id, mlflow_experiment_id, parent_run_id)
+        return mlflow_experiment_id, parent_run_id
+
+    def _connected(self) -> "Tracking":
+        if self._tracking is None:
+            from service.mirror.client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
+
+            self._tracking = Tracking(self._uri)
+        return self._tracking
+
+    def _note(self, experiment_id: str, error: Exception) -> None:
+        with self._database.write() as session:
+            mirrors.fail(session, experiment_id, str(error))
+
+
+def _load(session: Session, experiment_id: str) -> Batch | None:
+    """None when there is nothing to tell, or the experiment has been deleted meanwhile."""
+    experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
+    cursor = mirror.cursor if mirror else 0
+    events = mirrors.events_after(session, experiment_id, cursor, BATCH)
+    if experiment is None or not events:
+        return None
+    best = _best_before(session, experiment, cursor)
+    ended_count = mirrors.count_events(session, experiment_id, cursor, tuple(TRIAL_ENDS))
+    trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best}
+    facts = Facts(
+        experiment,
+        mirrors.trials_named(session, trial_ids),
+        mirrors.count_trials(session, experiment_id),
+        Standing(ended_count, best),
+    )
+    return Batch(facts, events, mirror, mirrors.runs_of(session, trial_ids))
+
+
+def _best_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[Best, ...]:
+    ends = {
+        metric: mirrors.best_completed(session, experiment.id, cursor, metric, maximize=maximize)
+        for metric, maximize in objectives_of(experiment)
+    }
+    return tuple(
+        Best(metric, end.data["values"][metric], end.trial_id) for metric, end in ends.items() if end and end.trial_id
+    )

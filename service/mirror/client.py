@@ -1,0 +1,108 @@
+"""MLflow, through its own client. Nothing else imports it. No state of MLflow's own ("the active run") is touched."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import zip_longest
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException, RestException
+
+from service.mirror.errors import MlflowAway, MlflowRefused
+from service.mirror.limits import EXPERIMENT_NAME_LENGTH
+from service.mirror.projection import Update
+from service.mirror.runs import EXPERIMENT_TAG, NewRun, experiment_tags
+from service.store.tables import ExperimentRow
+
+# A dead server must cost seconds, not minutes. No retries: what the server did not take is sent again by the next
+# round, which looks for what is there first; the client would make a run twice when an answer is lost.
+_PATIENCE = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+# MLflow's limits are 1,000 metrics, 100 parameters, 100 tags, 1,000 of all and a million bytes in one call.
+_METRICS, _PARAMS, _TAGS = 800, 50, 50
+_SERVER_ERROR = 500
+
+
+class Tracking:
+    """A tracking server. Each method may be repeated after any failure, and doubles nothing then.
+
+    Raises MlflowAway or MlflowRefused.
+    """
+
+    def __init__(self, uri: str) -> None:
+        for name, value in _PATIENCE.items():
+            os.environ.setdefault(name, value)
+        self.uri = uri
+        self._client = MlflowClient(tracking_uri=uri)
+
+    def ensure_experiment(self, experiment: ExperimentRow) -> str:
+        """The id of MLflow's experiment. Where its name is another's, or lies in MLflow's trash, our id is added."""
+        tags = experiment_tags(experiment)
+        suffix = f" ({experiment.id})"
+        plain = experiment.name[: EXPERIMENT_NAME_LENGTH - len(suffix)]
+        with self._said_plainly():
+            for name in (plain, plain + suffix):
+                found = self._client.get_experiment_by_name(name)
+                if found is None:
+                    return str(self._client.create_experiment(name, tags=tags))
+                if found.tags.get(EXPERIMENT_TAG) == experiment.id and found.lifecycle_stage == "active":
+                    return str(found.experiment_id)
+        raise MlflowRefused(f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; look into its trash")
+
+    def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
+        """The id of the run with `new`'s key, made if it is not there, with all of its parameters."""
+        with self._said_plainly():
+            run_id = self._find_run(mlflow_experiment_id, *new.key) or self._create_run(
+                mlflow_experiment_id, new, started_at
+            )
+            params = [Param(name, value) for name, value in new.params.items()]
+            for some in _chunks(params, _PARAMS):
+                self._client.log_batch(run_id, params=some)
+            return run_id
+
+    def write(self, run_id: str, update: Update) -> None:
+        metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]
+        tags = [RunTag(name, value) for name, value in update.tags.items()]
+        with self._said_plainly():
+            for some, few in zip_longest(_chunks(metrics, _METRICS), _chunks(tags, _TAGS), fillvalue=()):
+                self._client.log_batch(run_id, metrics=some, tags=few)
+            if update.ended_at is not None:
+                self._client.set_terminated(run_id, update.status, _milliseconds(update.ended_at))
+            elif update.status is not None:
+                self._client.update_run(run_id, status=update.status)
+
+    def _find_run(self, mlflow_experiment_id: str, tag: str, value: str) -> str | None:
+        found = self._client.search_runs([mlflow_experiment_id], f"tags.`{tag}` = '{value}'", max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+    def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
+        key, value = new.key
+        made = self._client.create_run(
+            mlflow_experiment_id, _milliseconds(started_at), tags={**new.tags, key: value}, run_name=new.name
+        )
+        return str(made.info.run_id)
+
+    @contextmanager
+    def _said_plainly(self) -> Iterator[None]:
+        try:
+            yield
+        except MlflowException as error:
+            refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
+            if refused:
+                raise MlflowRefused(f"MLflow refused: {error.message}") from error
+            raise MlflowAway(f"MLflow at {self.uri} does not answer: {error.message}") from error
+
+
+def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

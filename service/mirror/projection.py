@@ -1,0 +1,185 @@
+"""From events to what MLflow is told. Pure: the same events give the same writes, so a repeat is harmless."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from service.mirror import describing, limits
+from service.mirror.objectives import Best, objectives_of
+from service.store.tables import EventRow, ExperimentRow, TrialRow
+
+RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
+
+# Pruned is an orderly end; MLflow draws KILLED as it draws a failure.
+TRIAL_ENDS: Mapping[str, RunStatus] = {
+    "trial.completed": "FINISHED",
+    "trial.pruned": "FINISHED",
+    "trial.failed": "FAILED",
+    "trial.stopped": "KILLED",
+}
+EXPERIMENT_ENDS: Mapping[str, RunStatus] = {
+    "experiment.completed": "FINISHED",
+    "experiment.failed": "FAILED",
+    "experiment.stopped": "KILLED",
+}
+
+
+class Point(NamedTuple):
+    """One value of a metric. MLflow keeps one row for the same four facts, however often they are sent."""
+
+    metric: str
+    value: float
+    at: datetime
+    step: int
+
+
+@dataclass
+class Update:
+    """What a run gets from a batch of events. `started_at` counts only if this is the first the run is heard of."""
+
+    started_at: datetime
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: list[Point] = field(default_factory=list)
+    status: RunStatus | None = None
+    ended_at: datetime | None = None
+
+    def tag(self, **values: Any) -> None:
+        self.tags |= limits.texts({f"paceline.{key}": value for key, value in values.items()})
+
+    def measure(self, values: Mapping[str, Any], at: datetime, step: int) -> None:
+        for metric, value in values.items():
+            number = limits.number(value)
+            if number is not None:
+                self.metrics.append(Point(limits.name(metric), number, at, step))
+
+    def move(self, status: RunStatus, ended_at: datetime | None = None) -> None:
+        self.status, self.ended_at = status, ended_at
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an experiment stood before a batch: how many trials had ended, and the best value of each objective."""
+
+    ended_count: int = 0
+    best: tuple[Best, ...] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a batch is read with. `counts` is by status, of now; `trials` has those that the batch or `best` name."""
+
+    experiment: ExperimentRow
+    trials: Mapping[str, TrialRow] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    standing: Standing = field(default_factory=Standing)
+
+
+@dataclass(frozen=True)
+class Projection:
+    parent: Update
+    trials: dict[str, Update]
+
+
+def project(facts: Facts, events: Sequence[EventRow]) -> Projection:
+    """The writes for `events`, which follow one another. A trial gets a run once it has begun, or ended unbegun."""
+    parent = Update(started_at=facts.experiment.created_at)
+    trials: dict[str, Update] = {}
+    standing = facts.standing
+    for event in events:
+        if event.trial_id is None:
+            _tell_parent(parent, event)
+        elif event.kind in _TELL_TRIAL and event.trial_id in facts.trials:
+            update = trials.setdefault(event.trial_id, Update(started_at=event.at))
+            _TELL_TRIAL[event.kind](update, event)
+        if event.kind in TRIAL_ENDS:
+            standing = _tell_best(parent, facts.experiment, standing, event)
+    _summarize(parent, facts, standing)
+    return Projection(parent, trials)
+
+
+def _tell_parent(parent: Update, event: EventRow) -> None:
+    status = event.kind.removeprefix("experiment.")
+    if event.kind in EXPERIMENT_ENDS:
+        parent.tag(status=status, why_ended=event.data.get("reason"))
+        parent.move(EXPERIMENT_ENDS[event.kind], event.at)
+    elif status in {"running", "paused"}:
+        parent.tag(status=status)
+        parent.move("RUNNING")
+
+
+def _tell_best(parent: Update, experiment: ExperimentRow, before: Standing, end: EventRow) -> Standing:
+    """Curves of the best values over the count of ended trials: it only grows, so that the newest point is the best."""
+    after = replace(before, ended_count=before.ended_count + 1)
+    if end.kind == "trial.completed" and end.trial_id is not None:
+        values = end.data.get("values") or {}
+        best = tuple(objective.better(before.best, end.trial_id, values) for objective in objectives_of(experiment))
+        after = replace(after, best=tuple(one for one in best if one is not None))
+    parent.measure({f"best_{one.metric}": one.value for one in after.best}, end.at, after.ended_count)
+    return after
+
+
+def _summarize(parent: Update, facts: Facts, standing: Standing) -> None:
+    best = standing.best[0] if standing.best else None
+    trial = facts.trials.get(best.trial_id) if best else None
+    if best and trial:
+        parent.tag(best_trial=trial.number, best_trial_id=trial.id, best_value=f"{best.value:.6g}")
+    parent.tag(trials=describing.counts(facts.counts))
+    parent.tags |= limits.texts({"mlflow.note.content": describing.experiment(facts.experiment, facts.counts, trial)})
+
+
+def _report(update: Update, event: EventRow) -> None:
+    update.measure(event.data.get("metrics") or {}, event.at, int(event.data.get("step") or 0))
+
+
+def _running(update: Update, event: EventRow) -> None:
+    update.tag(status="running", attempt=event.data.get("attempt"), agent=event.data.get("agent"))
+    update.move("RUNNING")
+
+
+def _queued(update: Update, event: EventRow) -> None:
+    update.tag(status="queued", reason=event.data.get("reason"))
+    update.move("SCHEDULED")
+
+
+def _ended(update: Update, event: EventRow) -> None:
+    status = event.kind.removeprefix("trial.")
+    update.tag(status=status, reason=event.data.get("reason"), last_step=event.data.get("step"))
+    update.tags |= limits.texts({"mlflow.note.content": describing.trial_end(status, event.data)})
+    update.move(TRIAL_ENDS[event.kind], event.at)
+
+
+def _decision(update: Update, event: EventRow) -> None:
+    said = event.data
+    update.tag(decision=said.get("decision"))
+    for fact, key in _DECISION_TAGS.items():
+        update.tag(**{f"decision.{key}": said.get(fact)})
+
+
+def _checkpoint(update: Update, event: EventRow) -> None:
+    update.tag(checkpoint=event.data.get("uri"), checkpoint_step=event.data.get("step"))
+
+
+def _attempt_ended(update: Update, event: EventRow) -> None:
+    if event.data.get("kind"):
+        update.tag(**{"failure.kind": event.data["kind"], "failure.message": event.data.get("message")})
+
+
+_DECISION_TAGS = {
+    "rule": "rule",
+    "reason": "reason",
+    "milestone": "rung",
+    "cutoff": "cutoff",
+    "value": "value",
+    "step": "step",
+    "compared_count": "compared_count",
+}
+_TELL_TRIAL: Mapping[str, Callable[[Update, EventRow], None]] = {
+    "report": _report,
+    "trial.running": _running,
+    "trial.queued": _queued,
+    "decision": _decision,
+    "checkpoint": _checkpoint,
+    "attempt.ended": _attempt_ended,
+    **dict.fromkeys(TRIAL_ENDS, _ended),
+}

@@ -1,0 +1,105 @@
+"""The runs that stand for an experiment and its trials: their names, and what is said of them once, at birth. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.mirror import describing, limits
+from service.store.tables import ExperimentRow, TrialRow
+
+EXPERIMENT_TAG = "paceline.experiment_id"
+TRIAL_TAG = "paceline.trial_id"
+PARENT_TAG = "mlflow.parentRunId"
+SHORTEST_NUMBER = 2
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """`key` is the tag by which a run made before, and forgotten, is found again."""
+
+    name: str
+    key: tuple[str, str]
+    tags: dict[str, str]
+    params: dict[str, str]
+
+
+def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
+    """The tags of MLflow's experiment. Its kind and its primary metric spare people MLflow's own questions."""
+    first = experiment.spec["objectives"][0]
+    return limits.texts(
+        {
+            EXPERIMENT_TAG: experiment.id,
+            "mlflow.experimentKind": "custom_model_development",
+            "mlflow.experiment.primaryMetric.name": first["metric"],
+            "mlflow.experiment.primaryMetric.greaterIsBetter": first.get("direction") == "maximize",
+            "mlflow.note.content": f"{describing.objective(experiment)} · Paceline experiment `{experiment.id}`",
+        }
+    )
+
+
+def experiment_run(experiment: ExperimentRow) -> NewRun:
+    spec = experiment.spec
+    trainer = spec.get("trainer") or {}
+    tags = {
+        **(spec.get("tags") or {}),
+        **_source(experiment),
+        EXPERIMENT_TAG: experiment.id,
+        "paceline.spec": describing.spec_yaml(experiment),
+        "paceline.package": trainer.get("package"),
+        "paceline.environment": trainer.get("env") or None,
+    }
+    return NewRun(
+        experiment.name,
+        (EXPERIMENT_TAG, experiment.id),
+        limits.texts(tags),
+        limits.texts(_experiment_params(spec), limits.PARAM_LENGTH),
+    )
+
+
+def trial_run(experiment: ExperimentRow, trial: TrialRow, parent_run_id: str) -> NewRun:
+    tags = {
+        **_source(experiment),
+        PARENT_TAG: parent_run_id,
+        TRIAL_TAG: trial.id,
+        "paceline.trial": trial.number,
+        "paceline.origin": trial.origin,
+    }
+    params = {**(experiment.spec.get("config") or {}), **trial.params}
+    return NewRun(
+        f"trial {trial.number:0{_digits(experiment)}d}",
+        (TRIAL_TAG, trial.id),
+        limits.texts(tags),
+        limits.texts(params, limits.PARAM_LENGTH),
+    )
+
+
+def _experiment_params(spec: Mapping[str, Any]) -> dict[str, Any]:
+    search, stopping = spec.get("search") or {}, spec.get("early_stopping") or {}
+    bounds, scaling = spec.get("limits") or {}, (spec.get("trainer") or {}).get("scaling") or {}
+    return {
+        "objective": ", ".join(f"{one.get('direction', 'minimize')} {one['metric']}" for one in spec["objectives"]),
+        "sampler": search.get("sampler"),
+        "seed": search.get("seed"),
+        "early_stopping": stopping.get("rule"),
+        "max_trials": bounds.get("max_trials"),
+        "parallelism": bounds.get("parallelism"),
+        "max_seconds": bounds.get("max_seconds"),
+        "num_workers": scaling.get("num_workers"),
+        "use_gpu": scaling.get("use_gpu"),
+    }
+
+
+def _source(experiment: ExperimentRow) -> dict[str, Any]:
+    """MLflow's columns Source and User."""
+    entrypoint = (experiment.spec.get("trainer") or {}).get("entrypoint")
+    return {
+        "mlflow.source.name": entrypoint or "paceline",
+        "mlflow.source.type": "JOB",
+        "mlflow.user": "paceline",
+    }
+
+
+def _digits(experiment: ExperimentRow) -> int:
+    """Numbers as long as the longest to come, so that names sort as numbers do."""
+    most = (experiment.spec.get("limits") or {}).get("max_trials") or 0
+    return max(SHORTEST_NUMBER, len(str(max(most - 1, 0))))

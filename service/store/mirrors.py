@@ -1,0 +1,135 @@
+"""How far the MLflow mirror has come, and what it has still to tell."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
+
+from service.store.database import Database, database_now
+from service.store.tables import EventRow, ExperimentRow, MirrorRow, MirrorRunRow, TrialRow
+
+_MIRROR_LOCK = 7_205_759_404  # any number but the others', the same for every service process
+_CURSOR = func.coalesce(MirrorRow.cursor, 0)
+
+
+@contextmanager
+def sole_mirror(database: Database) -> Iterator[bool]:
+    """Whether this process may mirror now; of the service processes on one PostgreSQL, one at a time may.
+
+    The lock belongs to a connection, not to a transaction: none stays open meanwhile, and a process that dies frees it.
+    """
+    if database.is_sqlite:
+        yield True
+        return
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        held = bool(connection.scalar(text("select pg_try_advisory_lock(:key)"), {"key": _MIRROR_LOCK}))
+        try:
+            yield held
+        finally:
+            if held:
+                connection.execute(text("select pg_advisory_unlock(:key)"), {"key": _MIRROR_LOCK})
+
+
+def lag(session: Session) -> int:
+    """Events not yet mirrored, over all experiments."""
+    behind = select(func.sum(ExperimentRow.event_count - _CURSOR)).outerjoin(
+        MirrorRow, MirrorRow.experiment_id == ExperimentRow.id
+    )
+    return int(session.scalar(behind) or 0)
+
+
+def experiments_behind(session: Session) -> list[str]:
+    """The experiments with events to mirror, the longest neglected first."""
+    behind = (
+        select(ExperimentRow.id)
+        .outerjoin(MirrorRow, MirrorRow.experiment_id == ExperimentRow.id)
+        .where(ExperimentRow.event_count > _CURSOR)
+        .order_by(func.coalesce(MirrorRow.updated_at, ExperimentRow.created_at), ExperimentRow.id)
+    )
+    return list(session.scalars(behind))
+
+
+def events_after(session: Session, experiment_id: str, cursor: int, most: int) -> list[EventRow]:
+    some = (
+        select(EventRow)
+        .where(EventRow.experiment_id == experiment_id, EventRow.seq > cursor)
+        .order_by(EventRow.seq)
+        .limit(most)
+    )
+    return list(session.scalars(some))
+
+
+def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequence[str]) -> int:
+    count = select(func.count()).where(
+        EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds)
+    )
+    return int(session.scalar(count) or 0)
+
+
+def best_completed(session: Session, experiment_id: str, up_to: int, metric: str, *, maximize: bool) -> EventRow | None:
+    """The `trial.completed` event with the best `metric` among the events up to `up_to`; the earliest of equals."""
+    value = EventRow.data[("values", metric)].as_float()
+    completed = (
+        select(EventRow)
+        .where(EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind == "trial.completed")
+        .where(value.is_not(None))
+        .order_by(value.desc() if maximize else value.asc(), EventRow.seq)
+        .limit(1)
+    )
+    return session.scalars(completed).first()
+
+
+def trials_named(session: Session, trial_ids: set[str]) -> dict[str, TrialRow]:
+    return {row.id: row for row in session.scalars(select(TrialRow).where(TrialRow.id.in_(trial_ids)))}
+
+
+def count_trials(session: Session, experiment_id: str) -> dict[str, int]:
+    """How many trials there are now, by status."""
+    rows = session.execute(
+        select(TrialRow.status, func.count()).where(TrialRow.experiment_id == experiment_id).group_by(TrialRow.status)
+    )
+    return dict(rows.tuples())
+
+
+def runs_of(session: Session, trial_ids: set[str]) -> dict[str, str]:
+    """MLflow's run of each trial that has one."""
+    rows = session.execute(
+        select(MirrorRunRow.trial_id, MirrorRunRow.run_id).where(MirrorRunRow.trial_id.in_(trial_ids))
+    )
+    return dict(rows.tuples())
+
+
+def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, parent_run_id: str) -> None:
+    mirror = _row(session, experiment_id)
+    if mirror is not None:
+        mirror.mlflow_experiment_id, mirror.parent_run_id = mlflow_experiment_id, parent_run_id
+
+
+def advance(session: Session, experiment_id: str, cursor: int, new_runs: dict[str, str]) -> None:
+    """MLflow has all events up to `cursor`, with `new_runs` by trial."""
+    mirror = _row(session, experiment_id)
+    if mirror is None:
+        return
+    mirror.cursor, mirror.error = max(cursor, mirror.cursor), None
+    for trial_id, run_id in new_runs.items():
+        session.merge(MirrorRunRow(trial_id=trial_id, experiment_id=experiment_id, run_id=run_id))
+
+
+def fail(session: Session, experiment_id: str, error: str) -> None:
+    mirror = _row(session, experiment_id)
+    if mirror is not None:
+        mirror.error = error
+
+
+def _row(session: Session, experiment_id: str) -> MirrorRow | None:
+    """The experiment's row, made if it is not there; None when the experiment itself has been deleted meanwhile."""
+    if session.get(ExperimentRow, experiment_id) is None:
+        return None
+    now = database_now(session)
+    mirror = session.get(MirrorRow, experiment_id)
+    if mirror is None:
+        mirror = MirrorRow(experiment_id=experiment_id, cursor=0, updated_at=now)
+        session.add(mirror)
+    mirror.updated_at = now
+    return mirror
