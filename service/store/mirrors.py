@@ -67,29 +67,23 @@ def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequen
     return int(session.scalar(count) or 0)
 
 
-def best_completed(session: Session, experiment_id: str, up_to: int, metric: str, *, maximize: bool) -> EventRow | None:
-    """The `trial.completed` event with the best `metric` among the events up to `up_to`; the earliest of equals."""
-    value = EventRow.data[("values", metric)].as_float()
-    completed = (
+def best_end(
+    session: Session, experiment_id: str, up_to: int, kinds: Sequence[str], objective: int, *, maximize: bool
+) -> EventRow | None:
+    """Of the ends of trials up to event `up_to`, the one with the best value of `objective`."""
+    value = EventRow.data[("values", objective)].as_float()
+    ends = (
         select(EventRow)
-        .where(EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind == "trial.completed")
+        .where(EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds))
         .where(value.is_not(None))
-        .order_by(value.desc() if maximize else value.asc(), EventRow.seq)
+        .order_by(value.desc() if maximize else value.asc(), EventRow.data["number"].as_integer())
         .limit(1)
     )
-    return session.scalars(completed).first()
+    return session.scalars(ends).first()
 
 
 def trials_named(session: Session, trial_ids: set[str]) -> dict[str, TrialRow]:
     return {row.id: row for row in session.scalars(select(TrialRow).where(TrialRow.id.in_(trial_ids)))}
-
-
-def count_trials(session: Session, experiment_id: str) -> dict[str, int]:
-    """How many trials there are now, by status."""
-    rows = session.execute(
-        select(TrialRow.status, func.count()).where(TrialRow.experiment_id == experiment_id).group_by(TrialRow.status)
-    )
-    return dict(rows.tuples())
 
 
 def runs_of(session: Session, trial_ids: set[str]) -> dict[str, str]:
@@ -97,7 +91,7 @@ def runs_of(session: Session, trial_ids: set[str]) -> dict[str, str]:
     rows = session.execute(
         select(MirrorRunRow.trial_id, MirrorRunRow.run_id).where(MirrorRunRow.trial_id.in_(trial_ids))
     )
-    return dict(rows.tuples())
+    return dict(rows.tuples().all())
 
 
 def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, parent_run_id: str) -> None:

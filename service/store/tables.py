@@ -90,6 +90,7 @@ class TrialRow(Base):
     killed: Mapped[bool] = mapped_column(default=False)
     value: Mapped[float | None]
     last_step: Mapped[int | None]
+    judged_step: Mapped[int | None]
     attempt_count: Mapped[int] = mapped_column(default=0)
     changed_at_event: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime]
@@ -125,7 +126,6 @@ class AttemptRow(Base):
     next_sequence: Mapped[int] = mapped_column(default=0)
     outcome: Mapped[str | None] = mapped_column(String(20))
     failure: Mapped[dict[str, Any] | None]
-    next_attempt_id: Mapped[int | None]
     started_at: Mapped[datetime]
     last_report_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]

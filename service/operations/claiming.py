@@ -1,0 +1,66 @@
+"""An agent's ask over all experiments, and anybody's ask for a trial of one."""
+
+import secrets
+
+from service.domain.placement import fits_now
+from service.domain.statuses import LIVE_EXPERIMENT
+from service.errors import NotFound, WrongState
+from service.operations.assigning import assign, assignment_of
+from service.operations.context import Context
+from service.spec.models import ExperimentSpec
+from service.store.database import database_now
+from service.store.experiments import find_experiment, running_experiments
+from service.store.tables import AgentRow
+from trainer.wire import Assignment, Claim, Kind, Node
+
+
+def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
+    """One look for work that fits the agent's free resources. The same request gets the same answer."""
+    given = assignment_of(context, agent, message.request_id)
+    if given is not None:
+        return given
+    for experiment_id in _candidates(context, message.nodes):
+        assignment = assign(context, experiment_id, agent, message.request_id)
+        if assignment is not None:
+            context.changed.ring()
+            return assignment
+    return None
+
+
+def note_agent(context: Context, name: str, nodes: list[Node]) -> None:
+    """Remembers who is connected and with what."""
+    with context.database.write() as session:
+        now = database_now(session)
+        row = session.get(AgentRow, name)
+        if row is None:
+            row = AgentRow(name=name, first_seen_at=now)
+            session.add(row)
+        row.nodes = [node.model_dump(mode="json") for node in nodes]
+        row.last_seen_at = now
+
+
+def ask(context: Context, name_or_id: str, holder: str, request_id: str | None) -> Assignment | None:
+    """A trial to run oneself. Raises NotFound, and WrongState for a finished experiment."""
+    with context.database.read() as session:
+        experiment = find_experiment(session, name_or_id)
+        if experiment is None:
+            raise NotFound(f"there is no experiment {name_or_id!r}")
+        if experiment.status not in LIVE_EXPERIMENT:
+            raise WrongState(
+                f"experiment {experiment.name} is {experiment.status}; only a running one gives trials",
+                experiment_status=experiment.status,
+            )
+        experiment_id = experiment.id
+    request_id = request_id or secrets.token_hex(16)
+    given = assignment_of(context, holder, request_id)
+    assignment = given or assign(context, experiment_id, holder, request_id)
+    context.changed.ring()
+    return assignment
+
+
+def _candidates(context: Context, nodes: list[Node]) -> list[str]:
+    with context.database.read() as session:
+        specs = [(row.id, ExperimentSpec.model_validate(row.spec)) for row in running_experiments(session)]
+    return [
+        id_ for id_, spec in specs if spec.trainer.kind is not Kind.EXTERNAL and fits_now(spec.trainer.scaling, nodes)
+    ]

@@ -1,0 +1,84 @@
+"""How experiments end: a reason first, then the last running trials leave, then the status says so."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from service.domain.limits import Limits, Progress, reason_to_end
+from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, EndReason, StopCause, TrialStatus
+from service.operations.moving import move_experiment, move_trial
+from service.spec.models import ExperimentSpec
+from service.store.attempts import alike_unstartable_count, reported_count
+from service.store.events import append_event
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials import counts_by_status, trials_with
+
+
+def limits_of(spec: ExperimentSpec) -> Limits:
+    return Limits(
+        max_trials=spec.limits.max_trials,
+        parallelism=spec.limits.parallelism,
+        max_seconds=spec.limits.max_seconds,
+        max_failed_trials=spec.failures.max_failed_trials,
+    )
+
+
+def progress_of(session: Session, experiment: ExperimentRow, now: datetime) -> Progress:
+    counts = counts_by_status(session, experiment.id)
+    return Progress(
+        created=experiment.trial_count,
+        queued=counts[TrialStatus.QUEUED],
+        running=counts[TrialStatus.RUNNING],
+        failed=counts[TrialStatus.FAILED],
+        unstartable=alike_unstartable_count(session, experiment.id)[0] if counts[TrialStatus.FAILED] else 0,
+        started=reported_count(session, experiment.id) if counts[TrialStatus.FAILED] else 0,
+        elapsed_seconds=(now - experiment.created_at).total_seconds(),
+    )
+
+
+def settle_experiment(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """Ends the experiment when its time has come; called after anything that may have brought it."""
+    if experiment.status not in LIVE_EXPERIMENT:
+        return
+    session.flush()
+    known = EndReason(experiment.end_reason) if experiment.end_reason else None
+    reason = known or reason_to_end(limits_of(spec), progress_of(session, experiment, now))
+    if reason is None:
+        return
+    begin_end(session, experiment, reason, now)
+    session.flush()
+    if not trials_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
+        move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
+
+
+def begin_end(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
+    """No more trials start; queued ones are dropped, running ones are told to leave."""
+    if experiment.end_reason is not None:
+        return
+    experiment.end_reason = reason
+    experiment.end_detail = _detail(session, experiment, reason)
+    append_event(session, experiment, "experiment.ending", {"reason": reason, "detail": experiment.end_detail}, at=now)
+    if reason is EndReason.SPACE_EXHAUSTED:
+        return
+    cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
+    for trial in trials_with(session, experiment.id, TrialStatus.QUEUED):
+        move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {reason}", at=now)
+    for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
+        ask_to_stop(trial, cause, f"the experiment ends: {reason}")
+
+
+def ask_to_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
+    """The first cause stands; the holder of the trial hears of it with the answer to its next call."""
+    if trial.stop_cause is None:
+        trial.stop_cause = cause
+        trial.stop_reason = reason
+
+
+def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> str | None:
+    if reason is EndReason.CANNOT_START:
+        count, why = alike_unstartable_count(session, experiment.id)
+        return f"the first {count} trials could not start: {why}"
+    if reason is EndReason.TOO_MANY_FAILURES:
+        failed = trials_with(session, experiment.id, TrialStatus.FAILED)
+        return f"{len(failed)} trials failed; the last: {failed[-1].reason}" if failed else None
+    return None

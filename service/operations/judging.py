@@ -1,0 +1,72 @@
+"""What early stopping says to a report: a function of the stored curves, stored with what it looked at."""
+
+from sqlalchemy.orm import Session
+
+from search.early_stopping import Peer, Verdict, rule_for
+from service.domain.statuses import StopCause, TrialStatus
+from service.operations.ending import ask_to_stop
+from service.operations.leases import Held
+from service.store.events import append_event
+from service.store.tables import DecisionRow, MilestoneRow
+from service.store.trials import curve_of, peers_at
+
+
+def judge(held: Held, step: int, value: float) -> None:
+    """Judges each milestone that the trial reaches with this report; the first value there stands for ever."""
+    trial, objective = held.trial, held.spec.objective
+    rule = rule_for(held.spec.early_stopping)
+    milestones = rule.milestones(trial.judged_step, step)
+    trial.judged_step = max(step, trial.judged_step or step)
+    if not milestones:
+        return
+    held.session.flush()
+    curve = curve_of(held.session, trial.id)
+    for milestone in milestones:
+        if not _reach(held, milestone, value) or trial.stop_cause is not None:
+            continue
+        peers = _peers(held.session, held.experiment.id, milestone, trial.id)
+        verdict = rule.judge(
+            metric=objective.metric,
+            direction=objective.direction,
+            milestone=milestone,
+            step=step,
+            curve=curve,
+            peers=peers,
+        )
+        if verdict is not None:
+            _record(held, verdict)
+
+
+def _reach(held: Held, milestone: int, value: float) -> bool:
+    """False when an earlier attempt had reached the milestone already."""
+    key = (held.experiment.id, milestone, held.trial.id)
+    if held.session.get(MilestoneRow, key) is not None:
+        return False
+    held.session.add(
+        MilestoneRow(experiment_id=held.experiment.id, milestone=milestone, trial_id=held.trial.id, value=value)
+    )
+    return True
+
+
+def _peers(session: Session, experiment_id: str, milestone: int, trial_id: str) -> list[Peer]:
+    found = peers_at(session, experiment_id, milestone, but=trial_id)
+    return [Peer(number, value, completed=status == TrialStatus.COMPLETED) for number, value, status in found]
+
+
+def _record(held: Held, verdict: Verdict) -> None:
+    facts = {
+        "decision": "stop" if verdict.stop else "continue",
+        "rule": verdict.rule,
+        "metric": held.spec.objective.metric,
+        "step": verdict.step,
+        "milestone": verdict.milestone,
+        "value": verdict.value,
+        "cutoff": verdict.cutoff,
+        "compared_count": verdict.compared_count,
+        "reason": verdict.reason,
+    }
+    held.session.add(DecisionRow(trial_id=held.trial.id, attempt=held.attempt.number, at=held.now, **facts))
+    data = {"attempt": held.attempt.number, **facts}
+    append_event(held.session, held.experiment, "decision", data, at=held.now, trial_id=held.trial.id)
+    if verdict.stop:
+        ask_to_stop(held.trial, StopCause.EARLY_STOPPING, verdict.reason)

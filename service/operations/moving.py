@@ -1,0 +1,55 @@
+"""The only writer of statuses: the row and its event change together, under the experiment's lock."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import (
+    EXPERIMENT_MOVES,
+    LIVE_TRIAL,
+    TRIAL_MOVES,
+    EndReason,
+    ExperimentStatus,
+    TrialStatus,
+)
+from service.store.events import append_event
+from service.store.tables import ExperimentRow, TrialRow
+
+
+def move_experiment(
+    session: Session, experiment: ExperimentRow, to: ExperimentStatus, *, reason: EndReason | None, at: datetime
+) -> bool:
+    """False when the map of moves has no way there: somebody was faster."""
+    if to not in EXPERIMENT_MOVES[ExperimentStatus(experiment.status)]:
+        return False
+    experiment.status = to
+    if not EXPERIMENT_MOVES[to]:
+        experiment.ended_at = at
+    append_event(session, experiment, f"experiment.{to}", {"reason": reason, "detail": experiment.end_detail}, at=at)
+    return True
+
+
+def move_trial(
+    session: Session,
+    experiment: ExperimentRow,
+    trial: TrialRow,
+    to: TrialStatus,
+    *,
+    reason: str | None,
+    at: datetime,
+    **facts: Any,
+) -> bool:
+    """False when the map of moves has no way there: somebody was faster."""
+    if to not in TRIAL_MOVES[TrialStatus(trial.status)]:
+        return False
+    trial.status = to
+    trial.reason = reason
+    if to is TrialStatus.RUNNING and trial.started_at is None:
+        trial.started_at = at
+    if to not in LIVE_TRIAL:
+        trial.ended_at = at
+        facts |= {"values": None if trial.value is None else [trial.value], "step": trial.last_step}
+    data = {"number": trial.number, "reason": reason, **facts}
+    trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
+    return True

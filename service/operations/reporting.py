@@ -1,0 +1,180 @@
+"""Reports of running attempts: stored once, judged at once, answered after the commit."""
+
+import math
+from typing import Any
+
+from sqlalchemy import select
+
+from service.domain.statuses import EndReason, StopCause
+from service.errors import Invalid, Mistake
+from service.operations.context import Context
+from service.operations.ending import ask_to_stop, begin_end
+from service.operations.judging import judge
+from service.operations.leases import Held, hold
+from service.store.events import append_event
+from service.store.tables import CheckpointRow, ReportRow, TrialRow
+from trainer.wire import Answer, Decision, Report
+
+
+def take_reports(context: Context, trial_id: str, token: str | None, reports: list[Report]) -> Answer:
+    """Idempotent by (attempt, sequence). Raises LeaseLost, Unauthorized, Invalid."""
+    with context.database.write() as session:
+        held = hold(session, trial_id, token)
+        held.extend(context.settings.lease_seconds)
+        for report in sorted(reports, key=lambda report: report.sequence):
+            _take(held, report)
+        answer = answer_to(held.trial)
+    context.changed.ring()
+    return answer
+
+
+def take_heartbeat(context: Context, trial_id: str, token: str | None) -> Answer:
+    """Extends the lease. Raises LeaseLost, Unauthorized."""
+    with context.database.write() as session:
+        held = hold(session, trial_id, token)
+        held.extend(context.settings.lease_seconds)
+        return answer_to(held.trial)
+
+
+def answer_to(trial: TrialRow) -> Answer:
+    if trial.killed:
+        return Answer(decision=Decision.KILL, reason=trial.stop_reason)
+    if trial.stop_cause is not None:
+        return Answer(decision=Decision.STOP, reason=trial.stop_reason)
+    return Answer()
+
+
+def _take(held: Held, report: Report) -> None:
+    attempt = held.attempt
+    if report.sequence < attempt.next_sequence:
+        step = _step_of_repeat(held, report)
+    else:
+        step = _step_of(held, report)
+        attempt.next_sequence = report.sequence + 1
+        attempt.last_report_at = held.now
+        _add_to_curve(held, report, step)
+    if report.checkpoint is not None:
+        _add_checkpoint(held, step, report.checkpoint)
+
+
+def _step_of(held: Held, report: Report) -> int:
+    if report.step is not None:
+        return report.step
+    name = held.spec.step_metric
+    if name is None:
+        return held.attempt.first_step + report.sequence
+    if name not in report.metrics:
+        known = ", ".join(sorted(report.metrics)) or "none"
+        raise Invalid(
+            [Mistake(f"metrics.{name}", f"is the experiment's step_metric and must be reported; got: {known}")]
+        )
+    step = report.metrics[name]
+    if isinstance(step, bool) or not isinstance(step, int | float) or step < 0 or step != int(step):
+        raise Invalid([Mistake(f"metrics.{name}", f"is the step and must be a whole number from 0, not {step!r}")])
+    return int(step)
+
+
+def _step_of_repeat(held: Held, report: Report) -> int:
+    query = select(ReportRow.step).where(
+        ReportRow.trial_id == held.trial.id,
+        ReportRow.attempt == held.attempt.number,
+        ReportRow.sequence == report.sequence,
+    )
+    step = held.session.scalar(query)
+    return _step_of(held, report) if step is None else step
+
+
+def _add_to_curve(held: Held, report: Report, step: int) -> None:
+    """The first attempt at a step decides its values; several reports of one attempt at a step are one point."""
+    existing = held.session.get(ReportRow, (held.trial.id, step))
+    if existing is not None and existing.attempt != held.attempt.number:
+        return
+    metrics = {name: _storable(value) for name, value in report.metrics.items()}
+    value = _objective_value(held, report.metrics)
+    if existing is None:
+        held.session.add(_row(held, report, step, metrics, value))
+    else:
+        existing.metrics = {**existing.metrics, **metrics}
+        existing.value = existing.value if value is None else value
+    _append(held, step, report.sequence, metrics)
+    held.trial.last_step = max(step, held.trial.last_step or step)
+    if value is not None:
+        held.trial.value = value
+        _look_at(held, step, value)
+
+
+def _row(held: Held, report: Report, step: int, metrics: dict[str, Any], value: float | None) -> ReportRow:
+    return ReportRow(
+        trial_id=held.trial.id,
+        step=step,
+        attempt=held.attempt.number,
+        sequence=report.sequence,
+        metrics=metrics,
+        value=value,
+        at=held.now,
+    )
+
+
+def _append(held: Held, step: int, sequence: int, metrics: dict[str, Any]) -> None:
+    data = {"attempt": held.attempt.number, "sequence": sequence, "step": step, "metrics": metrics}
+    append_event(held.session, held.experiment, "report", data, at=held.now, trial_id=held.trial.id)
+
+
+def _look_at(held: Held, step: int, value: float) -> None:
+    objective = held.spec.objective
+    if objective.reached_by(value):
+        reason = f"{objective.metric} {value:g} reached the target {objective.target:g}"
+        ask_to_stop(held.trial, StopCause.TARGET_REACHED, reason)
+        begin_end(held.session, held.experiment, EndReason.TARGET_REACHED, held.now)
+    judge(held, step, value)
+
+
+def _objective_value(held: Held, metrics: dict[str, Any]) -> float | None:
+    """None when the report has no objective, or one that diverged, which ends the trial."""
+    name = held.spec.objective.metric
+    if name not in metrics:
+        return None
+    try:
+        value = float(metrics[name])
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isfinite(value):
+        return value
+    ask_to_stop(held.trial, StopCause.DIVERGED, f"diverged: {name} is {metrics[name]!r}, not a finite number")
+    return None
+
+
+def _storable(value: Any) -> Any:
+    """JSON has no NaN and no infinities: they are kept as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {str(name): _storable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_storable(inner) for inner in value]
+    return value
+
+
+def _add_checkpoint(held: Held, step: int, uri: str) -> None:
+    """A step has one checkpoint, the newest; the attempt's own keeps only as many as the experiment does."""
+    row = held.session.get(CheckpointRow, (held.trial.id, step))
+    if row is not None and row.uri == uri:
+        return
+    if row is None:
+        row = CheckpointRow(trial_id=held.trial.id, step=step)
+        held.session.add(row)
+    row.attempt, row.uri, row.at = held.attempt.number, uri, held.now
+    data = {"attempt": held.attempt.number, "step": step, "uri": uri}
+    append_event(held.session, held.experiment, "checkpoint", data, at=held.now, trial_id=held.trial.id)
+    held.session.flush()
+    _forget_older_checkpoints(held)
+
+
+def _forget_older_checkpoints(held: Held) -> None:
+    """Ray Train deletes them from the storage as it saves newer ones (`CheckpointConfig.num_to_keep`)."""
+    query = select(CheckpointRow).where(
+        CheckpointRow.trial_id == held.trial.id, CheckpointRow.attempt == held.attempt.number
+    )
+    rows = held.session.scalars(query.order_by(CheckpointRow.at.desc(), CheckpointRow.step.desc())).all()
+    for row in rows[held.spec.checkpoints.keep :]:
+        held.session.delete(row)

@@ -1,0 +1,116 @@
+"""What time does: leases run out, limits are reached. Each attempt and experiment in a transaction of its own."""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import StopCause, TrialStatus
+from service.operations.context import Context
+from service.operations.ending import ask_to_stop, settle_experiment
+from service.operations.finishing import end_attempt
+from service.operations.leases import Held
+from service.spec.models import ExperimentSpec
+from service.store.attempts import expired_attempts, living_attempts
+from service.store.database import database_now
+from service.store.experiments import live_experiment_ids, lock_experiment
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from trainer.wire import Failure, FailureKind, Outcome
+
+
+def rescue_lost_attempts(context: Context) -> int:
+    """Ends attempts whose holder fell silent; their trials go back to the queue. Returns how many."""
+    with context.database.read() as session:
+        expired = [attempt.id for attempt in expired_attempts(session, database_now(session))]
+    lost = sum(_rescue(context, attempt_id) for attempt_id in expired)
+    if lost:
+        context.changed.ring()
+    return lost
+
+
+def enforce_time_limits(context: Context) -> int:
+    """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop."""
+    with context.database.read() as session:
+        ids = live_experiment_ids(session)
+    told = sum(_enforce(context, experiment_id) for experiment_id in ids)
+    if told:
+        context.changed.ring()
+    return told
+
+
+def extend_all_leases(context: Context) -> None:
+    """For a service that starts: holders could not reach it while it was away, and get a whole lease to do so."""
+    with context.database.write() as session:
+        until = database_now(session) + timedelta(seconds=context.settings.lease_seconds)
+        for attempt in living_attempts(session):
+            attempt.lease_expires_at = max(until, attempt.lease_expires_at or until)
+
+
+def _rescue(context: Context, attempt_id: int) -> bool:
+    with context.database.write() as session:
+        held = _held(session, attempt_id)
+        expires_at = held.attempt.lease_expires_at
+        if held.attempt.ended_at is not None or expires_at is None or expires_at >= held.now:
+            return False
+        silence = context.settings.lease_seconds + (held.now - expires_at).total_seconds()
+        message = f"its holder {held.attempt.holder!r} was silent for {silence:.0f} s"
+        end_attempt(held, Outcome.FAILED, Failure(kind=FailureKind.LOST, message=message))
+        return True
+
+
+def _held(session: Session, attempt_id: int) -> Held:
+    attempt = session.get_one(AttemptRow, attempt_id)
+    lock_experiment(session, attempt.experiment_id)
+    session.refresh(attempt)
+    trial = session.get_one(TrialRow, attempt.trial_id, populate_existing=True)
+    experiment = session.get_one(ExperimentRow, attempt.experiment_id)
+    spec = ExperimentSpec.model_validate(experiment.spec)
+    return Held(session, experiment, spec, trial, attempt, database_now(session))
+
+
+def _enforce(context: Context, experiment_id: str) -> int:
+    with context.database.read() as session:
+        experiment = session.get(ExperimentRow, experiment_id)
+        if experiment is None:
+            return 0
+        spec = ExperimentSpec.model_validate(experiment.spec)
+        now = database_now(session)
+        overdue = [a.id for a in living_attempts(session, experiment_id) if _overdue(spec, a, now) is not None]
+        expired = _out_of_time(spec, experiment, now)
+    if expired:
+        with context.database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment is not None:
+                settle_experiment(session, experiment, spec, database_now(session))
+    return sum(_end_overdue(context, attempt_id) for attempt_id in overdue) + expired
+
+
+def _out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
+    limit = spec.limits.max_seconds
+    elapsed = (now - experiment.created_at).total_seconds()
+    return limit is not None and elapsed >= limit and experiment.end_reason is None
+
+
+def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime) -> str | None:
+    running = (now - attempt.started_at).total_seconds()
+    silent = (now - (attempt.last_report_at or attempt.started_at)).total_seconds()
+    limit, timeout = spec.limits.max_trial_seconds, spec.failures.report_timeout_seconds
+    if timeout is not None and silent >= timeout:
+        return f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
+    if limit is not None and running >= limit:
+        return f"ran for {running:.0f} s (limits.max_trial_seconds is {limit:g})"
+    return None
+
+
+def _end_overdue(context: Context, attempt_id: int) -> bool:
+    """A trial out of time may save and leave; a silent one is ended, since it would not hear."""
+    with context.database.write() as session:
+        held = _held(session, attempt_id)
+        why = _overdue(held.spec, held.attempt, held.now)
+        if held.attempt.ended_at is not None or why is None or held.trial.status != TrialStatus.RUNNING:
+            return False
+        if why.startswith("no report"):
+            end_attempt(held, Outcome.FAILED, Failure(kind=FailureKind.SILENT, message=why))
+            return True
+        told = held.trial.stop_cause is None
+        ask_to_stop(held.trial, StopCause.MAX_TRIAL_SECONDS, why)
+        return told

@@ -1,0 +1,114 @@
+"""An experiment's specification: what a user sends to `POST /v1/experiments`."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from search.early_stopping import EarlyStoppingSpec, NoneSpec
+from search.mistakes import Mistake, refuse
+from search.samplers import SamplerSpec
+from search.space import Space
+from trainer.wire import Kind, Trainer
+
+EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")
+
+
+def _not_an_id(name: str) -> str:
+    if EXPERIMENT_ID.match(name):
+        raise ValueError("must not look like an experiment's id (x- and 12 hex digits)")
+    return name
+
+
+Name = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="letters, digits, dot, dash, underscore"),
+    AfterValidator(_not_an_id),
+]
+
+
+class SpecPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Objective(SpecPart):
+    metric: str = Field(min_length=1)
+    direction: Literal["minimize", "maximize"]
+    target: float | None = Field(default=None, allow_inf_nan=False)
+
+    def reached_by(self, value: float) -> bool:
+        if self.target is None:
+            return False
+        return value >= self.target if self.direction == "maximize" else value <= self.target
+
+
+class LimitsSpec(SpecPart):
+    max_trials: PositiveInt = 100
+    parallelism: PositiveInt = 1
+    max_seconds: PositiveFloat | None = None
+    max_trial_seconds: PositiveFloat | None = None
+
+
+class FailuresSpec(SpecPart):
+    max_retries: NonNegativeInt = 0
+    max_failed_trials: NonNegativeInt | None = None
+    report_timeout_seconds: PositiveFloat | None = None
+
+
+class CheckpointsSpec(SpecPart):
+    keep: PositiveInt = 1
+
+
+class ExperimentSpec(SpecPart):
+    name: Name
+    space: Space
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+    objectives: list[Objective] = Field(
+        min_length=1, max_length=1, description="one objective; several are not available yet"
+    )
+    search: SamplerSpec = Field(default_factory=SamplerSpec)
+    early_stopping: EarlyStoppingSpec = Field(default_factory=NoneSpec)
+    enqueue: list[dict[str, JsonValue]] = Field(default_factory=list)
+    trainer: Trainer = Field(default_factory=Trainer)
+    limits: LimitsSpec = Field(default_factory=LimitsSpec)
+    failures: FailuresSpec = Field(default_factory=FailuresSpec)
+    checkpoints: CheckpointsSpec = Field(default_factory=CheckpointsSpec)
+    step_metric: str | None = None
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    tags: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def objective(self) -> Objective:
+        return self.objectives[0]
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        refuse(type(self).__name__, self._mistakes(), {})
+        return self
+
+    def _mistakes(self) -> Iterator[Mistake]:
+        yield from self.search.unsuited(self.space, len(self.objectives))
+        if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
+            yield Mistake(("trainer", "entrypoint"), "is needed: module:function, as in train:train_fn")
+        for name in self.config:
+            if name in self.space.root:
+                yield Mistake(("config", name), "is a parameter of the space too; a name can be one of the two")
+        yield from self._enqueue_mistakes()
+
+    def _enqueue_mistakes(self) -> Iterator[Mistake]:
+        if len(self.enqueue) > self.limits.max_trials:
+            yield Mistake(("enqueue",), f"has {len(self.enqueue)} entries, more than limits.max_trials")
+        for index, params in enumerate(self.enqueue):
+            for mistake in self.space.mistakes_in(params):
+                yield mistake.under("enqueue", index)

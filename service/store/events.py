@@ -1,0 +1,34 @@
+"""The event log: gapless per experiment, written under the experiment's lock, in the transaction of the change."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.store.tables import EventRow, ExperimentRow
+
+
+def append_event(
+    session: Session,
+    experiment: ExperimentRow,
+    kind: str,
+    data: dict[str, Any],
+    *,
+    at: datetime,
+    trial_id: str | None = None,
+) -> int:
+    """Returns the event's number. The caller holds the experiment's lock."""
+    experiment.event_count += 1
+    session.add(
+        EventRow(
+            experiment_id=experiment.id, seq=experiment.event_count, kind=kind, trial_id=trial_id, data=data, at=at
+        )
+    )
+    return experiment.event_count
+
+
+def events_after(session: Session, experiment_id: str, seq: int, limit: int) -> Sequence[EventRow]:
+    query = select(EventRow).where(EventRow.experiment_id == experiment_id, EventRow.seq > seq)
+    return session.scalars(query.order_by(EventRow.seq).limit(limit)).all()

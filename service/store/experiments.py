@@ -1,0 +1,63 @@
+"""Queries on experiments."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Select, func, literal, or_, select, tuple_
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import ExperimentStatus, TrialStatus
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.types import UtcDateTime
+
+
+def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
+    return session.scalar(_named(name_or_id))
+
+
+def lock_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
+    """Takes the experiment's lock until the end of the transaction: its trials and events change under it only."""
+    return session.scalar(_named(name_or_id).with_for_update().execution_options(populate_existing=True))
+
+
+def running_experiments(session: Session) -> Sequence[ExperimentRow]:
+    """Those that may start trials, in the order in which they may: priority, then fewest running, then oldest."""
+    running = (
+        select(func.count())
+        .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.RUNNING)
+        .scalar_subquery()
+    )
+    query = select(ExperimentRow).where(
+        ExperimentRow.status == ExperimentStatus.RUNNING, ExperimentRow.end_reason.is_(None)
+    )
+    return session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
+
+
+def live_experiment_ids(session: Session) -> Sequence[str]:
+    query = select(ExperimentRow.id).where(
+        ExperimentRow.status.in_([ExperimentStatus.RUNNING, ExperimentStatus.PAUSED])
+    )
+    return session.scalars(query).all()
+
+
+def page_of_experiments(
+    session: Session, *, status: str | None, tag: tuple[str, str] | None, after: str | None, limit: int
+) -> list[ExperimentRow]:
+    """Newest first. `after` is the id of the last one seen."""
+    query = select(ExperimentRow).order_by(ExperimentRow.created_at.desc(), ExperimentRow.id.desc())
+    if status:
+        query = query.where(ExperimentRow.status == status)
+    if tag:
+        query = query.where(ExperimentRow.tags[tag[0]].as_string() == tag[1])
+    last = session.get(ExperimentRow, after) if after else None
+    if last is not None:
+        place = tuple_(ExperimentRow.created_at, ExperimentRow.id)
+        query = query.where(place < tuple_(literal(last.created_at, UtcDateTime), literal(last.id)))
+    return list(session.scalars(query.limit(limit)))
+
+
+def _named(name_or_id: str) -> Select[ExperimentRow]:
+    return select(ExperimentRow).where(or_(ExperimentRow.id == name_or_id, ExperimentRow.name == name_or_id))
+
+
+def find_experiment_by_key(session: Session, key: str) -> ExperimentRow | None:
+    return session.scalar(select(ExperimentRow).where(ExperimentRow.idempotency_key == key))

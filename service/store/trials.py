@@ -1,0 +1,110 @@
+"""Queries on trials, their curves and what was decided on them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from sqlalchemy import func, literal, select, tuple_
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import TrialStatus
+from service.store.tables import CheckpointRow, MilestoneRow, ReportRow, TrialRow
+
+Direction = Literal["minimize", "maximize"]
+
+
+def counts_by_status(session: Session, experiment_id: str) -> dict[str, int]:
+    """Every status, also those that no trial has."""
+    query = select(TrialRow.status, func.count()).where(TrialRow.experiment_id == experiment_id)
+    found = dict(session.execute(query.group_by(TrialRow.status)).tuples().all())
+    return {status.value: found.get(status.value, 0) for status in TrialStatus}
+
+
+def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> Sequence[TrialRow]:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses))
+    return session.scalars(query.order_by(TrialRow.number)).all()
+
+
+def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.QUEUED)
+    return session.scalar(query.order_by(TrialRow.number).limit(1))
+
+
+def trials_changed_after(session: Session, experiment_id: str, event: int) -> Sequence[TrialRow]:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
+    return session.scalars(query.order_by(TrialRow.number)).all()
+
+
+def best_trial(session: Session, experiment_id: str, direction: Direction) -> TrialRow | None:
+    """The best of those that ran to an end of their own or a user's; a stopped-early trial lost its race."""
+    order = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
+    query = select(TrialRow).where(
+        TrialRow.experiment_id == experiment_id,
+        TrialRow.status.in_([TrialStatus.COMPLETED, TrialStatus.STOPPED]),
+        TrialRow.value.is_not(None),
+    )
+    return session.scalar(query.order_by(order, TrialRow.number).limit(1))
+
+
+def page_of_trials(
+    session: Session,
+    experiment_id: str,
+    *,
+    status: str | None,
+    by_value: Direction | None,
+    after: str | None,
+    limit: int,
+) -> list[TrialRow]:
+    """By number, or best value first (trials without a value last). `after` is the id of the last one seen."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
+    if status:
+        query = query.where(TrialRow.status == status)
+    last = session.get(TrialRow, after) if after else None
+    if by_value is None:
+        query = query.order_by(TrialRow.number)
+        return list(session.scalars((query.where(TrialRow.number > last.number) if last else query).limit(limit)))
+    worst = float("1e308") * (1 if by_value == "minimize" else -1)
+    value = func.coalesce(TrialRow.value, literal(worst))
+    rank = value if by_value == "minimize" else -value
+    query = query.order_by(rank, TrialRow.number)
+    if last:
+        last_value = worst if last.value is None else last.value
+        last_rank = last_value if by_value == "minimize" else -last_value
+        query = query.where(tuple_(rank, TrialRow.number) > tuple_(literal(last_rank), literal(last.number)))
+    return list(session.scalars(query.limit(limit)))
+
+
+def curve_of(session: Session, trial_id: str) -> dict[int, float]:
+    """The objective's values by step."""
+    query = select(ReportRow.step, ReportRow.value).where(ReportRow.trial_id == trial_id, ReportRow.value.is_not(None))
+    return {
+        step: value for step, value in session.execute(query.order_by(ReportRow.step)).tuples() if value is not None
+    }
+
+
+def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> Sequence[ReportRow]:
+    query = select(ReportRow).where(ReportRow.trial_id == trial_id, ReportRow.step > after_step)
+    return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()
+
+
+def peers_at(session: Session, experiment_id: str, milestone: int, but: str) -> Sequence[tuple[int, float, str]]:
+    """(number, value, status) of the other trials that reached the milestone."""
+    query = (
+        select(TrialRow.number, MilestoneRow.value, TrialRow.status)
+        .join(TrialRow, TrialRow.id == MilestoneRow.trial_id)
+        .where(
+            MilestoneRow.experiment_id == experiment_id,
+            MilestoneRow.milestone == milestone,
+            MilestoneRow.trial_id != but,
+        )
+    )
+    return session.execute(query.order_by(TrialRow.number)).tuples().all()
+
+
+def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id)
+    return session.scalar(query.order_by(CheckpointRow.step.desc()).limit(1))
+
+
+def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[str, CheckpointRow]:
+    query = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids)).order_by(CheckpointRow.step)
+    return {row.trial_id: row for row in session.scalars(query)}
