@@ -1,0 +1,37 @@
+# Targets for people and for CI. Everything happens in .venv; nothing is installed when nothing has changed.
+# python3.11 when there is one, because it is what the project is tested with.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+FAST := -m "not slow and not stack"
+
+.PHONY: demo up test check test-stack
+.DEFAULT_GOAL := demo
+
+## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT= choose ports.
+demo: .installed
+	@$(BIN)/paceline demo $(if $(KEEP),--keep) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
+
+## make up: the same stack, until Ctrl-C.
+up: .installed
+	@exec $(BIN)/paceline up $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
+
+## make test: everything that needs no container engine.
+test: .installed
+	$(BIN)/pytest -m "not stack" $(ARGS)
+
+## make check: style, types, import contracts and the fast tests; before every commit.
+check: .installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest $(FAST) $(ARGS)
+
+## make test-stack: the tests that need a container engine.
+test-stack: .installed
+	$(BIN)/pytest -m stack $(ARGS)
+
+.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

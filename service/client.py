@@ -1,0 +1,122 @@
+"""The HTTP API from Python, as the command line uses it: thin, and every error fit to be shown."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import httpx
+
+from service.packing import Code
+
+TIMEOUT_SECONDS = 30
+
+
+class Unreachable(Exception):
+    """No service answers there."""
+
+    def __init__(self, url: str, error: Exception) -> None:
+        super().__init__(f"no service answers at {url} ({error}); start it with `paceline up`, or set PACELINE_URL")
+
+
+class Refused(Exception):
+    """The service's answer was an error; `problem` is its problem+json body."""
+
+    def __init__(self, problem: dict[str, Any]) -> None:
+        super().__init__(problem.get("detail") or problem.get("title"))
+        self.problem = problem
+
+    @property
+    def type(self) -> str:
+        return str(self.problem.get("type", ""))
+
+    def lines(self) -> list[str]:
+        """Every mistake on its own line, with its path; else the detail."""
+        mistakes = [
+            f"{error['path']}: {error['message']}".removeprefix(": ") for error in self.problem.get("errors", [])
+        ]
+        return mistakes or [str(self)]
+
+
+class Client:
+    """Raises Unreachable and Refused from every call. `http` lets tests bring their own transport."""
+
+    def __init__(self, url: str, http: httpx.Client | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._http = http or httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def submit(self, spec: bytes, code: Code | None) -> dict[str, Any]:
+        files = {"spec": ("spec.yaml", spec, "application/yaml")}
+        if code:
+            files["code"] = (code.filename, code.content, "application/octet-stream")
+        return self._json("POST", "/v1/experiments", files=files)
+
+    def experiments(self, status: str | None = None) -> Iterator[dict[str, Any]]:
+        return self._pages("/v1/experiments", {"status": status} if status else {})
+
+    def experiment(self, name: str) -> dict[str, Any]:
+        return self._json("GET", f"/v1/experiments/{name}")
+
+    def trials(self, experiment: str) -> Iterator[dict[str, Any]]:
+        return self._pages(f"/v1/experiments/{experiment}/trials", {})
+
+    def events(self, experiment: str, after: int) -> Iterator[dict[str, Any]]:
+        """Yield the events that follow number `after`, to the newest."""
+        return self._pages(f"/v1/experiments/{experiment}/events", {"follow": False, "after": after, "limit": 1000})
+
+    def best(self, experiment: str) -> dict[str, Any]:
+        return self._json("GET", f"/v1/experiments/{experiment}/best")
+
+    def trial(self, trial: str) -> dict[str, Any]:
+        return self._json("GET", f"/v1/trials/{trial}")
+
+    def stop_experiment(self, experiment: str, *, cancel: bool = False) -> dict[str, Any]:
+        return self._json("POST", f"/v1/experiments/{experiment}/{'cancel' if cancel else 'stop'}")
+
+    def stop_trial(self, trial: str) -> dict[str, Any]:
+        return self._json("POST", f"/v1/trials/{trial}/stop")
+
+    def logs(self, trial: str, rank: int | None, tail: int | None, *, follow: bool) -> Iterator[str]:
+        """Yield pieces of text; with `follow`, until the trial has ended."""
+        params = {"rank": rank, "tail": tail, "follow": follow or None}
+        chosen = {name: value for name, value in params.items() if value is not None}
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
+        try:
+            with self._http.stream("GET", f"/v1/trials/{trial}/logs", params=chosen, timeout=timeout) as response:
+                if response.is_error:
+                    response.read()
+                _raise_for(response)
+                yield from response.iter_text()
+        except httpx.TransportError as error:
+            raise Unreachable(self.url, error) from error
+
+    def _pages(self, path: str, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        cursor = None
+        while True:
+            page = self._json("GET", path, params=params | ({"cursor": cursor} if cursor else {}))
+            yield from page["items"]
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return
+
+    def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            response = self._http.request(method, path, **arguments)
+        except httpx.TransportError as error:
+            raise Unreachable(self.url, error) from error
+        _raise_for(response)
+        body: dict[str, Any] = response.json() if response.content else {}
+        return body
+
+
+def _raise_for(response: httpx.Response) -> None:
+    if not response.is_error:
+        return
+    if response.headers.get("content-type", "").startswith("application/problem+json"):
+        raise Refused(response.json())
+    detail = f"{response.url} answered {response.status_code}, not as Paceline does: {response.text[:200]}"
+    raise Refused({"status": response.status_code, "detail": detail})
