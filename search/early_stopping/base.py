@@ -1,0 +1,43 @@
+"""What the rules share: an options model that is the rule, and numbers as a sentence shows them."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from search.early_stopping.rule import Peer, Verdict
+from search.problem import Direction
+
+
+class RuleOptions(BaseModel):
+    """Its fields are the rule's options; see `Rule` for the methods. This one never says anything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def milestones(self, previous_step: int | None, step: int) -> list[int]:  # noqa: ARG002
+        return []
+
+    def judge(
+        self,
+        *,
+        metric: str,  # noqa: ARG002
+        direction: Direction,  # noqa: ARG002
+        milestone: int,  # noqa: ARG002
+        step: int,  # noqa: ARG002
+        curve: Mapping[int, float],  # noqa: ARG002
+        peers: Sequence[Peer],  # noqa: ARG002
+        completed_count: int | None = None,  # noqa: ARG002
+    ) -> Verdict | None:
+        return None
+
+
+def told(metric: str, value: float, step: int, cutoff: float) -> str:
+    """`val_accuracy 0.71 at step 3 is below 0.83`, with as many digits as it takes to tell the numbers apart."""
+    relation = "equal to" if value == cutoff else "above" if value > cutoff else "below"
+    digits = next((n for n in range(4, 17) if f"{value:.{n}g}" != f"{cutoff:.{n}g}"), 17) if value != cutoff else 4
+    return f"{metric} {value:.{digits}g} at step {step} is {relation} {cutoff:.{digits}g}"
+
+
+def if_finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,82 @@
+"""One question to a sampler of Optuna.
+
+Optuna's own storages copy each trial that is put into them and keep what was asked before. A proposal must do neither,
+so it gets a storage that shows it the history as it is and holds nothing else but the trial being asked for.
+"""
+
+import warnings
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import JsonValue
+
+from search.parameters import Parameter
+from search.samplers.remembering import distribution_of, from_optuna, frozen
+from search.space import Params
+
+if TYPE_CHECKING:
+    from search.problem import Problem
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+# `group` is the user's choice; that Optuna may change it is not news for the service's log.
+warnings.filterwarnings("ignore", message=".*group", category=optuna.exceptions.ExperimentalWarning)
+
+
+def ask(
+    problem: "Problem", sampler: optuna.samplers.BaseSampler, history: Sequence[FrozenTrial], number: int
+) -> Params:
+    """What the sampler proposes as trial `number` after the history, which is in the order of its numbers."""
+    storage = _Question(history, number)
+    trial = optuna.create_study(storage=storage, sampler=sampler, directions=list(problem.directions)).ask()
+    return problem.space.draw(lambda name, parameter: _suggested(trial, name, parameter))
+
+
+def _suggested(trial: optuna.Trial, name: str, parameter: Parameter) -> JsonValue:
+    known = distribution_of(parameter)
+    value: Any
+    match known:
+        case CategoricalDistribution():
+            value = trial.suggest_categorical(name, known.choices)
+        case IntDistribution():
+            value = trial.suggest_int(name, known.low, known.high, step=known.step, log=known.log)
+        case FloatDistribution():
+            value = trial.suggest_float(name, known.low, known.high, step=known.step, log=known.log)
+    return from_optuna(parameter, value)
+
+
+class _Question(optuna.storages.InMemoryStorage):
+    """The history, which it shares and never changes, and one running trial. A trial's id is its number."""
+
+    def __init__(self, history: Sequence[FrozenTrial], number: int) -> None:
+        super().__init__()
+        self._asked = frozen(number, TrialState.RUNNING)
+        self._trials = [*history, self._asked]
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:  # noqa: ARG002
+        return self._asked.number
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        if trial_id == self._asked.number:
+            return self._asked
+        return next(trial for trial in self._trials if trial.number == trial_id)
+
+    def get_all_trials(
+        self,
+        study_id: int,  # noqa: ARG002
+        deepcopy: bool = True,  # noqa: ARG002 (nobody changes what is over)
+        states: Container[TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        return [trial for trial in self._trials if states is None or trial.state in states]
+
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+    ) -> None:
+        trial = self.get_trial(trial_id)
+        trial.params[param_name] = distribution.to_external_repr(param_value_internal)
+        trial.distributions[param_name] = distribution
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self.get_trial(trial_id).system_attrs[key] = value

@@ -1,0 +1,41 @@
+"""The contract of a sampler. A new one is a subclass here and a line in the registry."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from search.mistakes import Mistake
+from search.space import Params, Space
+
+if TYPE_CHECKING:
+    from search.problem import Observation, Problem
+
+
+class Proposer(Protocol):
+    """A search under way."""
+
+    def learn(self, observation: "Observation") -> None:
+        """Take in a trial, in place of what was known of its number."""
+
+    def propose(self, number: int) -> Params:
+        """The params of trial `number`, a function of what was learned, in whatever order. Changes nothing."""
+
+
+class Sampler(BaseModel, ABC):
+    """Its fields are its options, named as in Optuna."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def unsuited(self, space: Space, objective_count: int) -> list[Mistake]:  # noqa: ARG002
+        """Why it cannot search this space for so many objectives, at paths from the spec's root; empty if it can."""
+        return []
+
+    @abstractmethod
+    def proposer(self, problem: "Problem") -> Proposer: ...
+
+
+def stream(seed: int, number: int) -> int:
+    """The seed of one proposal's random numbers, for samplers of Optuna (32 bits)."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])

@@ -1,0 +1,108 @@
+"""Every configuration of a finite space once, in an order drawn from the seed."""
+
+import json
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from search.configurations import Configurations
+from search.mistakes import Mistake, listed
+from search.parameters import FloatParameter
+from search.problem import SpaceExhausted
+from search.samplers.base import Sampler
+from search.scalars import Scalar, same, shown
+from search.space import Params, Space
+
+if TYPE_CHECKING:
+    from search.problem import Observation, Problem
+
+
+class Grid(Sampler):
+    """`search_space`: the values to try of some parameters, Optuna's name for it. The others are tried whole."""
+
+    search_space: dict[str, tuple[Scalar, ...]] = Field(default_factory=dict)
+
+    def unsuited(self, space: Space, objective_count: int) -> list[Mistake]:  # noqa: ARG002
+        unlisted = [
+            Mistake(("space", name), f"grid needs a step here, or values in search.options.search_space.{name}")
+            for name, parameter in space.root.items()
+            if parameter.values() is None and name not in self.search_space
+        ]
+        return unlisted + [
+            mistake.under("search", "options", "search_space", name)
+            for name, values in self.search_space.items()
+            for mistake in _mistakes_in(space, name, values)
+        ]
+
+    def axes(self, space: Space) -> dict[str, Sequence[Scalar]]:
+        """The values to try of each parameter; `unsuited` has said where there are none."""
+        whole = {name: parameter.values() or () for name, parameter in space.root.items()}
+        return {**whole, **self.search_space}
+
+    def proposer(self, problem: "Problem") -> "GridProposer":
+        return GridProposer(problem, self)
+
+
+class GridProposer:
+    """Proposes the first configuration, in the seed's order, that no trial of any status has."""
+
+    def __init__(self, problem: "Problem", options: Grid) -> None:
+        self._problem = problem
+        self._configurations = Configurations(problem.space, options.axes(problem.space))
+        self._tried: dict[int, str] = {}
+        self._ordered: list[tuple[str, Params]] = []  # as far as it was needed
+
+    def learn(self, observation: "Observation") -> None:
+        self._tried[observation.number] = self._key(observation.params)
+
+    def propose(self, number: int) -> Params:
+        tried = {key for known, key in self._tried.items() if known != number}
+        for key, params in self._in_order():
+            if key not in tried:
+                return dict(params)
+        raise SpaceExhausted(f"all {self._configurations.size} configurations of the grid have been tried")
+
+    def _in_order(self) -> Iterator[tuple[str, Params]]:
+        yield from self._ordered
+        size = self._configurations.size
+        for place in range(len(self._ordered), size):
+            params = self._configurations[_shuffled(place, size, self._problem.seed)]
+            self._ordered.append((self._key(params), params))
+            yield self._ordered[-1]
+
+    def _key(self, params: Params) -> str:
+        """The same text for the same configuration; who enqueues one may write 1 for a float's 1.0."""
+        floats = {name for name, parameter in self._problem.space.root.items() if isinstance(parameter, FloatParameter)}
+        plain = {name: float(str(value)) if name in floats else value for name, value in params.items()}
+        return json.dumps(plain, sort_keys=True)
+
+
+def _mistakes_in(space: Space, name: str, values: Sequence[Scalar]) -> list[Mistake]:
+    if name not in space.root:
+        return [Mistake((), f"unknown parameter; the space has {listed(space.root)}")]
+    if not values:
+        return [Mistake((), "must have at least one value")]
+    return [
+        Mistake((index,), message)
+        for index, value in enumerate(values)
+        if (message := space.root[name].mistake_in(value) or _repeated(value, values[:index]))
+    ]
+
+
+def _repeated(value: Scalar, before: Sequence[Scalar]) -> str | None:
+    return f"{shown(value)} is there already" if any(same(value, one) for one in before) else None
+
+
+def _shuffled(place: int, size: int, seed: int) -> int:
+    """Where `place` goes in a permutation of `range(size)`: a Feistel network, walked until it is inside."""
+    half = max(1, (size.bit_length() + 1) // 2)
+    while True:
+        left, right = place >> half, place & ((1 << half) - 1)
+        for turn in range(4):
+            digest = blake2b(f"{seed}/{turn}/{right}".encode(), digest_size=16).digest()
+            left, right = right, left ^ (int.from_bytes(digest) & ((1 << half) - 1))
+        place = (left << half) | right
+        if place < size:
+            return place

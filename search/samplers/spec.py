@@ -1,0 +1,48 @@
+"""How an experiment names its sampler: `{sampler: tpe, seed: 7, options: {}}`."""
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
+
+from search.mistakes import Mistake, listed, parse, refuse
+from search.samplers.base import Sampler
+from search.samplers.registry import PLANNED, SAMPLERS
+from search.space import Space
+
+
+class SamplerSpec(BaseModel):
+    """`options` are the sampler's own, with Optuna's names; without a seed the service draws one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sampler: str = "tpe"
+    seed: int | None = Field(default=None, ge=0, lt=2**32)
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        refuse(type(self).__name__, self._mistakes(), self.model_dump())
+        return self
+
+    def chosen(self) -> Sampler:
+        """The sampler with its options."""
+        return SAMPLERS[self.sampler].model_validate(self.options)
+
+    def unsuited(self, space: Space, objective_count: int = 1) -> list[Mistake]:
+        """What the sampler cannot do for this experiment, at paths from the experiment's spec; empty if it can all."""
+        return self.chosen().unsuited(space, objective_count)
+
+    def _mistakes(self) -> list[Mistake]:
+        if self.sampler in PLANNED:
+            return [Mistake(("sampler",), f"'{self.sampler}' is not available yet; available: {listed(SAMPLERS)}")]
+        if self.sampler not in SAMPLERS:
+            return [Mistake(("sampler",), f"unknown sampler '{self.sampler}'; available: {listed(SAMPLERS)}")]
+        kind = SAMPLERS[self.sampler]
+        _, mistakes = parse(TypeAdapter[Any](kind), self.options)
+        return [self._explained(mistake, kind).under("options") for mistake in mistakes]
+
+    def _explained(self, mistake: Mistake, kind: type[Sampler]) -> Mistake:
+        if len(mistake.path) != 1 or mistake.path[0] in kind.model_fields:
+            return mistake
+        takes = listed(kind.model_fields) or "none"
+        return Mistake(mistake.path, f"unknown option; the options of {self.sampler}: {takes}")

@@ -1,0 +1,60 @@
+"""Tree-structured Parzen estimator."""
+
+from typing import TYPE_CHECKING, Annotated, Self
+
+import optuna
+from pydantic import Field, model_validator
+
+from search.mistakes import Mistake, refuse
+from search.samplers.asking import ask
+from search.samplers.base import Sampler, stream
+from search.samplers.remembering import remembered
+from search.space import Params
+
+if TYPE_CHECKING:
+    from search.problem import Observation, Problem
+
+
+class Tpe(Sampler):
+    """Optuna's TPESampler. `multivariate` left out: true with one objective, false with several."""
+
+    n_startup_trials: Annotated[int, Field(ge=0)] = 10
+    n_ei_candidates: Annotated[int, Field(ge=1)] = 24
+    multivariate: bool | None = None
+    group: bool = False
+    constant_liar: bool = True
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        if self.group and self.multivariate is False:
+            refuse("Tpe", [Mistake(("group",), "needs multivariate: true")], self.model_dump())
+        return self
+
+    def proposer(self, problem: "Problem") -> "TpeProposer":
+        return TpeProposer(problem, self)
+
+
+class TpeProposer:
+    """Keeps the history as Optuna's trials, so that a proposal converts only what is new."""
+
+    def __init__(self, problem: "Problem", options: Tpe) -> None:
+        self._problem, self._options = problem, options
+        self._trials: dict[int, optuna.trial.FrozenTrial] = {}
+
+    def learn(self, observation: "Observation") -> None:
+        self._trials[observation.number] = remembered(self._problem, observation)
+
+    def propose(self, number: int) -> Params:
+        history = [self._trials[known] for known in sorted(self._trials) if known != number]
+        return ask(self._problem, self._sampler(number), history, number)
+
+    def _sampler(self, number: int) -> optuna.samplers.TPESampler:
+        options = self._options
+        return optuna.samplers.TPESampler(
+            n_startup_trials=options.n_startup_trials,
+            n_ei_candidates=options.n_ei_candidates,
+            multivariate=True if options.group else options.multivariate,
+            group=options.group,
+            constant_liar=options.constant_liar,
+            seed=stream(self._problem.seed, number),
+        )

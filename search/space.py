@@ -1,0 +1,164 @@
+"""A search space: parameters by name, some of which exist only under conditions (`when`)."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import ConfigDict, JsonValue, RootModel, TypeAdapter, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
+
+from search.configurations import Configurations
+from search.mistakes import Mistake, listed, parse, refuse
+from search.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter
+from search.scalars import Scalar, same, shown
+
+__all__ = ["CategoricalParameter", "FloatParameter", "IntParameter", "Parameter", "Params", "Space"]
+
+Params = dict[str, JsonValue]
+
+_PARAMETER: TypeAdapter[FloatParameter | IntParameter | CategoricalParameter] = TypeAdapter(Parameter)
+_TYPES = ("float", "int", "categorical")
+
+
+class Space(RootModel[dict[str, Parameter]]):
+    """Validated as a whole: every mistake at once, each at the path of its field."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_every_mistake(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            return handler(given)
+        parameters, mistakes = _parsed(given)
+        refuse(cls.__name__, [*mistakes, *_mistakes_in_conditions(parameters, given)], given)
+        return handler(parameters)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The names, parents before children, otherwise as they were written."""
+        return _parents_first(self.root)
+
+    def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
+        """Whether the parameter exists beside `params`, in which its parents have been decided."""
+        return all(
+            parent in params and any(same(params[parent], value) for value in wanted)
+            for parent, wanted in self.root[name].when.items()
+        )
+
+    def draw(self, choose: Callable[[str, Parameter], JsonValue]) -> Params:
+        """A configuration: `choose` is asked for each parameter that exists, parents before children."""
+        drawn: Params = {}
+        for name in self.order:
+            if self.exists(name, drawn):
+                drawn[name] = choose(name, self.root[name])
+        return {name: drawn[name] for name in self.root if name in drawn}
+
+    def active(self, params: Mapping[str, JsonValue]) -> tuple[str, ...]:
+        """The parameters that exist under `params`; what is there without existing counts for nothing."""
+        present: Params = {}
+        for name in self.order:
+            if name in params and self.exists(name, present):
+                present[name] = params[name]
+        return tuple(name for name in self.root if self.exists(name, present))
+
+    def mistakes_in(self, params: Mapping[str, Any]) -> list[Mistake]:
+        """What keeps `params` from being a configuration of this space; empty if it is one."""
+        unknown = [
+            Mistake((name,), f"unknown parameter; the space has {listed(self.root)}")
+            for name in params
+            if name not in self.root
+        ]
+        return unknown + list(self._mistakes_in_known(params))
+
+    def _mistakes_in_known(self, params: Mapping[str, Any]) -> Iterator[Mistake]:
+        decided: Params = {}
+        unsure: set[str] = set()  # where nothing can be said until a parent is put right
+        for name in self.order:
+            parameter = self.root[name]
+            if not unsure.isdisjoint(parameter.when):
+                unsure.add(name)
+            elif not self.exists(name, decided):
+                if name in params:
+                    yield Mistake((name,), f"exists only when {_told(parameter.when)}; leave it out")
+            elif wrong := parameter.mistake_in(params[name]) if name in params else "is missing":
+                unsure.add(name)
+                yield Mistake((name,), wrong)
+            else:
+                decided[name] = params[name]
+
+    def size(self) -> int | None:
+        """How many configurations there are; None if they cannot be counted."""
+        axes = {name: parameter.values() for name, parameter in self.root.items()}
+        finite = {name: values for name, values in axes.items() if values is not None}
+        return Configurations(self, finite).size if len(finite) == len(axes) else None
+
+
+def _parsed(given: Mapping[str, Any]) -> tuple[dict[str, Parameter], list[Mistake]]:
+    parameters: dict[str, Parameter] = {}
+    mistakes: list[Mistake] = [] if given else [Mistake((), "must have at least one parameter")]
+    for name, item in given.items():
+        if not name.strip():
+            mistakes.append(Mistake((name,), "a parameter needs a name"))
+        parameter, wrong = parse(_PARAMETER, item, tags=_TYPES)
+        mistakes += [mistake.under(name) for mistake in wrong]
+        if parameter is not None:
+            parameters[name] = parameter
+    return parameters, mistakes
+
+
+def _mistakes_in_conditions(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> Iterator[Mistake]:
+    # Taken as they were written, so that a parameter with another mistake still has its conditions checked.
+    parents = {name: _conditions(item) for name, item in given.items()}
+    for name, conditions in parents.items():
+        if loop := _loop(parents, name):
+            yield Mistake((name, "when"), f"a parameter cannot depend on itself: {' -> '.join(loop)}")
+        for parent in conditions:
+            if parent not in given:
+                yield Mistake((name, "when", parent), f"unknown parameter; the space has {listed(given)}")
+            elif name in parameters and parent in parameters:
+                for message in _impossible(parameters[parent], parent, parameters[name].when[parent]):
+                    yield Mistake((name, "when", parent), message)
+
+
+def _conditions(item: Any) -> Mapping[str, Any]:
+    conditions = item.get("when") if isinstance(item, Mapping) else getattr(item, "when", None)
+    return conditions if isinstance(conditions, Mapping) else {}
+
+
+def _impossible(parent: Parameter, name: str, wanted: tuple[Scalar, ...]) -> Iterator[str]:
+    if parent.values() is None:
+        yield f"{name} is continuous; a condition needs a categorical, an int, or a float with a step"
+    else:
+        yield from filter(None, (parent.mistake_in(value) for value in wanted))
+
+
+def _loop(parents: Mapping[str, Collection[str]], start: str) -> list[str]:
+    """The shortest way from a parameter through its parents back to itself, or nothing."""
+    ways = [[start]]
+    seen: set[str] = set()
+    for way in ways:
+        for parent in parents.get(way[-1], ()):
+            if parent == start:
+                return [*way, start]
+            if parent not in seen:
+                seen.add(parent)
+                ways.append([*way, parent])
+    return []
+
+
+def _parents_first(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
+    order: dict[str, None] = {}
+
+    def place(name: str) -> None:
+        for parent in parameters[name].when:
+            place(parent)
+        order.setdefault(name)
+
+    for name in parameters:
+        place(name)
+    return tuple(order)
+
+
+def _told(when: Mapping[str, tuple[Scalar, ...]]) -> str:
+    return " and ".join(f"{parent} is {' or '.join(map(shown, wanted))}" for parent, wanted in when.items())
