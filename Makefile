@@ -1,6 +1,6 @@
 # Targets for people and for CI. Everything happens in .venv; nothing is installed when nothing has changed.
 # python3.11 when there is one, because it is what the project is tested with.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 FAST := -m "not slow and not stack"
 

@@ -50,8 +50,9 @@ class Child:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_seconds)
-        kill([*relatives, *family(self._process.pid)])
+        self._process.kill()
         self._process.wait()
+        kill([*relatives, *family(self._process.pid)])
 
     def kill(self) -> None:
         self.stop(grace_seconds=0)

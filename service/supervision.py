@@ -39,12 +39,22 @@ class Part:
 
 
 class Supervisor:
-    """Run `stages` of parts until `stopping` is set. `say` is told what a person should know."""
+    """Run `stages` of parts until `stopping` is set. `say` is told what a person should know.
 
-    def __init__(self, stages: Sequence[Sequence[Part]], stopping: threading.Event, say: Callable[[str], None]) -> None:
+    A part that died is started again after `first_delay_seconds`, and after twice as long each time it dies again.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Sequence[Part]],
+        stopping: threading.Event,
+        say: Callable[[str], None],
+        first_delay_seconds: float = 1,
+    ) -> None:
         self._stages = stages
         self._stopping = stopping
         self._say = say
+        self._first_delay_seconds = first_delay_seconds
 
     def start(self, timeout_seconds: float) -> None:
         """Start stage after stage, each when the one before is ready; returns early when told to stop.
@@ -82,7 +92,7 @@ class Supervisor:
         part.deaths = 1 if steady else part.deaths + 1
         if part.deaths >= QUICK_DEATHS:
             raise part.failed(f"died {part.deaths} times in a row")
-        delay = 2.0 ** (part.deaths - 1)
+        delay = self._first_delay_seconds * 2 ** (part.deaths - 1)
         self._say(f"{part.name} ended with code {part.child.exit_code}; starting it again in {delay:g} s")
         part.child.kill()
         if not self._stopping.wait(delay):

@@ -1,0 +1,72 @@
+"""What is sent as an experiment's code."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from service import packing
+from service.packing import CannotPack, Code, beside, pack
+
+
+def files_in(code: Code) -> list[str]:
+    with zipfile.ZipFile(io.BytesIO(code.content)) as archive:
+        return archive.namelist()
+
+
+def write(folder: Path, *paths: str) -> None:
+    for path in paths:
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"# {path}\n")
+
+
+def test_one_file_is_sent_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "train.py")
+    assert pack(tmp_path / "train.py") == Code("train.py", b"# train.py\n")
+
+
+def test_a_folder_is_sent_without_what_is_no_code(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "nets/cnn.py", "data/labels.csv", "experiment.yaml")
+    write(
+        tmp_path, ".git/config", ".env", "__pycache__/train.pyc", "nets/old.pyc", "my-env/pyvenv.cfg", "my-env/lib/x.py"
+    )
+    code = pack(tmp_path)
+    assert code.filename == "package.zip"
+    assert files_in(code) == ["data/labels.csv", "experiment.yaml", "nets/cnn.py", "train.py"]
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
+    write(tmp_path, "b.py", "a.py")
+    first = pack(tmp_path)
+    os.utime(tmp_path / "a.py", (1, 1))
+    (tmp_path / "b.py").chmod(0o700)
+    assert pack(tmp_path) == first
+
+
+def test_too_much_is_refused_with_the_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MAX_BYTES", 100)
+    write(tmp_path, "train.py")
+    (tmp_path / "images.npy").write_bytes(bytes(2_000_000))
+    with pytest.raises(CannotPack, match=r"2\.0 MB.*images\.npy \(2\.0 MB\).*--code PATH"):
+        pack(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "message"), [("absent.py", "no file or folder"), ("notes.txt", "neither a .py")])
+def test_what_is_no_code_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    write(tmp_path, "notes.txt")
+    with pytest.raises(CannotPack, match=message):
+        pack(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "found"),
+    [("train:f", True), ("nets.cnn:f", True), ("installed.module:f", False), ("", False)],
+)
+def test_the_specs_folder_is_the_code_when_it_has_the_entrypoint(
+    tmp_path: Path, entrypoint: str, *, found: bool
+) -> None:
+    write(tmp_path, "train.py", "nets/cnn.py")
+    assert beside(tmp_path / "experiment.yaml", entrypoint) == (tmp_path if found else None)
