@@ -160,4 +160,4 @@ def _end_of_space(context: Context, experiment_id: str, number: int) -> None:
         now = database_now(session)
         begin_end(session, experiment, EndReason.SPACE_EXHAUSTED, now)
         settle_experiment(session, experiment, ExperimentSpec.model_validate(experiment.spec), now)
-    context.changed.ring()
+    context.ring()

@@ -22,7 +22,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     for experiment_id in _candidates(context, message.nodes):
         assignment = assign(context, experiment_id, agent, message.request_id)
         if assignment is not None:
-            context.changed.ring()
+            context.ring()
             return assignment
     return None
 
@@ -39,7 +39,7 @@ def note_agent(context: Context, name: str, nodes: list[Node]) -> None:
         row.last_seen_at = now
 
 
-def ask(context: Context, name_or_id: str, holder: str, request_id: str | None) -> Assignment | None:
+def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:
     """A trial to run oneself. Raises NotFound, and WrongState for a finished experiment."""
     with context.database.read() as session:
         experiment = find_experiment(session, name_or_id)
@@ -51,10 +51,10 @@ def ask(context: Context, name_or_id: str, holder: str, request_id: str | None) 
                 experiment_status=experiment.status,
             )
         experiment_id = experiment.id
-    request_id = request_id or secrets.token_hex(16)
+    holder, request_id = f"ask {experiment_id}", request_id or secrets.token_hex(16)
     given = assignment_of(context, holder, request_id)
     assignment = given or assign(context, experiment_id, holder, request_id)
-    context.changed.ring()
+    context.ring()
     return assignment
 
 

@@ -1,5 +1,6 @@
 """What every operation works with."""
 
+import threading
 from dataclasses import dataclass, field
 
 from service.clock import Clock, utc_now
@@ -11,10 +12,17 @@ from service.store.database import Database
 
 @dataclass(frozen=True)
 class Context:
-    """`changed` rings after each commit that long polls and event streams may wait for."""
+    """`changed` rings after each commit that event streams wait for, `freed` after those that may let a trial start."""
 
     settings: Settings
     database: Database
     clock: Clock = utc_now
     proposals: Proposals = field(default_factory=Proposals)
     changed: Bell = field(default_factory=Bell)
+    freed: Bell = field(default_factory=Bell)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def ring(self) -> None:
+        """After a commit that may let a trial start, or end."""
+        self.changed.ring()
+        self.freed.ring()

@@ -68,7 +68,7 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
             settle_experiment(session, experiment, ExperimentSpec.model_validate(experiment.spec), now)
         elif trial.status == TrialStatus.RUNNING:
             ask_to_stop(trial, StopCause.USER, "a user stopped it")
-    context.changed.ring()
+    context.ring()
     return trial
 
 
@@ -78,7 +78,7 @@ def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:
         if experiment is None:
             raise NotFound(f"there is no experiment {name_or_id!r}")
         change(session, experiment, database_now(session))
-    context.changed.ring()
+    context.ring()
     return experiment
 
 

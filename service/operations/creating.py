@@ -37,7 +37,7 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
         experiment = _insert(context, spec, document, idempotency_key, digest)
     except IntegrityError as error:
         return _after_race(context, spec, idempotency_key, digest, error)
-    context.changed.ring()
+    context.ring()
     return experiment
 
 

@@ -37,7 +37,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             raise lease_lost(held.attempt)
         status = held.trial.status
         experiment_id, holder, request_id = held.experiment.id, held.attempt.holder, f"after-{held.attempt.id}"
-    context.changed.ring()
+    context.ring()
     if not message.next:
         return Finished(status=status)
     return Finished(status=status, next=_next(context, experiment_id, holder, request_id))

@@ -23,7 +23,7 @@ def rescue_lost_attempts(context: Context) -> int:
         expired = [attempt.id for attempt in expired_attempts(session, database_now(session))]
     lost = sum(_rescue(context, attempt_id) for attempt_id in expired)
     if lost:
-        context.changed.ring()
+        context.ring()
     return lost
 
 
@@ -33,7 +33,7 @@ def enforce_time_limits(context: Context) -> int:
         ids = live_experiment_ids(session)
     told = sum(_enforce(context, experiment_id) for experiment_id in ids)
     if told:
-        context.changed.ring()
+        context.ring()
     return told
 
 

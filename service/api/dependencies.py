@@ -1,0 +1,24 @@
+"""What routes take: the context, and the lease token of whoever runs a trial."""
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+
+from service.operations.context import Context
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def _token(authorization: Annotated[str | None, Header()] = None) -> str | None:
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+Ctx = Annotated[Context, Depends(_context)]
+Token = Annotated[str | None, Depends(_token)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200)]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000)]

@@ -1,0 +1,159 @@
+"""`/v1/experiments`: create, look at, and steer them."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
+
+from service.api.bodies import read_submission
+from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
+from service.api.problems import responses
+from service.api.views import ExperimentView, Page, TrialDetail, trial_views
+from service.domain.placement import waiting_for
+from service.domain.statuses import ExperimentStatus
+from service.errors import BadRequest, NotFound
+from service.mirror.views import mlflow_url
+from service.operations import controlling
+from service.operations.context import Context
+from service.operations.creating import create_experiment
+from service.spec.models import ExperimentSpec
+from service.spec.parsing import parse_spec
+from service.store.agents import nodes_of_connected
+from service.store.database import database_now
+from service.store.experiments import find_experiment, page_of_experiments
+from service.store.tables import ExperimentRow, MirrorRow
+from service.store.trials import best_trial, counts_by_status
+from trainer.wire import Kind
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+
+_SPEC = {"schema": {"$ref": "#/components/schemas/ExperimentSpec"}}
+_FORM = {
+    "schema": {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "spec": {"type": "string", "format": "binary", "description": "the spec, as YAML or JSON"},
+            "code": {"type": "string", "format": "binary", "description": "one .py, a zip, or several .py"},
+        },
+    }
+}
+_BODY = {
+    "required": True,
+    "content": {"application/json": _SPEC, "application/yaml": _SPEC, "multipart/form-data": _FORM},
+}
+
+
+@router.post("", status_code=201, responses=responses(400, 409, 413, 422), openapi_extra={"requestBody": _BODY})
+async def post_experiment(
+    request: Request, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
+) -> ExperimentView:
+    """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
+    document = await read_submission(request, context)
+    row = await run_in_threadpool(lambda: create_experiment(context, parse_spec(document), idempotency_key))
+    response.headers["Location"] = f"/v1/experiments/{row.name}"
+    return await run_in_threadpool(_shown, context, row.id)
+
+
+@router.get("", responses=responses(422))
+def get_experiments(
+    context: Ctx,
+    status: ExperimentStatus | None = None,
+    tag: Annotated[str | None, Query(description="name:value")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[ExperimentView]:
+    """Newest first."""
+    if tag is not None and ":" not in tag:
+        raise BadRequest(f"tag must be name:value, as in team:vision, not {tag!r}")
+    name, _, value = (tag or "").partition(":")
+    with context.database.read() as session:
+        rows = page_of_experiments(
+            session, status=status, tag=(name, value) if tag else None, after=cursor, limit=limit + 1
+        )
+        items = [view_of(context, session, row) for row in rows[:limit]]
+    return Page(items=items, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+
+
+@router.get("/{experiment}", responses=responses(404))
+def get_experiment(experiment: str, context: Ctx) -> ExperimentView:
+    """By name or id."""
+    return _shown(context, experiment)
+
+
+@router.post("/{experiment}/pause", responses=responses(404, 409))
+def pause(experiment: str, context: Ctx) -> ExperimentView:
+    """Starts no more trials; running ones finish."""
+    return _shown(context, controlling.pause(context, experiment).id)
+
+
+@router.post("/{experiment}/resume", responses=responses(404, 409))
+def resume(experiment: str, context: Ctx) -> ExperimentView:
+    return _shown(context, controlling.resume(context, experiment).id)
+
+
+@router.post("/{experiment}/stop", responses=responses(404))
+def stop(experiment: str, context: Ctx) -> ExperimentView:
+    """Running trials leave at their next report, and end as `stopped`."""
+    return _shown(context, controlling.stop(context, experiment).id)
+
+
+@router.post("/{experiment}/cancel", responses=responses(404))
+def cancel(experiment: str, context: Ctx) -> ExperimentView:
+    """Stop without grace: the workers are ended now."""
+    return _shown(context, controlling.cancel(context, experiment).id)
+
+
+@router.delete("/{experiment}", status_code=204, responses=responses(409))
+def delete(experiment: str, context: Ctx) -> None:
+    """Forgets a finished experiment; checkpoints and MLflow's runs stay."""
+    controlling.delete(context, experiment)
+
+
+@router.get("/{experiment}/best", responses=responses(404))
+def get_best(experiment: str, context: Ctx) -> TrialDetail:
+    """The best trial that ran to its end."""
+    with context.database.read() as session:
+        row = named(session, experiment)
+        spec = ExperimentSpec.model_validate(row.spec)
+        best = best_trial(session, row.id, spec.objective.direction)
+        if best is None:
+            raise NotFound(
+                f"no trial of experiment {row.name} has completed yet", counts=counts_by_status(session, row.id)
+            )
+        return TrialDetail.read(session, best)
+
+
+def named(session: Session, name_or_id: str) -> ExperimentRow:
+    """Raises NotFound."""
+    row = find_experiment(session, name_or_id)
+    if row is None:
+        raise NotFound(f"there is no experiment {name_or_id!r}; GET /v1/experiments lists them")
+    return row
+
+
+def view_of(context: Context, session: Session, row: ExperimentRow) -> ExperimentView:
+    spec = ExperimentSpec.model_validate(row.spec)
+    best = best_trial(session, row.id, spec.objective.direction)
+    counts = counts_by_status(session, row.id)
+    return ExperimentView.of(
+        row,
+        counts=counts,
+        best=trial_views(session, [best])[0] if best else None,
+        waiting_for=_waiting_for(session, row, spec, counts),
+        mlflow_url=mlflow_url(session.get(MirrorRow, row.id), context.settings.mlflow_ui),
+    )
+
+
+def _shown(context: Context, name_or_id: str) -> ExperimentView:
+    with context.database.read() as session:
+        return view_of(context, session, named(session, name_or_id))
+
+
+def _waiting_for(session: Session, row: ExperimentRow, spec: ExperimentSpec, counts: dict[str, Any]) -> str | None:
+    if row.status != ExperimentStatus.RUNNING or row.end_reason or counts["running"]:
+        return None
+    if spec.trainer.kind is Kind.EXTERNAL:
+        return None
+    return waiting_for(spec.trainer.scaling, nodes_of_connected(session, database_now(session)))

@@ -1,0 +1,46 @@
+"""`/healthz` and `/readyz`: alive; able to serve."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.api.dependencies import Ctx
+from service.operations.context import Context
+from service.store.schema import is_current
+
+router = APIRouter(tags=["health"])
+
+
+class Readiness(BaseModel):
+    """`ready` when the database answers with the newest schema and all background loops do their work."""
+
+    ready: bool
+    database: str
+    loops: dict[str, Any]
+    mlflow_url: str | None
+
+
+@router.get("/healthz")
+def healthz() -> dict[str, str]:
+    return {"status": "alive"}
+
+
+@router.get("/readyz", responses={503: {"model": Readiness}})
+def readyz(request: Request, response: Response, context: Ctx) -> Readiness:
+    database = _database(context)
+    loops = {loop.name: loop.health() for loop in request.app.state.loops}
+    ready = database == "ok" and all(health["ok"] for health in loops.values() if health["needed"])
+    if not ready:
+        response.status_code = 503
+    return Readiness(ready=ready, database=database, loops=loops, mlflow_url=context.settings.mlflow_ui)
+
+
+def _database(context: Context) -> str:
+    try:
+        with context.database.engine.connect() as connection:
+            current = is_current(connection)
+    except SQLAlchemyError as error:
+        return f"away: {type(error).__name__}"
+    return "ok" if current else "has another schema; run `paceline db upgrade`"

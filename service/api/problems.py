@@ -1,0 +1,95 @@
+"""Every error as application/problem+json (RFC 9457), with nothing in it that is not for the caller."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from service.errors import Invalid, Mistake, ServiceError, Unavailable
+from service.store.database import is_outage
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 2
+
+
+class Problem(BaseModel):
+    """What went wrong, and what would be right. Facts that help are further members."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For a route's OpenAPI description."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"model": Problem, "description": "See `detail`", "content": content} for status in statuses}
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _wrong_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(DBAPIError, _database_error)
+    app.add_exception_handler(PoolTimeout, _outage)
+    app.add_exception_handler(Exception, _our_error)
+
+
+def _answer(error: ServiceError, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse(error.body(), error.status, headers, media_type="application/problem+json")
+
+
+async def _service_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)  # noqa: S101 - registered for it
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if isinstance(error, Unavailable) else None
+    return _answer(error, headers)
+
+
+async def _wrong_request(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+    return _answer(Invalid([_mistake(fault) for fault in error.errors()]))
+
+
+def _mistake(fault: dict[str, Any]) -> Mistake:
+    place: Sequence[Any] = [part for part in fault["loc"] if part not in {"body", "query", "path"}]
+    return Mistake(
+        ".".join(map(str, place)), fault["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    )
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    problem = ServiceError(f"{request.method} {request.url.path}: {error.detail}; the calls are in /openapi.json")
+    body = problem.body() | {
+        "type": error.detail.lower().replace(" ", "-"),
+        "title": error.detail,
+        "status": error.status_code,
+    }
+    return JSONResponse(body, error.status_code, error.headers, media_type="application/problem+json")
+
+
+async def _database_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DBAPIError)  # noqa: S101 - registered for it
+    return await (_outage if is_outage(error) else _our_error)(request, error)
+
+
+async def _outage(_: Request, error: Exception) -> Response:
+    logger.warning("the database does not answer: %s", error.__cause__ or error)
+    away = Unavailable("the database is away or busy; ask again, nothing was lost")
+    return _answer(away, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+async def _our_error(request: Request, error: Exception) -> Response:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _answer(ServiceError("an error of the service itself; its log says more"))

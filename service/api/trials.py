@@ -1,0 +1,117 @@
+"""`/v1/trials` and an experiment's trials: what ran, how it went, and why."""
+
+import csv
+import io
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.api.dependencies import Ctx, Cursor, Limit
+from service.api.experiments import named
+from service.api.problems import responses
+from service.api.views import CheckpointView, DecisionView, Page, ReportView, TrialDetail, TrialView, trial_views
+from service.domain.statuses import TrialStatus
+from service.errors import NotFound
+from service.operations import controlling
+from service.spec.models import ExperimentSpec
+from service.store.tables import CheckpointRow, DecisionRow, TrialRow
+from service.store.trials import page_of_trials, reports_of
+
+router = APIRouter(tags=["trials"])
+
+
+@router.get("/v1/experiments/{experiment}/trials", response_model=Page[TrialView], responses=responses(404, 422))
+def get_trials(
+    experiment: str,
+    context: Ctx,
+    status: TrialStatus | None = None,
+    sort: Annotated[Literal["number", "value"], Query(description="`value`: the best first")] = "number",
+    table: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[TrialView] | Response:
+    with context.database.read() as session:
+        row = named(session, experiment)
+        objective = ExperimentSpec.model_validate(row.spec).objective
+        rows = page_of_trials(
+            session,
+            row.id,
+            status=status,
+            by_value=objective.direction if sort == "value" else None,
+            after=cursor,
+            limit=1_000_000 if table == "csv" else limit + 1,
+        )
+        if table == "csv":
+            return Response(_csv(trial_views(session, rows), objective.metric), media_type="text/csv")
+        more = len(rows) > limit
+        return Page(items=trial_views(session, rows[:limit]), next_cursor=rows[limit - 1].id if more else None)
+
+
+@router.get("/v1/trials/{trial}", responses=responses(404))
+def get_trial(trial: str, context: Ctx) -> TrialDetail:
+    """With its attempts: why each ended, with the traceback."""
+    with context.database.read() as session:
+        return TrialDetail.read(session, trial_named(session, trial))
+
+
+@router.get("/v1/trials/{trial}/reports", responses=responses(404))
+def get_reports(trial: str, context: Ctx, cursor: Cursor = None, limit: Limit = 1000) -> Page[ReportView]:
+    """The curve, by step."""
+    after = int(cursor) if cursor and cursor.isdigit() else -1
+    with context.database.read() as session:
+        rows = reports_of(session, trial_named(session, trial).id, after, limit + 1)
+    more = len(rows) > limit
+    return Page(
+        items=[ReportView.of(row) for row in rows[:limit]], next_cursor=str(rows[limit - 1].step) if more else None
+    )
+
+
+@router.get("/v1/trials/{trial}/decisions", responses=responses(404))
+def get_decisions(trial: str, context: Ctx) -> Page[DecisionView]:
+    """What early stopping said, each with its reason."""
+    with context.database.read() as session:
+        query = select(DecisionRow).where(DecisionRow.trial_id == trial_named(session, trial).id)
+        rows = session.scalars(query.order_by(DecisionRow.id)).all()
+    return Page(items=[DecisionView.of(row) for row in rows])
+
+
+@router.get("/v1/trials/{trial}/checkpoints", responses=responses(404))
+def get_checkpoints(trial: str, context: Ctx) -> Page[CheckpointView]:
+    """Newest first."""
+    with context.database.read() as session:
+        query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_named(session, trial).id)
+        rows = session.scalars(query.order_by(CheckpointRow.step.desc())).all()
+    return Page(items=[CheckpointView.of(row) for row in rows])
+
+
+@router.post("/v1/trials/{trial}/stop", responses=responses(404))
+def stop_trial(trial: str, context: Ctx) -> TrialDetail:
+    """It leaves at its next report; a finished one stays as it is."""
+    controlling.stop_trial(context, trial)
+    return get_trial(trial, context)
+
+
+def trial_named(session: Session, trial_id: str) -> TrialRow:
+    """Raises NotFound."""
+    row = session.get(TrialRow, trial_id)
+    if row is None:
+        raise NotFound(f"there is no trial {trial_id!r}")
+    return row
+
+
+def _csv(trials: list[TrialView], metric: str) -> str:
+    names = sorted({name for trial in trials for name in trial.params})
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(
+        ["number", "id", "status", metric, "step", *names, "reason", "started_at", "ended_at", "checkpoint"]
+    )
+    for trial in trials:
+        value = trial.values[0] if trial.values else None
+        params = [trial.params.get(name) for name in names]
+        uri = trial.checkpoint.uri if trial.checkpoint else None
+        times = [at.isoformat() if at else None for at in (trial.started_at, trial.ended_at)]
+        writer.writerow([trial.number, trial.id, trial.status, value, trial.step, *params, trial.reason, *times, uri])
+    return text.getvalue()

@@ -1,0 +1,247 @@
+"""What the API shows of rows. Times are UTC ISO 8601."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
+
+from service.store.attempts import attempts_of
+from service.store.tables import (
+    AttemptRow,
+    CheckpointRow,
+    DecisionRow,
+    EventRow,
+    ExperimentRow,
+    PackageRow,
+    ReportRow,
+    TrialRow,
+)
+from service.store.trials import newest_checkpoint, newest_checkpoints
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    """`next_cursor` leads to the next page; None on the last."""
+
+    items: list[Item]
+    next_cursor: str | None = None
+
+
+class PackageView(BaseModel):
+    id: str
+    filename: str
+    size: int
+    files: list[str]
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: PackageRow) -> "PackageView":
+        return cls(id=row.id, filename=row.filename, size=row.size, files=row.files, created_at=row.created_at)
+
+
+class CheckpointView(BaseModel):
+    uri: str
+    step: int
+    attempt: int
+    at: datetime
+
+    @classmethod
+    def of(cls, row: CheckpointRow) -> "CheckpointView":
+        return cls(uri=row.uri, step=row.step, attempt=row.attempt, at=row.at)
+
+
+class TrialView(BaseModel):
+    """`values` are the objectives' newest, in the order of the spec; `reason` says why it ended or waits again."""
+
+    id: str
+    experiment_id: str
+    number: int
+    status: str
+    reason: str | None
+    failure_kind: str | None
+    params: dict[str, Any]
+    values: list[float] | None
+    step: int | None
+    origin: str
+    stopping: str | None
+    attempt_count: int
+    checkpoint: CheckpointView | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, row: TrialRow, checkpoint: CheckpointRow | None) -> "TrialView":
+        return cls(**_trial_facts(row, checkpoint))
+
+
+class AttemptView(BaseModel):
+    """`agent` is who ran it. `outcome` is None while it runs; `error` has kind, message and tracebacks."""
+
+    number: int
+    agent: str
+    outcome: str | None
+    error: dict[str, Any] | None
+    resumed_from: str | None
+    started_at: datetime
+    last_report_at: datetime | None
+    lease_expires_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, row: AttemptRow) -> "AttemptView":
+        return cls(
+            number=row.number,
+            agent=row.holder,
+            outcome=row.outcome,
+            error=row.failure,
+            resumed_from=row.resume_uri,
+            started_at=row.started_at,
+            last_report_at=row.last_report_at,
+            lease_expires_at=row.lease_expires_at if row.ended_at is None else None,
+            ended_at=row.ended_at,
+        )
+
+
+class TrialDetail(TrialView):
+    attempts: list[AttemptView]
+
+    @classmethod
+    def read(cls, session: Session, row: TrialRow) -> "TrialDetail":
+        attempts = [AttemptView.of(attempt) for attempt in attempts_of(session, row.id)]
+        return cls(**_trial_facts(row, newest_checkpoint(session, row.id)), attempts=attempts)
+
+
+class ExperimentView(BaseModel):
+    """`counts` has every trial status; `best` is the best trial so far; `waiting_for` says what keeps it from running.
+
+    `ending` is true while the last trials of an experiment that is over still leave.
+    """
+
+    id: str
+    name: str
+    status: str
+    ending: bool
+    end_reason: str | None
+    end_detail: str | None
+    waiting_for: str | None
+    counts: dict[str, int]
+    best: TrialView | None
+    mlflow_url: str | None
+    priority: int
+    tags: dict[str, Any]
+    spec: dict[str, Any]
+    created_at: datetime
+    ended_at: datetime | None
+
+    @classmethod
+    def of(
+        cls,
+        row: ExperimentRow,
+        *,
+        counts: dict[str, int],
+        best: TrialView | None,
+        waiting_for: str | None,
+        mlflow_url: str | None,
+    ) -> "ExperimentView":
+        return cls(
+            id=row.id,
+            name=row.name,
+            status=row.status,
+            ending=row.end_reason is not None and row.ended_at is None,
+            end_reason=row.end_reason,
+            end_detail=row.end_detail,
+            waiting_for=waiting_for,
+            counts=counts,
+            best=best,
+            mlflow_url=mlflow_url,
+            priority=row.priority,
+            tags=row.tags,
+            spec=row.spec,
+            created_at=row.created_at,
+            ended_at=row.ended_at,
+        )
+
+
+class ReportView(BaseModel):
+    step: int
+    attempt: int
+    sequence: int
+    metrics: dict[str, Any]
+    at: datetime
+
+    @classmethod
+    def of(cls, row: ReportRow) -> "ReportView":
+        return cls(step=row.step, attempt=row.attempt, sequence=row.sequence, metrics=row.metrics, at=row.at)
+
+
+class DecisionView(BaseModel):
+    """`cutoff` is what `value` was held against, from `compared_count` trials at the `milestone`."""
+
+    decision: str
+    rule: str
+    metric: str
+    step: int
+    milestone: int
+    value: float
+    cutoff: float | None
+    compared_count: int
+    reason: str
+    attempt: int
+    at: datetime
+
+    @classmethod
+    def of(cls, row: DecisionRow) -> "DecisionView":
+        return cls.model_validate(row, from_attributes=True)
+
+
+class EventView(BaseModel):
+    seq: int
+    kind: str
+    trial: str | None
+    data: dict[str, Any]
+    at: datetime
+
+    @classmethod
+    def of(cls, row: EventRow) -> "EventView":
+        return cls(seq=row.seq, kind=row.kind, trial=row.trial_id, data=row.data, at=row.at)
+
+
+class AgentView(BaseModel):
+    """`nodes` are those of its Ray cluster with total and free resources; `running` the trials that it runs now."""
+
+    name: str
+    connected: bool
+    nodes: list[Any]
+    running: list[str]
+    first_seen_at: datetime
+    last_seen_at: datetime
+
+
+def trial_views(session: Session, rows: Sequence[TrialRow]) -> list[TrialView]:
+    checkpoints: Mapping[str, CheckpointRow] = newest_checkpoints(session, [row.id for row in rows])
+    return [TrialView.of(row, checkpoints.get(row.id)) for row in rows]
+
+
+def _trial_facts(row: TrialRow, checkpoint: CheckpointRow | None) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "experiment_id": row.experiment_id,
+        "number": row.number,
+        "status": row.status,
+        "reason": row.reason,
+        "failure_kind": row.failure_kind,
+        "params": row.params,
+        "values": None if row.value is None else [row.value],
+        "step": row.last_step,
+        "origin": row.origin,
+        "stopping": row.stop_reason if row.ended_at is None else None,
+        "attempt_count": row.attempt_count,
+        "checkpoint": CheckpointView.of(checkpoint) if checkpoint else None,
+        "created_at": row.created_at,
+        "started_at": row.started_at,
+        "ended_at": row.ended_at,
+    }

@@ -1,0 +1,74 @@
+"""The service's application: routes over operations, background loops beside them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic.json_schema import models_json_schema
+
+from service.api import experiments, health, packages, running, streaming, trials
+from service.api.problems import Problem, add_error_handlers
+from service.background.loop import Loop
+from service.background.mirroring import Mirroring
+from service.background.rescuing import Rescuing
+from service.operations.context import Context
+from service.settings import Settings
+from service.spec.models import ExperimentSpec
+from service.store.database import Database
+
+VERSION = "0.1.0"
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The database must have its schema (`service.store.schema.upgrade`)."""
+    context = Context(settings, Database(settings.database_url))
+    app = FastAPI(
+        title="Paceline",
+        version=VERSION,
+        description="A durable hyperparameter-tuning service over Ray Train.",
+        lifespan=_lifespan,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.context = context
+    app.state.loops = _loops(context)
+    for module in (experiments, trials, streaming, packages, running, health):
+        app.include_router(module.router)
+    add_error_handlers(app)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _loops(context: Context) -> list[Loop]:
+    loops = [Loop(Rescuing(context))]
+    if context.settings.mlflow_uri:
+        loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
+    return loops
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    for loop in app.state.loops:
+        loop.start()
+    yield
+    app.state.context.stopping.set()
+    app.state.context.ring()
+    for loop in app.state.loops:
+        loop.stop()
+    app.state.context.database.close()
+
+
+def _openapi(app: FastAPI) -> dict[str, object]:
+    """With the schemas that bodies read by hand refer to."""
+    if app.openapi_schema is None:
+        routes = [route for route in app.routes if isinstance(route, APIRoute)]
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
+        _, extra = models_json_schema(
+            [(ExperimentSpec, "validation"), (Problem, "serialization")],
+            ref_template="#/components/schemas/{model}",
+        )
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        document["components"]["schemas"] = {**extra.get("$defs", {}), **schemas}
+        app.openapi_schema = document
+    return app.openapi_schema

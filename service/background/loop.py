@@ -1,0 +1,75 @@
+"""One contract for all that runs for ever: do a piece of work, look again, be seen failing, stop when told."""
+
+import logging
+import random
+import threading
+from datetime import datetime
+from typing import Any, Protocol
+
+from service.clock import Clock, utc_now
+
+logger = logging.getLogger(__name__)
+
+MAX_BACKOFF_SECONDS = 30.0
+
+
+class Work(Protocol):
+    """`run_once` does what there is to do and returns how much that was; 0 lets the loop rest for `every` seconds."""
+
+    name: str
+    every: float
+
+    def run_once(self) -> int: ...
+
+
+class Loop:
+    """Runs the work in a thread of its own. An error is logged, shown on /readyz, and tried again after a pause.
+
+    `needed`: the service is not ready while the work fails.
+    """
+
+    def __init__(self, work: Work, *, needed: bool = True, clock: Clock = utc_now) -> None:
+        self.needed = needed
+        self.name = work.name
+        self._work = work
+        self._clock = clock
+        self._stop = threading.Event()
+        self._error: str | None = None
+        self._failures = 0
+        self._succeeded_at: datetime | None = None
+        self._thread = threading.Thread(target=self._run, name=f"loop-{work.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float = 5) -> None:
+        self._stop.set()
+        self._thread.join(timeout)
+
+    def health(self) -> dict[str, Any]:
+        return {
+            "ok": self._error is None and (self._thread.is_alive() or self._succeeded_at is None),
+            "needed": self.needed,
+            "error": self._error,
+            "succeeded_at": self._succeeded_at,
+        }
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            pause = self._step()
+            self._stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret, only spread
+
+    def _step(self) -> float:
+        """Does a piece of work; returns the seconds to rest."""
+        try:
+            done = self._work.run_once()
+        except Exception as error:  # a loop outlives whatever its work meets; the error is shown, not hidden
+            self._failures += 1
+            if self._error is None:
+                logger.exception("%s failed; it is tried again", self.name)
+            self._error = f"{type(error).__name__}: {error}"
+            return min(MAX_BACKOFF_SECONDS, self._work.every * 2.0 ** min(self._failures, 10))
+        if self._error is not None:
+            logger.info("%s works again", self.name)
+        self._error, self._failures, self._succeeded_at = None, 0, self._clock()
+        return 0 if done else self._work.every
