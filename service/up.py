@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -193,8 +194,9 @@ def _agent(options: Options, directory: Path, env: Mapping[str, str], logs: Path
         address = _ray_address(directory) or "auto"
         return [sys.executable, "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", address]
 
+    since = datetime.now(UTC)
     child = Child(command, env, _fresh(logs / "agent.log"))
-    return Part("agent", child, lambda: _has_agent(options.url), grace_seconds=4)
+    return Part("agent", child, lambda: _has_agent(options.url, since), grace_seconds=4)
 
 
 def _answers(url: str) -> bool:
@@ -204,11 +206,12 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _has_agent(url: str) -> bool:
+def _has_agent(url: str, since: datetime) -> bool:
     try:
-        return AGENT_NAME in httpx.get(f"{url}/v1/agents", timeout=2, trust_env=False).text
-    except httpx.TransportError:
+        agents = httpx.get(f"{url}/v1/agents", timeout=2, trust_env=False).raise_for_status().json()
+    except httpx.HTTPError:
         return False
+    return any(one["name"] == AGENT_NAME and datetime.fromisoformat(one["last_seen_at"]) > since for one in agents)
 
 
 def _fresh(log: Path) -> Path:

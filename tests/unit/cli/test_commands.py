@@ -1,0 +1,259 @@
+"""The command line against the real service, over HTTP, with nobody to run the trials."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+import yaml
+
+from service import cli
+from service.app import create_app
+from service.processes import free_port
+from service.serving import upgrade_database
+from service.settings import Settings
+
+SPEC = {
+    "name": "mine",
+    "space": {"lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}},
+    "objectives": [{"metric": "loss", "direction": "minimize"}],
+    "trainer": {"entrypoint": "train:train_fn"},
+    "limits": {"max_trials": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path_factory.mktemp("data"))})
+    upgrade_database(settings)
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not server.started:
+        assert time.monotonic() < deadline, "the service did not start"
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `paceline` with arguments, as from a shell whose PACELINE_URL is the service."""
+    monkeypatch.setenv("PACELINE_URL", url)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with an experiment of a name of its own and its training function."""
+    name = f"mine-{time.monotonic_ns()}"
+    (tmp_path / "train.py").write_text("def train_fn(config):\n    pass\n")
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(SPEC | {"name": name}))
+    return tmp_path
+
+
+def submitted(run: Run, project: Path, *arguments: str) -> dict[str, object]:
+    ended = run("submit", str(project / "experiment.yaml"), "--json", *arguments)
+    assert ended.code == 0, ended.err
+    experiment: dict[str, object] = json.loads(ended.out)
+    return experiment
+
+
+def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: Path, url: str) -> None:
+    experiment = submitted(run, project)
+    trainer = experiment["spec"]["trainer"]  # type: ignore[index]
+    package = httpx.get(f"{url}/v1/packages/{trainer['package']}")
+    assert package.headers["content-disposition"].endswith('package.zip"')
+
+
+def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, url: str) -> None:
+    name = f"other-{time.monotonic_ns()}"
+    experiment = submitted(run, project, "--code", str(project / "train.py"), "--name", name)
+    assert experiment["name"] == name
+    package = httpx.get(f"{url}/v1/packages/{experiment['spec']['trainer']['package']}")  # type: ignore[index]
+    assert package.content == (project / "train.py").read_bytes()
+
+
+def test_each_mistake_of_a_spec_stands_on_its_own_line_with_its_path(run: Run, project: Path) -> None:
+    spec = SPEC | {"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}, "speling": 1}
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.code == 2
+    lines = ended.err.splitlines()
+    assert len(lines) == 2
+    assert any(line.startswith("error: space.lr.low: ") for line in lines)
+    assert any(line.startswith("error: speling: ") for line in lines)
+
+
+def test_a_file_that_is_no_yaml_is_the_services_to_explain(run: Run, project: Path) -> None:
+    (project / "experiment.yaml").write_text("name: [unclosed")
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.code == 2
+    assert "line" in ended.err
+
+
+def test_a_spec_that_is_not_there_is_a_usage_error(run: Run, tmp_path: Path) -> None:
+    assert run("submit", str(tmp_path / "absent.yaml")).code == 2
+
+
+def test_experiments_are_listed_and_shown(run: Run, project: Path) -> None:
+    name = str(submitted(run, project)["name"])
+    assert name in run("ls").out
+    assert name in {experiment["name"] for experiment in json.loads(run("ls", "--json").out)}
+    shown = run("show", name)
+    assert name in shown.out
+    assert "an agent: none is connected" in shown.out
+    assert json.loads(run("show", name, "--json").out)["trials"] == []
+
+
+def test_what_does_not_exist_is_said_with_exit_code_2(run: Run) -> None:
+    for arguments in (["show", "nothing"], ["best", "nothing"], ["stop", "nothing"], ["logs", "t-000000000000"]):
+        ended = run(*arguments)
+        assert ended.code == 2
+        assert ended.err.startswith("error: there is no ")
+
+
+def test_a_stopped_experiment_ends_and_is_no_failure(run: Run, project: Path) -> None:
+    name = str(submitted(run, project)["name"])
+    assert run("stop", name).code == 0
+    watched = run("watch", name)
+    assert watched.code == 0
+    assert f"{name} stopped (user)" in watched.out
+
+
+def test_trials_run_with_curl_are_seen_by_watch_best_and_logs(run: Run, project: Path, url: str) -> None:
+    spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}}
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
+    experiment = submitted(run, project)
+    for loss in (0.5, 0.25):
+        asked = httpx.post(f"{url}/v1/experiments/{experiment['name']}/ask").json()
+        lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+        trial = f"{url}/v1/trials/{asked['trial']}"
+        reports = {"reports": [{"sequence": 0, "metrics": {"loss": loss}}]}
+        httpx.post(f"{trial}/reports", json=reports, headers=lease).raise_for_status()
+        httpx.post(f"{trial}/logs", json={"rank": 0, "offset": 0, "text": "hello\n"}, headers=lease).raise_for_status()
+        httpx.post(f"{trial}/finish", json={"outcome": "completed"}, headers=lease).raise_for_status()
+
+    watched = run("watch", str(experiment["name"]))
+    assert watched.code == 0
+    assert "trial 1 completed at step 1: loss 0.25" in watched.out
+    assert "2 completed" in watched.out
+    best = json.loads(run("best", str(experiment["name"]), "--json").out)
+    assert (best["number"], best["values"]) == (1, [0.25])
+    assert "0.25" in run("best", str(experiment["name"])).out
+    assert "hello" in run("logs", best["id"]).out
+    assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
+
+
+def test_a_failed_experiment_makes_watch_fail(run: Run, project: Path, url: str) -> None:
+    spec = SPEC | {
+        "name": f"failing-{time.monotonic_ns()}",
+        "trainer": {"kind": "external"},
+        "failures": {"max_failed_trials": 0},
+    }
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
+    experiment = submitted(run, project)
+    asked = httpx.post(f"{url}/v1/experiments/{experiment['name']}/ask").json()
+    error = {"kind": "user_error", "message": "ValueError: no [luck]"}
+    httpx.post(
+        f"{url}/v1/trials/{asked['trial']}/finish",
+        json={"outcome": "failed", "error": error},
+        headers={"Authorization": f"Bearer {asked['lease']['token']}"},
+    ).raise_for_status()
+
+    watched = run("watch", str(experiment["name"]))
+    assert watched.code == 1
+    assert "trial 0 failed: ValueError: no [luck]" in watched.out
+
+
+def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
+    ended = run("ls", "--url", f"http://127.0.0.1:{free_port()}")
+    assert ended.code == 1
+    assert "no service answers at http://127.0.0.1:" in ended.err
+    assert "`paceline up`" in ended.err
+
+
+def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
+    for command in ("up", "serve", "agent", "submit", "watch", "ls", "show", "best", "logs", "stop", "db"):
+        ended = run(command, "--help")
+        assert ended.code == 0
+        assert "Usage: paceline" in ended.out
+    assert run("--version").out.startswith("paceline ")
+
+
+def serve(data_dir: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "service.cli", "serve", *arguments],
+        env=os.environ | {"PACELINE_DATA_DIR": str(data_dir)} | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_serving_other_machines_without_saying_so_is_refused(tmp_path: Path) -> None:
+    process = serve(tmp_path, "--host", "0.0.0.0", "--port", "0")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "--insecure" in said
+
+
+def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
+    port = url.rpartition(":")[2]
+    process = serve(tmp_path, PACELINE_PORT=port)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"port {port} of 127.0.0.1 is already taken" in said
+
+
+def test_serve_makes_its_database_and_stops_when_told(tmp_path: Path) -> None:
+    port = free_port()
+    process = serve(tmp_path, "--port", str(port))
+    try:
+        deadline = time.monotonic() + 60
+        while not _ready(port):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert process.returncode in {0, -signal.SIGTERM}
+
+
+def _ready(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
