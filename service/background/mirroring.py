@@ -1,5 +1,6 @@
 """The loop that mirrors the event log to MLflow: load, work without a transaction, then note how far it came."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,16 +11,18 @@ from sqlalchemy.orm import Session
 from service.mirror.errors import MlflowAway, MlflowRefused
 from service.mirror.objectives import Best, objectives_of
 from service.mirror.patience import Patience
-from service.mirror.projection import TRIAL_ENDS, Facts, Standing, project
+from service.mirror.projection import CONTENDERS, TRIAL_ENDS, Facts, Standing, project
 from service.mirror.runs import experiment_run, trial_run
 from service.store import mirrors
 from service.store.database import Database
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
+from service.store.trials import counts_by_status
 
 if TYPE_CHECKING:
     from service.mirror.client import Tracking
 
 BATCH = 1000
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,42 +55,29 @@ class Mirroring:
     def run_once(self) -> int:
         """One batch of each experiment that is behind; the count of events mirrored.
 
-        Raises MlflowAway while MLflow does not answer, and MlflowRefused when that is all that keeps it from the rest.
+        Raises MlflowAway while MLflow does not answer. What MLflow refuses concerns one experiment: it is noted there.
         """
-        if away := self._patience.waiting(self._uri):
-            raise away
         with mirrors.sole_mirror(self._database) as mine:
             return self._mirror_all() if mine else 0
 
     def _mirror_all(self) -> int:
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
-        count, refusals = 0, []
-        for experiment_id in behind:
-            refusal = self._patience.waiting(experiment_id)
-            if refusal is None:
-                mirrored, refusal = self._try(experiment_id)
-                count += mirrored
-            if refusal is not None:
-                refusals.append(refusal)
-        if refusals and not count:
-            raise refusals[0]
-        return count
+        return sum(self._try(experiment_id) for experiment_id in behind if not self._patience.waits(experiment_id))
 
-    def _try(self, experiment_id: str) -> tuple[int, MlflowRefused | None]:
+    def _try(self, experiment_id: str) -> int:
         try:
             count = self._mirror(experiment_id)
         except MlflowAway as error:
             self._note(experiment_id, error)
-            self._patience.failed(self._uri, error)
             raise
         except MlflowRefused as error:
             self._note(experiment_id, error)
-            self._patience.failed(experiment_id, error)
-            return 0, error
-        self._patience.succeeded(self._uri)
+            self._patience.failed(experiment_id)
+            log.warning("experiment %s is not mirrored: %s", experiment_id, error)
+            return 0
         self._patience.succeeded(experiment_id)
-        return count, None
+        return count
 
     def _mirror(self, experiment_id: str) -> int:
         with self._database.read() as session:
@@ -150,17 +140,16 @@ def _load(session: Session, experiment_id: str) -> Batch | None:
     facts = Facts(
         experiment,
         mirrors.trials_named(session, trial_ids),
-        mirrors.count_trials(session, experiment_id),
+        counts_by_status(session, experiment_id),
         Standing(ended_count, best),
     )
     return Batch(facts, events, mirror, mirrors.runs_of(session, trial_ids))
 
 
 def _best_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[Best, ...]:
-    ends = {
-        metric: mirrors.best_completed(session, experiment.id, cursor, metric, maximize=maximize)
-        for metric, maximize in objectives_of(experiment)
-    }
-    return tuple(
-        Best(metric, end.data["values"][metric], end.trial_id) for metric, end in ends.items() if end and end.trial_id
-    )
+    ends = [
+        mirrors.best_end(session, experiment.id, cursor, CONTENDERS, one.place, maximize=one.maximize)
+        for one in objectives_of(experiment)
+    ]
+    best = (one.best_of((), end) for one, end in zip(objectives_of(experiment), ends, strict=True) if end)
+    return tuple(one for one in best if one is not None)

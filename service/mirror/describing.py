@@ -21,10 +21,11 @@ def objective(experiment: ExperimentRow) -> str:
 
 
 def experiment(row: ExperimentRow, by_status: Mapping[str, int], best: TrialRow | None) -> str:
-    lines = [f"**{objective(row)}** — {row.status}" + (f" ({row.end_reason})" if row.end_reason else "")]
-    lines += ["", f"Trials: {counts(by_status)}"]
+    """The first line is what the table of runs has room for; there, Markdown is not rendered."""
+    ended = f" ({row.end_reason})" if row.end_reason else ""
+    lines = [f"{row.status}{ended}: {objective(row)}; {counts(by_status)}"]
     if best is not None:
-        lines += ["", f"Best: trial {best.number}", *(f"- {name}: `{value}`" for name, value in best.params.items())]
+        lines += ["", f"Best is trial {best.number}:", *(f"- {name}: `{value}`" for name, value in best.params.items())]
     return "\n".join([*lines, "", "```yaml", spec_yaml(row).rstrip(), "```"])
 
 
@@ -33,10 +34,10 @@ def spec_yaml(row: ExperimentRow) -> str:
 
 
 def trial_end(status: str, data: Mapping[str, Any]) -> str:
-    """`**pruned** at step 3: 0.52 is below …`"""
+    """`pruned at step 3: 0.52 is below …`"""
     at = "" if data.get("step") is None else f" at step {data['step']}"
     reason = f": {data['reason']}" if data.get("reason") else ""
-    return f"**{status}**{at}{reason}"
+    return f"{status}{at}{reason}"
 
 
 def _without_nothing(spec: Mapping[str, Any]) -> dict[str, Any]:

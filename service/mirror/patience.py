@@ -9,7 +9,6 @@ LONGEST_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class _Pause:
-    error: Exception
     until: float
     seconds: float
 
@@ -21,15 +20,14 @@ class Patience:
         self._clock = clock
         self._pauses: dict[str, _Pause] = {}
 
-    def failed(self, who: str, error: Exception) -> None:
+    def failed(self, who: str) -> None:
         before = self._pauses.get(who)
         seconds = min(LONGEST_SECONDS, before.seconds * 2) if before else SHORTEST_SECONDS
-        self._pauses[who] = _Pause(error, self._clock() + seconds, seconds)
+        self._pauses[who] = _Pause(self._clock() + seconds, seconds)
 
     def succeeded(self, who: str) -> None:
         self._pauses.pop(who, None)
 
-    def waiting(self, who: str) -> Exception | None:
-        """The error for which `who` is being left alone now; None when it may be tried."""
+    def waits(self, who: str) -> bool:
         pause = self._pauses.get(who)
-        return pause.error if pause and self._clock() < pause.until else None
+        return pause is not None and self._clock() < pause.until

@@ -11,6 +11,7 @@ from service.store.tables import EventRow, ExperimentRow, TrialRow
 
 RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
+DESCRIPTION = "mlflow.note.content"
 # Pruned is an orderly end; MLflow draws KILLED as it draws a failure.
 TRIAL_ENDS: Mapping[str, RunStatus] = {
     "trial.completed": "FINISHED",
@@ -18,6 +19,8 @@ TRIAL_ENDS: Mapping[str, RunStatus] = {
     "trial.failed": "FAILED",
     "trial.stopped": "KILLED",
 }
+# A trial stopped early lost its race, whatever its last value.
+CONTENDERS = ("trial.completed", "trial.stopped")
 EXPERIMENT_ENDS: Mapping[str, RunStatus] = {
     "experiment.completed": "FINISHED",
     "experiment.failed": "FAILED",
@@ -46,6 +49,9 @@ class Update:
 
     def tag(self, **values: Any) -> None:
         self.tags |= limits.texts({f"paceline.{key}": value for key, value in values.items()})
+
+    def describe(self, words: str) -> None:
+        self.tags[DESCRIPTION] = limits.text(words)
 
     def measure(self, values: Mapping[str, Any], at: datetime, step: int) -> None:
         for metric, value in values.items():
@@ -111,9 +117,8 @@ def _tell_parent(parent: Update, event: EventRow) -> None:
 def _tell_best(parent: Update, experiment: ExperimentRow, before: Standing, end: EventRow) -> Standing:
     """Curves of the best values over the count of ended trials: it only grows, so that the newest point is the best."""
     after = replace(before, ended_count=before.ended_count + 1)
-    if end.kind == "trial.completed" and end.trial_id is not None:
-        values = end.data.get("values") or {}
-        best = tuple(objective.better(before.best, end.trial_id, values) for objective in objectives_of(experiment))
+    if end.kind in CONTENDERS:
+        best = (objective.best_of(before.best, end) for objective in objectives_of(experiment))
         after = replace(after, best=tuple(one for one in best if one is not None))
     parent.measure({f"best_{one.metric}": one.value for one in after.best}, end.at, after.ended_count)
     return after
@@ -125,7 +130,7 @@ def _summarize(parent: Update, facts: Facts, standing: Standing) -> None:
     if best and trial:
         parent.tag(best_trial=trial.number, best_trial_id=trial.id, best_value=f"{best.value:.6g}")
     parent.tag(trials=describing.counts(facts.counts))
-    parent.tags |= limits.texts({"mlflow.note.content": describing.experiment(facts.experiment, facts.counts, trial)})
+    parent.describe(describing.experiment(facts.experiment, facts.counts, trial))
 
 
 def _report(update: Update, event: EventRow) -> None:
@@ -134,18 +139,20 @@ def _report(update: Update, event: EventRow) -> None:
 
 def _running(update: Update, event: EventRow) -> None:
     update.tag(status="running", attempt=event.data.get("attempt"), agent=event.data.get("agent"))
+    update.describe(f"running: attempt {event.data.get('attempt')} on {event.data.get('agent')}")
     update.move("RUNNING")
 
 
 def _queued(update: Update, event: EventRow) -> None:
     update.tag(status="queued", reason=event.data.get("reason"))
+    update.describe(f"queued again: {event.data.get('reason')}")
     update.move("SCHEDULED")
 
 
 def _ended(update: Update, event: EventRow) -> None:
     status = event.kind.removeprefix("trial.")
     update.tag(status=status, reason=event.data.get("reason"), last_step=event.data.get("step"))
-    update.tags |= limits.texts({"mlflow.note.content": describing.trial_end(status, event.data)})
+    update.describe(describing.trial_end(status, event.data))
     update.move(TRIAL_ENDS[event.kind], event.at)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.mirror import describing, limits
+from service.mirror.views import VIEW_TAG, leaderboard
 from service.store.tables import ExperimentRow, TrialRow
 
 EXPERIMENT_TAG = "paceline.experiment_id"
@@ -32,6 +33,7 @@ def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
             "mlflow.experimentKind": "custom_model_development",
             "mlflow.experiment.primaryMetric.name": first["metric"],
             "mlflow.experiment.primaryMetric.greaterIsBetter": first.get("direction") == "maximize",
+            VIEW_TAG: leaderboard(experiment),
             "mlflow.note.content": f"{describing.objective(experiment)} · Paceline experiment `{experiment.id}`",
         }
     )

@@ -91,7 +91,7 @@ def runs_of(session: Session, trial_ids: set[str]) -> dict[str, str]:
     rows = session.execute(
         select(MirrorRunRow.trial_id, MirrorRunRow.run_id).where(MirrorRunRow.trial_id.in_(trial_ids))
     )
-    return dict(rows.tuples().all())
+    return dict(rows.all())
 
 
 def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, parent_run_id: str) -> None:
