@@ -5,6 +5,7 @@ What is slow to import (uvicorn, Ray, SQLAlchemy) is imported by the command tha
 
 import importlib
 import json
+import os
 import signal
 import socket
 import sys
@@ -33,7 +34,9 @@ app = typer.Typer(
 )
 database = typer.Typer(help="The service's database.", no_args_is_help=True)
 app.add_typer(database, name="db")
-out, err = Console(), Console(stderr=True)
+# Piped output has no width of its own, and tables should not be cut to 80 columns there.
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200)
+err = Console(stderr=True)
 
 Url = Annotated[str, typer.Option("--url", envvar="PACELINE_URL", help="The service's address.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for scripts.")]

@@ -119,7 +119,8 @@ def live(experiment: Json, progress: Progress, elapsed_seconds: float) -> Render
     lines.append(Text("best     ", style="bold") + Text(best or "none yet", style="green" if best else "dim"))
     if experiment.get("waiting_for"):
         lines.append(Text(f"waiting for {experiment['waiting_for']}", style="yellow"))
-    return Group(*lines, *(Text(f"  {sentence}", style="dim") for sentence in progress.last))
+    last = (Text(f"  {sentence}", style="dim", no_wrap=True, overflow="ellipsis") for sentence in progress.last)
+    return Group(*lines, *last)
 
 
 def _bar(experiment: Json, finished: int, total: int, elapsed: float, left: float | None) -> RenderableType:

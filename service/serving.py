@@ -31,7 +31,11 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
     settings.prepare_directories()
     upgrade_database(settings)
     uvicorn.run(
-        create_app(settings), host=settings.host, port=settings.port, timeout_graceful_shutdown=SHUTDOWN_SECONDS
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        access_log=False,  # heartbeats would drown everything else
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
 
 

@@ -70,7 +70,7 @@ def best(one: Json, metric: str) -> RenderableType:
 def _columns(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
-        table.add_column(name, overflow="fold", no_wrap=name in {"id", "status", "created"})
+        table.add_column(name, overflow="ellipsis", no_wrap=True, ratio=1 if name in {"parameters", "reason"} else None)
     return table
 
 

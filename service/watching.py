@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
 from service.client import Client
 from service.progress import Progress, best_line, counted, live, summary
@@ -25,7 +25,9 @@ def watch(client: Client, name: str, console: Console) -> Json:
     progress = Progress(metric=experiment["spec"]["objectives"][0]["metric"])
     follow = _live if console.is_terminal else _plain
     experiment = follow(client, experiment, progress, console)
-    console.print(_table(client, experiment, progress))
+    console.print()
+    for label, text in _summary(client, experiment, progress):
+        console.print(Text.assemble((f"{label:<12}", "bold"), text), soft_wrap=True)
     return experiment
 
 
@@ -54,11 +56,11 @@ def _plain(client: Client, experiment: Json, progress: Progress, console: Consol
     for newest in _updates(client, experiment, progress):
         experiment = newest
         for sentence in progress.told():
-            console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+            console.print(Text(sentence), soft_wrap=True)
         now, state = time.monotonic(), _state(experiment, progress)
         if state != line and now - said_at >= PLAIN_LINE_SECONDS:
             line, said_at = state, now
-            console.print(state, markup=False, highlight=False, soft_wrap=True)
+            console.print(Text(state), soft_wrap=True)
     return experiment
 
 
@@ -77,13 +79,8 @@ def elapsed_seconds(experiment: Json) -> float:
     return ((datetime.fromisoformat(ended) if ended else datetime.now(UTC)) - began).total_seconds()
 
 
-def _table(client: Client, experiment: Json, progress: Progress) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for row in summary(experiment, experiment.get("best"), progress):
-        table.add_row(*row)
-    table.add_row("API", f"{client.url}/v1/experiments/{experiment['name']}")
+def _summary(client: Client, experiment: Json, progress: Progress) -> Iterator[tuple[str, str]]:
+    yield from summary(experiment, experiment.get("best"), progress)
+    yield "API", f"{client.url}/v1/experiments/{experiment['name']}"
     if experiment.get("mlflow_url"):
-        table.add_row("MLflow", experiment["mlflow_url"])
-    return table
+        yield "MLflow", experiment["mlflow_url"]
