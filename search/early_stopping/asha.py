@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from search.early_stopping.base import RuleOptions, if_finite, told
+from search.early_stopping.base import RuleOptions, compared, if_finite
 from search.early_stopping.rule import Peer, Verdict
 from search.problem import Direction
 
@@ -51,30 +51,30 @@ class Asha(RuleOptions):
         if value is None:
             return None
         ranked = sorted((value, *(peer.value for peer in peers)), reverse=direction == "maximize")
-        cutoff = ranked[max(len(ranked) // self.reduction_factor, 1) - 1]
-        behind = value != cutoff and ranked.index(value) > ranked.index(cutoff)
-        too_few = len(ranked) <= self.bootstrap_count
+        passing_count = max(len(ranked) // self.reduction_factor, 1)
+        cutoff = ranked[passing_count - 1]
+        waiting = len(ranked) <= self.bootstrap_count
         return Verdict(
-            stop=behind or too_few,
+            stop=waiting or ranked.index(value) > ranked.index(cutoff),
             rule=self.rule,
             step=step,
             milestone=milestone,
             value=value,
             cutoff=if_finite(cutoff) if peers else None,
             compared_count=len(peers),
-            reason=self._reason(
-                told(metric, value, step, cutoff), len(ranked), milestone, behind=behind, too_few=too_few
-            ),
+            reason=self._reason(metric, step, milestone, compared(value, cutoff), len(ranked)),
         )
 
-    def _reason(self, comparison: str, count: int, rung: int, *, behind: bool, too_few: bool) -> str:
-        if too_few and not behind:
-            return f"only {count} of the {self.bootstrap_count + 1} trials that rung {rung} waits for have reached it"
+    def _reason(self, metric: str, step: int, rung: int, comparison: tuple[str, str], count: int) -> str:
+        value, relation = comparison
+        what = f"{metric} {value} at step {step}"
+        if count <= self.bootstrap_count:
+            needed = self.bootstrap_count + 1
+            return f"rung {rung} lets nobody pass until {needed} trials have reached it, and {what} is number {count}"
         if count == 1:
-            return f"the first trial at rung {rung}"
-        share = f"the best {self._fraction}" if count >= self.reduction_factor else "the best"
-        return f"{comparison}, the cutoff of {share} of {count} trials at rung {rung}"
+            return f"{what} is the first to reach rung {rung}"
+        return f"{what} is {relation}, the cutoff of {self._best_of(count)} trials at rung {rung}"
 
-    @property
-    def _fraction(self) -> str:
-        return _FRACTIONS.get(self.reduction_factor, f"1/{self.reduction_factor}")
+    def _best_of(self, count: int) -> str:
+        fraction = _FRACTIONS.get(self.reduction_factor, f"1/{self.reduction_factor}")
+        return f"the best {fraction} of {count}" if count >= self.reduction_factor else f"the best of {count}"

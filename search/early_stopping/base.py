@@ -31,11 +31,12 @@ class RuleOptions(BaseModel):
         return None
 
 
-def told(metric: str, value: float, step: int, cutoff: float) -> str:
-    """`val_accuracy 0.71 at step 3 is below 0.83`, with as many digits as it takes to tell the numbers apart."""
+def compared(value: float, cutoff: float) -> tuple[str, str]:
+    """`0.71` and `below 0.83`, with as many digits as it takes to tell them apart."""
     relation = "equal to" if value == cutoff else "above" if value > cutoff else "below"
-    digits = next((n for n in range(4, 17) if f"{value:.{n}g}" != f"{cutoff:.{n}g}"), 17) if value != cutoff else 4
-    return f"{metric} {value:.{digits}g} at step {step} is {relation} {cutoff:.{digits}g}"
+    digits = next((count for count in range(6, 17) if f"{value:.{count}g}" != f"{cutoff:.{count}g}"), 17)
+    digits = 6 if value == cutoff else digits
+    return f"{value:.{digits}g}", f"{relation} {cutoff:.{digits}g}"
 
 
 def if_finite(value: float) -> float | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from search.early_stopping.base import RuleOptions, if_finite, told
+from search.early_stopping.base import RuleOptions, compared, if_finite
 from search.early_stopping.rule import Peer, Verdict
 from search.problem import Direction
 
@@ -49,6 +49,7 @@ class Median(RuleOptions):
         median = _median(others)
         if math.isnan(median):
             return None
+        own, relation = compared(best, median)
         return Verdict(
             stop=best < median if direction == "maximize" else best > median,
             rule=self.rule,
@@ -57,7 +58,8 @@ class Median(RuleOptions):
             value=best,
             cutoff=if_finite(median),
             compared_count=len(others),
-            reason=f"the best {told(metric, best, step, median)}, the median of {len(others)} completed trials there",
+            reason=f"the best {metric} up to step {step}, {own}, is {relation}, "
+            f"the median of {len(others)} completed trials there",
         )
 
     def _is_due(self, step: int, curve: Mapping[int, float]) -> bool:

@@ -29,8 +29,10 @@ _RULE: TypeAdapter[Asha | Median | NoneSpec] = TypeAdapter(_Tagged)
 
 
 def _with_every_mistake(given: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    if not isinstance(given, Mapping):
+    if isinstance(given, RuleOptions):
         return handler(given)
+    if not isinstance(given, Mapping):
+        refuse("EarlyStoppingSpec", [Mistake((), "must be an object such as {rule: asha}")], given)
     rule = given.get("rule", "none")
     if not isinstance(rule, str) or rule not in RULES:
         refuse("EarlyStoppingSpec", [Mistake(("rule",), _unknown(rule))], given)

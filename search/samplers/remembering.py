@@ -41,7 +41,7 @@ def remembered(problem: "Problem", observation: "Observation") -> FrozenTrial:
         state,
         params={name: _to_optuna(problem.space.root[name], value) for name, value in observation.params.items()},
         distributions={name: distribution_of(problem.space.root[name]) for name in observation.params},
-        values=list(observation.values or ()) if state is TrialState.COMPLETE else None,
+        values=[float(value) for value in observation.values or ()] if state is TrialState.COMPLETE else None,
         curve=_curve(observation) if state is TrialState.PRUNED and len(problem.directions) == 1 else {},
     )
 
@@ -85,7 +85,9 @@ def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution
 
 
 def _to_optuna(parameter: Parameter, value: JsonValue) -> Any:
-    return position(parameter.choices, value) if isinstance(parameter, CategoricalParameter) else value
+    if isinstance(parameter, CategoricalParameter):
+        return position(parameter.choices, value)
+    return float(str(value)) if isinstance(parameter, FloatParameter) else value
 
 
 def from_optuna(parameter: Parameter, value: Any) -> JsonValue:

@@ -1,0 +1,102 @@
+"""Search spaces and histories for Hypothesis."""
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from search.parameters import FloatParameter
+from search.problem import Observation
+from search.space import Parameter, Params, Space
+
+SCALARS = st.one_of(
+    st.text("xy", max_size=2), st.integers(-3, 3), st.booleans(), st.none(), st.sampled_from([0.5, -1.5])
+)
+STATUSES = ("running", "completed", "pruned", "failed", "diverged", "stopped")
+
+
+@st.composite
+def parameters(draw: st.DrawFn, *, finite: bool) -> dict[str, Any]:
+    kind = draw(st.sampled_from(["float", "int", "categorical"]))
+    if kind == "categorical":
+        choices = draw(st.lists(SCALARS, min_size=1, max_size=3, unique_by=lambda one: (isinstance(one, bool), one)))
+        return {"type": kind, "choices": choices}
+    log = draw(st.booleans())
+    if kind == "int":
+        low = draw(st.integers(1 if log else -5, 5))
+        step = {} if log else {"step": draw(st.integers(1, 3))}
+        return {"type": kind, "low": low, "high": low + draw(st.integers(0, 4)), "log": log, **step}
+    if finite:
+        low, step = draw(st.integers(-20, 20)) / 10, draw(st.sampled_from([0.1, 0.25, 0.3, 1]))
+        return {"type": kind, "low": low, "high": low + draw(st.integers(0, 7)) / 2 * step, "step": step}
+    low = draw(st.floats(1e-6, 1e3)) if log else draw(st.floats(-1e6, 1e6))
+    return {"type": kind, "low": low, "high": low + draw(st.floats(0, 1e6)), "log": log}
+
+
+@st.composite
+def spaces(draw: st.DrawFn, *, finite: bool | None = None) -> Space:
+    """Up to five parameters, each under conditions on earlier ones, written in any order."""
+    written: dict[str, dict[str, Any]] = {}
+    for name in "abcde"[: draw(st.integers(1, 5))]:
+        item = draw(parameters(finite=draw(st.booleans()) if finite is None else finite))
+        parents = {other: Space({other: _bare(written[other])}).root[other].values() for other in written}
+        discrete = sorted(other for other, values in parents.items() if values)
+        chosen = draw(st.lists(st.sampled_from(discrete), max_size=2, unique=True)) if discrete else []
+        item["when"] = {other: draw(_wanted(list(parents[other] or ()))) for other in chosen}
+        written[name] = item
+    return Space.model_validate({name: written[name] for name in draw(st.permutations(list(written)))})
+
+
+@st.composite
+def configurations(draw: st.DrawFn, space: Space) -> Params:
+    return space.draw(lambda _, parameter: draw(_value(parameter)))
+
+
+@st.composite
+def histories(draw: st.DrawFn, space: Space, *, max_size: int = 25, numbers: int = 40) -> list[Observation]:
+    """Trials in any order and of any status, with gaps between their numbers."""
+    known = draw(st.lists(st.integers(0, numbers), max_size=max_size, unique=True))
+    return [draw(observations(space, number)) for number in known]
+
+
+@st.composite
+def observations(draw: st.DrawFn, space: Space, number: int) -> Observation:
+    status = draw(st.sampled_from(STATUSES))
+    value = draw(st.floats(-1e3, 1e3) | st.sampled_from([0.0, 1.0, float("inf"), float("-inf")]))
+    reported = draw(st.booleans())
+    return Observation(
+        number=number,
+        params=draw(configurations(space)),
+        status=status,
+        values=(value,) if status == "completed" else None,
+        last_step=draw(st.integers(0, 30)) if reported else None,
+        last_value=value if reported else None,
+    )
+
+
+def _bare(item: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in item.items() if key != "when"}
+
+
+def _wanted(values: list[Any]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values) | st.lists(st.sampled_from(values), min_size=1, max_size=2)
+
+
+def _value(parameter: Parameter) -> st.SearchStrategy[Any]:
+    values = parameter.values()
+    if values is None:
+        assert isinstance(parameter, FloatParameter)
+        return st.floats(parameter.low, parameter.high)
+    return st.sampled_from(list(values))
+
+
+class Strategies:
+    spaces = staticmethod(spaces)
+    configurations = staticmethod(configurations)
+    histories = staticmethod(histories)
+    observations = staticmethod(observations)
+
+
+@pytest.fixture(scope="session")
+def draws() -> type[Strategies]:
+    return Strategies

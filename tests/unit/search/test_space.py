@@ -1,0 +1,205 @@
+"""A search space says what it is, what is wrong with it, and what belongs to it."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from search.configurations import Configurations
+from search.space import Space
+
+DIGITS = {
+    "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+    "hidden": {"type": "int", "low": 16, "high": 256, "step": 16},
+    "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"]},
+    "momentum": {"type": "float", "low": 0.0, "high": 0.99, "when": {"optimizer": "sgd"}},
+}
+FLAT = {"type": "float", "low": 0, "high": 1}
+GOOD = {"lr": 0.1, "hidden": 64, "optimizer": "sgd", "momentum": 0.9}
+
+
+class Spec(BaseModel):
+    space: Space
+    name: str = "x"
+
+
+def complaints(space: Any, **others: Any) -> list[str]:
+    with pytest.raises(ValidationError) as refused:
+        Spec.model_validate({"space": space, **others})
+    return [f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in refused.value.errors()]
+
+
+def said(space: Space, params: dict[str, Any]) -> list[str]:
+    return [str(mistake) for mistake in space.mistakes_in(params)]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "complaint"),
+    [
+        ({"type": "float", "low": 0, "high": 1, "log": True}, "p.low: must be > 0 when log is true"),
+        ({"type": "int", "low": 0, "high": 9, "log": True}, "p.low: must be >= 1 when log is true"),
+        ({"type": "float", "low": 2, "high": 1}, "p.low: must be <= high, which is 1"),
+        ({"type": "int", "low": 2, "high": 1}, "p.low: must be <= high, which is 1"),
+        ({"type": "float", "low": 1, "high": 2, "log": True, "step": 0.1}, "p.step: cannot be used when log is true"),
+        ({"type": "int", "low": 1, "high": 9, "log": True, "step": 2}, "p.step: must be 1 when log is true"),
+        ({"type": "float", "low": 0, "high": 1, "step": 0}, "p.step: must be > 0"),
+        ({"type": "float", "low": 0, "high": 1, "step": 1e-300}, "p.step: is too small for the range"),
+        ({"type": "int", "low": 0, "high": 1, "step": -1}, "p.step: must be >= 1"),
+        ({"type": "float", "low": -1e308, "high": 1e308}, "p.high: the range is wider than a float can say"),
+        ({"type": "float", "low": 0, "high": float("inf")}, "p.high: Input should be a finite number"),
+        ({"type": "float", "low": True, "high": 2}, "p.low: must be a number, not true or false"),
+        ({"type": "int", "low": 0, "high": 2**53 + 2}, f"p.high: Input should be less than or equal to {2**53}"),
+        ({"type": "float", "high": 2}, "p.low: is required"),
+        ({"type": "float", "low": 1, "high": 2, "lower": 1}, "p.lower: unknown field"),
+        ({"type": "categorical", "choices": []}, "p.choices: must have at least one choice"),
+        ({"type": "categorical", "choices": ["a", "b", "a"]}, 'p.choices.2: "a" is there already'),
+        ({"type": "categorical", "choices": [1, 1.0]}, "p.choices.1: 1.0 is there already"),
+        (
+            {"type": "categorical", "choices": [[1]]},
+            "p.choices.0: must be a string, a number, true, false or null",
+        ),
+        ({"low": 1, "high": 2}, "p.type: is required: one of float, int, categorical"),
+        ({"type": "real"}, "p.type: must be one of 'float', 'int', 'categorical', not 'real'"),
+        ({**FLAT, "when": {"q": 1}}, "p.when.q: unknown parameter; the space has p"),
+        ({**FLAT, "when": {"p": 1}}, "p.when: a parameter cannot depend on itself: p -> p"),
+    ],
+)
+def test_a_mistake_in_a_parameter_is_told_with_its_path_and_what_would_be_right(
+    parameter: dict[str, Any], complaint: str
+) -> None:
+    assert f"space.{complaint}" in complaints({"p": parameter})
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    space = {
+        "a": {"type": "float", "low": 0, "high": -1, "log": True, "colour": "red", "when": {"nobody": 1}},
+        "b": {"type": "int", "low": "x", "high": 3},
+        "c": {"type": "categorical", "choices": ["s", "s"], "when": {"d": 1}},
+        "d": {**FLAT, "when": {"c": "s"}},
+        "e": {**FLAT, "when": {"f": "t", "d": 0.5}},
+        "f": {"type": "categorical", "choices": ["s"]},
+    }
+    told = complaints(space, name=1)
+    assert [line.split(":")[0] for line in told] == [
+        "space.a.colour",
+        "space.a.low",
+        "space.a.low",
+        "space.b.low",
+        "space.c.choices.1",
+        "space.a.when.nobody",
+        "space.c.when",
+        "space.d.when",
+        "space.e.when.f",
+        "space.e.when.d",
+        "name",
+    ]
+    assert 'space.e.when.f: must be one of "s", not "t"' in told
+    assert any(line.startswith("space.e.when.d: d is continuous") for line in told)
+    assert "space.c.when: a parameter cannot depend on itself: c -> d -> c" in told
+
+
+def test_a_space_needs_a_parameter_and_a_parameter_needs_a_name() -> None:
+    assert complaints({}) == ["space: must have at least one parameter"]
+    assert complaints({" ": FLAT}) == ["space. : a parameter needs a name"]
+    assert complaints([FLAT]) == ["space: Input should be a valid dictionary"]
+
+
+def test_a_range_that_its_step_does_not_divide_ends_at_the_last_step() -> None:
+    space = Space.model_validate({"p": {"type": "float", "low": 0, "high": 1, "step": 0.3}})
+    assert list(space.root["p"].values() or ()) == [0.0, 0.3, 0.6, 0.9]
+    assert said(space, {"p": 1.0}) == ["p: must be 0 plus a multiple of 0.3, not 1"]
+    assert said(space, {"p": 0.1 + 0.2 + 0.3}) == []
+
+
+def test_a_configuration_of_the_space_has_no_mistakes() -> None:
+    space = Space.model_validate(DIGITS)
+    assert said(space, GOOD) == []
+    assert said(space, {"lr": 1, "hidden": 64, "optimizer": "adamw"}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaints"),
+    [
+        ({"lr": 2}, ["lr: must be between 0.0001 and 1, not 2"]),
+        ({"lr": "fast"}, ['lr: must be a number, not "fast"']),
+        ({"lr": True}, ["lr: must be a number, not true"]),
+        ({"hidden": 65}, ["hidden: must be 16 plus a multiple of 16, not 65"]),
+        ({"hidden": 64.0}, ["hidden: must be an integer, not 64.0"]),
+        ({"hidden": 8}, ["hidden: must be between 16 and 256, not 8"]),
+        ({"optimizer": "adamw"}, ['momentum: exists only when optimizer is "sgd"; leave it out']),
+        ({"optimizer": "adam"}, ['optimizer: must be one of "sgd", "adamw", not "adam"']),
+        ({"depth": 3}, ["depth: unknown parameter; the space has lr, hidden, optimizer, momentum"]),
+        ({"lr": float("nan"), "hidden": None}, ["lr: must be between", "hidden: must be an integer, not null"]),
+    ],
+)
+def test_what_does_not_belong_to_the_space_is_told(change: dict[str, Any], complaints: list[str]) -> None:
+    told = said(Space.model_validate(DIGITS), {**GOOD, **change})
+    assert len(told) == len(complaints)
+    assert all(line.startswith(complaint) for line, complaint in zip(told, complaints, strict=True))
+
+
+def test_a_missing_parameter_is_told_unless_its_own_parent_is_in_doubt() -> None:
+    space = Space.model_validate(DIGITS)
+    assert said(space, {"lr": 0.1, "hidden": 16, "optimizer": "sgd"}) == ["momentum: is missing"]
+    assert said(space, {"lr": 0.1, "hidden": 16}) == ["optimizer: is missing"]
+
+
+def test_true_and_1_are_different_choices() -> None:
+    on = {"type": "categorical", "choices": [1, True]}
+    space = Space.model_validate({"on": on, "only_true": {**FLAT, "when": {"on": True}}})
+    assert space.active({"on": True}) == ("on", "only_true")
+    assert space.active({"on": 1}) == ("on",)
+    assert said(space, {"on": 1, "only_true": 0}) == ["only_true: exists only when on is true; leave it out"]
+
+
+def test_a_parameter_exists_only_if_its_whole_ancestry_does() -> None:
+    kind = {"type": "categorical", "choices": ["x", "y"]}
+    space = Space.model_validate(
+        {"c": {**FLAT, "when": {"b": ["x", "y"]}}, "a": kind, "b": {**kind, "when": {"a": "x"}}}
+    )
+    assert space.active({"a": "x", "b": "y", "c": 0}) == ("c", "a", "b")
+    assert space.active({"a": "y", "b": "y", "c": 0}) == ("a",)
+
+
+def test_a_space_with_a_continuous_parameter_has_no_size() -> None:
+    assert Space.model_validate(DIGITS).size() is None
+
+
+def test_a_large_space_is_counted_and_numbered_without_making_it() -> None:
+    wide = {"type": "int", "low": 1, "high": 10**9}
+    space = Space.model_validate({"n": wide, "m": wide, "k": {**wide, "when": {"n": 7}}})
+    assert space.size() == (10**9 - 1) * 10**9 + 10**18
+    configurations = Configurations(space, {name: parameter.values() or () for name, parameter in space.root.items()})
+    assert said(space, configurations[10**18 + 12345]) == []
+
+
+@given(data=st.data())
+def test_a_finite_space_numbers_each_of_its_configurations_once(data: st.DataObject, draws: Any) -> None:
+    space = data.draw(draws.spaces(finite=True))
+    axes = {name: parameter.values() or () for name, parameter in space.root.items()}
+    points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    by_hand = {repr(space.draw(lambda name, _, point=point: point[name])) for point in points}
+    configurations = Configurations(space, axes)
+    assert space.size() == configurations.size == len(by_hand)
+    assert {repr(configurations[index]) for index in range(configurations.size)} == by_hand
+
+
+@given(data=st.data())
+def test_a_space_survives_json(data: st.DataObject, draws: Any) -> None:
+    space = data.draw(draws.spaces())
+    assert Space.model_validate_json(space.model_dump_json()) == space
+
+
+@given(data=st.data())
+def test_whatever_is_drawn_from_a_space_belongs_to_it_and_one_parameter_less_does_not(
+    data: st.DataObject, draws: Any
+) -> None:
+    space = data.draw(draws.spaces())
+    params = data.draw(draws.configurations(space))
+    assert said(space, params) == []
+    assert space.active(params) == tuple(params)
+    lost = data.draw(st.sampled_from(sorted(params)))
+    assert f"{lost}: is missing" in said(space, {name: params[name] for name in params if name != lost})
