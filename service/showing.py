@@ -10,6 +10,7 @@ from rich.table import Table
 from service.progress import COLOURS, parameters
 
 Json = dict[str, Any]
+WIDTHS = {"id": 14, "status": 9, "trials": 8, "created": 16, "trial": 5, "step": 5, "value": 10}
 
 
 def experiments(found: Iterable[Json]) -> Table:
@@ -68,9 +69,16 @@ def best(one: Json, metric: str) -> RenderableType:
 
 
 def _columns(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    """Whatever the terminal's width, ids and numbers stay whole; parameters and reasons share the rest."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for name in names:
-        table.add_column(name, overflow="ellipsis", no_wrap=True, ratio=1 if name in {"parameters", "reason"} else None)
+        table.add_column(
+            name,
+            overflow="ellipsis",
+            no_wrap=True,
+            min_width=WIDTHS.get(name),
+            ratio=None if name in WIDTHS else 1,
+        )
     return table
 
 
