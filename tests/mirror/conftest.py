@@ -1,0 +1,214 @@
+"""A real MLflow server, and an experiment's history as the service's operations write it."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from service.background.mirroring import Mirroring
+from service.store.database import Database
+from service.store.events import append_event
+from service.store.schema import upgrade
+from service.store.tables import ExperimentRow, TrialRow
+
+START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+SPEC: dict[str, Any] = {
+    "name": "digits",
+    "space": {"lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}},
+    "config": {"epochs": 4},
+    "objectives": [{"metric": "val_accuracy", "direction": "maximize"}],
+    "search": {"sampler": "tpe", "seed": 7},
+    "early_stopping": {"rule": "asha", "min_step": 1, "reduction_factor": 3},
+    "trainer": {
+        "kind": "torch",
+        "entrypoint": "train:train_fn",
+        "package": "sha256:" + "ab" * 32,
+        "scaling": {"num_workers": 2, "use_gpu": False},
+        "env": {"OMP_NUM_THREADS": "1"},
+    },
+    "limits": {"max_trials": 24, "parallelism": 2},
+    "tags": {"team": "vision"},
+}
+
+
+class MlflowServer:
+    """`mlflow server` on SQLite, at an address that stays the same when it is stopped and started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
+        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self._directory / 'mlflow.db'}"]
+        command += ["--artifacts-destination", str(self._directory / "artifacts")]
+        with (self._directory / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self._directory,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"},
+            )
+        self._wait_until_it_answers()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+                return
+            time.sleep(0.1)
+        raise TimeoutError((self._directory / "server.log").read_text())
+
+
+class Story:
+    """What happens to an experiment, each thing a second after the one before."""
+
+    def __init__(self, database: Database, experiment_id: str, spec: dict[str, Any]) -> None:
+        self._database = database
+        self.experiment_id, self.name = experiment_id, spec["name"]
+        self.now = START
+        row = ExperimentRow(
+            id=experiment_id, name=spec["name"], spec=spec, tags=spec["tags"], status="running", created_at=START
+        )
+        with database.write() as session:
+            session.add(row)
+        self.tell("experiment.created", {"name": spec["name"], "spec": spec})
+
+    def tell(self, kind: str, data: dict[str, Any], trial_id: str | None = None) -> None:
+        with self._database.write() as session:
+            append_event(session, self._experiment(session), kind, data, at=self.now, trial_id=trial_id)
+        self.now += timedelta(seconds=1)
+
+    def trial(self, number: int, **params: Any) -> str:
+        trial_id = f"t-{self.experiment_id[-4:]}{number:08x}"
+        row = TrialRow(
+            id=trial_id,
+            experiment_id=self.experiment_id,
+            number=number,
+            params=params,
+            origin="search",
+            status="queued",
+            created_at=self.now,
+        )
+        with self._database.write() as session:
+            session.add(row)
+        self.tell("trial.created", {"number": number, "params": params, "origin": "search"}, trial_id)
+        return trial_id
+
+    def run(self, trial_id: str) -> None:
+        self._move(trial_id, "running")
+        self.tell("trial.running", {"reason": None, "attempt": 1, "agent": "agent-1"}, trial_id)
+
+    def report(self, trial_id: str, step: int, **metrics: Any) -> None:
+        self.tell("report", {"attempt": 1, "sequence": step, "step": step, "metrics": metrics}, trial_id)
+
+    def end(self, trial_id: str, status: str, value: float | None = None, reason: str | None = None) -> None:
+        number = self._move(trial_id, status)
+        values = None if value is None else [value]
+        self.tell(f"trial.{status}", {"number": number, "reason": reason, "values": values, "step": 3}, trial_id)
+
+    def tried(self, number: int, value: float) -> str:
+        """A trial from beginning to end."""
+        trial_id = self.trial(number, lr=0.1)
+        self.run(trial_id)
+        self.report(trial_id, 1, val_accuracy=value)
+        self.end(trial_id, "completed", value)
+        return trial_id
+
+    def finish(self, status: str, reason: str) -> None:
+        with self._database.write() as session:
+            experiment = self._experiment(session)
+            experiment.status, experiment.end_reason, experiment.ended_at = status, reason, self.now
+        self.tell(f"experiment.{status}", {"reason": reason, "detail": None})
+
+    def _experiment(self, session: Any) -> ExperimentRow:
+        experiment = session.get(ExperimentRow, self.experiment_id)
+        assert experiment is not None
+        return experiment
+
+    def _move(self, trial_id: str, status: str) -> int:
+        with self._database.write() as session:
+            trial = session.get(TrialRow, trial_id)
+            assert trial is not None
+            trial.status = status
+            return trial.number
+
+
+class Mirror:
+    """A loop, and MLflow's own view of what it wrote."""
+
+    def __init__(self, database: Database, uri: str) -> None:
+        self.loop = Mirroring(database, uri)
+        self.client = MlflowClient(tracking_uri=uri)
+
+    def catch_up(self) -> int:
+        count = 0
+        while mirrored := self.loop.run_once():
+            count += mirrored
+        return count
+
+    def runs(self, experiment_name: str) -> dict[str, Any]:
+        """MLflow's runs by name; fails where two have the same."""
+        experiment = self.client.get_experiment_by_name(experiment_name)
+        found = self.client.search_runs([experiment.experiment_id])
+        runs = {run.info.run_name: run for run in found}
+        assert len(runs) == len(found)
+        return runs
+
+    def curve(self, run: Any, metric: str) -> list[tuple[int, float]]:
+        return sorted((point.step, point.value) for point in self.client.get_metric_history(run.info.run_id, metric))
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    server = MlflowServer(tmp_path_factory.mktemp("mlflow"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'paceline.db'}")
+    upgrade(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def tell(database: Database, request: pytest.FixtureRequest) -> Callable[..., Story]:
+    """Begins an experiment; its name is the test's own, so that tests can share one MLflow."""
+
+    def begin(experiment_id: str = f"x-{abs(hash(request.node.nodeid)) % 16**12:012x}", **spec: Any) -> Story:
+        return Story(database, experiment_id, {**SPEC, "name": request.node.name[:90], **spec})
+
+    return begin
+
+
+@pytest.fixture
+def mirror(database: Database, mlflow_server: MlflowServer) -> Mirror:
+    return Mirror(database, mlflow_server.uri)

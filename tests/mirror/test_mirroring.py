@@ -1,0 +1,246 @@
+"""Read back through MLflow's own client from a real MLflow server."""
+
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from service.mirror.errors import MlflowAway
+from service.store.database import Database
+from service.store.mirrors import advance, lag
+from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_trial_is_a_child_run_with_its_parameters_curve_and_end(mirror: Any, tell: Callable[..., Any]) -> None:
+    story = tell()
+    trial = story.trial(7, lr=0.25, layers=[16, 32])
+    story.run(trial)
+    began = story.now - timedelta(seconds=1)
+    story.report(trial, 1, val_accuracy=0.5, note="not a number", best=True)
+    story.report(trial, 2, val_accuracy=0.75)
+    story.tell("checkpoint", {"attempt": 1, "step": 2, "uri": "/data/checkpoint_2"}, trial)
+    story.end(trial, "completed", 0.75)
+
+    mirror.catch_up()
+
+    runs = mirror.runs(story.name)
+    parent, run = runs[story.name], runs["trial 07"]
+    assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert run.data.params == {"epochs": "4", "lr": "0.25", "layers": "[16, 32]"}
+    assert mirror.curve(run, "val_accuracy") == [(1, 0.5), (2, 0.75)]
+    assert run.data.metrics == {"val_accuracy": 0.75, "best": 1.0}
+    assert run.info.status == "FINISHED"
+    assert run.info.start_time == round(began.timestamp() * 1000)
+    assert run.info.end_time == round((story.now - timedelta(seconds=1)).timestamp() * 1000)
+    assert run.data.tags["paceline.trial_id"] == trial
+    assert run.data.tags["paceline.checkpoint"] == "/data/checkpoint_2"
+    assert run.data.tags["mlflow.source.name"] == "train:train_fn"
+
+
+def test_a_pruned_trial_says_why(mirror: Any, tell: Callable[..., Any]) -> None:
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    story.run(trial)
+    story.report(trial, 3, val_accuracy=0.4)
+    decision = {"attempt": 1, "step": 3, "decision": "stop", "rule": "asha", "value": 0.4, "cutoff": 0.61}
+    story.tell("decision", {**decision, "compared_count": 9, "milestone": 3, "reason": "0.4 is below 0.61"}, trial)
+    story.end(trial, "pruned", 0.4, "0.4 is below 0.61")
+
+    mirror.catch_up()
+
+    run = mirror.runs(story.name)["trial 00"]
+    assert run.info.status == "FINISHED"
+    tags = run.data.tags
+    assert tags["paceline.status"] == "pruned"
+    assert tags["paceline.decision.reason"] == "0.4 is below 0.61"
+    assert (tags["paceline.decision.rung"], tags["paceline.decision.cutoff"]) == ("3", "0.61")
+    assert tags["mlflow.note.content"] == "pruned at step 3: 0.4 is below 0.61"
+
+
+@pytest.mark.parametrize(("status", "expected"), [("failed", "FAILED"), ("stopped", "KILLED")])
+def test_a_trial_that_did_not_make_it_shows_so(
+    mirror: Any, tell: Callable[..., Any], status: str, expected: str
+) -> None:
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    story.run(trial)
+    failure = {"attempt": 1, "outcome": "failed", "kind": "user_error", "message": "ValueError: no"}
+    story.tell("attempt.ended", failure, trial)
+    story.end(trial, status, reason="ValueError: no")
+
+    mirror.catch_up()
+
+    run = mirror.runs(story.name)["trial 00"]
+    assert run.info.status == expected
+    assert run.data.tags["paceline.failure.message"] == "ValueError: no"
+
+
+def test_a_trial_that_lost_its_worker_waits_and_then_goes_on_in_the_same_run(
+    mirror: Any, tell: Callable[..., Any]
+) -> None:
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    assert mirror.catch_up() == 2
+    story.run(trial)
+    story.tell("trial.queued", {"reason": "the node is gone"}, trial)
+    mirror.catch_up()
+    assert mirror.runs(story.name)["trial 00"].info.status == "SCHEDULED"
+
+    story.run(trial)
+    story.report(trial, 1, val_accuracy=0.5)
+    mirror.catch_up()
+
+    assert mirror.runs(story.name)["trial 00"].info.status == "RUNNING"
+
+
+def test_the_parent_tells_the_best_so_far_and_how_it_all_ended(mirror: Any, tell: Callable[..., Any]) -> None:
+    story = tell()
+    story.tried(0, 0.5)
+    story.tried(2, 0.9)
+    mirror.catch_up()  # the best so far must come from before this batch too
+    story.tried(1, 0.7)
+    story.tried(3, 0.9)
+    story.finish("completed", "max_trials")
+
+    mirror.catch_up()
+
+    name = story.name
+    parent = mirror.runs(name)[name]
+    assert mirror.curve(parent, "best_val_accuracy") == [(1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]
+    assert parent.info.status == "FINISHED"
+    tags = parent.data.tags
+    assert (tags["paceline.best_trial"], tags["paceline.trials"]) == ("2", "4 completed")
+    assert (tags["paceline.status"], tags["paceline.why_ended"]) == ("completed", "max_trials")
+    assert tags["paceline.package"] == "sha256:" + "ab" * 32
+    assert tags["team"] == "vision"
+    assert "reduction_factor: 3" in tags["paceline.spec"]
+    assert parent.data.params["sampler"] == "tpe"
+    assert parent.data.params["objective"] == "maximize val_accuracy"
+
+
+def test_values_that_are_no_numbers_are_kept_as_such(mirror: Any, tell: Callable[..., Any]) -> None:
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    story.run(trial)
+    for step, value in enumerate(["NaN", "Infinity", "-Infinity"]):
+        story.report(trial, step, **{"loss [mean]": value})
+
+    mirror.catch_up()
+
+    curve = mirror.curve(mirror.runs(story.name)["trial 00"], "loss _mean_")
+    assert math.isnan(curve[0][1])
+    assert curve[1][1] > 1e308
+    assert curve[2][1] < -1e308
+
+
+def test_a_batch_sent_again_doubles_nothing(mirror: Any, tell: Callable[..., Any], database: Database) -> None:
+    story = tell()
+    first, second = story.tried(0, 0.5), story.tried(1, 0.6)
+    story.report(first, 2, val_accuracy="NaN")
+    mirror.catch_up()
+    before = everything(mirror, story)
+
+    with database.write() as session:  # as if the service had been killed before it noted anything
+        session.delete(session.get(MirrorRow, story.experiment_id))
+        session.execute(delete(MirrorRunRow))
+    assert mirror.catch_up() > 0
+
+    assert everything(mirror, story) == before
+    assert second in str(before)
+
+
+def test_a_long_curve_goes_through_in_pieces(mirror: Any, tell: Callable[..., Any]) -> None:
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    story.run(trial)
+    for step in range(450):
+        story.report(trial, step, val_accuracy=step / 450, loss=1 - step / 450)
+
+    mirror.catch_up()
+
+    run = mirror.runs(story.name)["trial 00"]
+    assert [step for step, _ in mirror.curve(run, "loss")] == list(range(450))
+
+
+def test_mlflow_may_be_away_and_catches_up(
+    mirror: Any, tell: Callable[..., Any], database: Database, mlflow_server: Any
+) -> None:
+    story = tell()
+    story.tried(0, 0.5)
+    mirror.catch_up()
+    mlflow_server.stop()
+    try:
+        story.tried(1, 0.6)
+        with pytest.raises(MlflowAway, match="does not answer"):
+            mirror.loop.run_once()
+        with database.read() as session:
+            assert "does not answer" in session.get(MirrorRow, story.experiment_id).error
+            assert lag(session) == 4
+    finally:
+        mlflow_server.start()
+
+    mirror.catch_up()
+
+    assert set(mirror.runs(story.name)) >= {"trial 00", "trial 01"}
+    with database.read() as session:
+        assert session.get(MirrorRow, story.experiment_id).error is None
+        assert lag(session) == 0
+
+
+def test_a_name_that_is_taken_in_mlflow_gets_the_experiments_id(mirror: Any, tell: Callable[..., Any]) -> None:
+    story = tell(name="taken")
+    mirror.client.delete_experiment(mirror.client.create_experiment("taken"))
+
+    mirror.catch_up()
+
+    assert mirror.client.get_experiment_by_name(f"taken ({story.experiment_id})") is not None
+
+
+def test_one_experiment_that_mlflow_refuses_leaves_the_others_alone(
+    mirror: Any, tell: Callable[..., Any], database: Database
+) -> None:
+    refused, other = tell("x-00000000000a", name="refused"), tell("x-00000000000b", name="other")
+    mirror.catch_up()
+    mirror.client.delete_experiment(mirror.client.get_experiment_by_name("refused").experiment_id)
+    refused.tried(0, 0.5)
+    other.tried(0, 0.5)
+
+    mirror.catch_up()
+
+    assert "trial 00" in mirror.runs("other")
+    with database.read() as session:
+        assert session.get(MirrorRow, "x-00000000000a").error.startswith("MLflow refused")
+
+
+def test_an_experiment_deleted_while_it_was_being_sent_is_forgotten(
+    mirror: Any, tell: Callable[..., Any], database: Database
+) -> None:
+    story = tell()
+    with database.write() as session:
+        session.delete(session.get(ExperimentRow, story.experiment_id))
+    with database.write() as session:
+        advance(session, story.experiment_id, 5, {})
+
+    with database.read() as session:
+        assert session.get(MirrorRow, story.experiment_id) is None
+
+
+def everything(mirror: Any, story: Any) -> dict[str, Any]:
+    """All that MLflow knows of an experiment, in a form that compares."""
+    return {
+        name: (
+            run.info.run_id,
+            run.info.status,
+            run.info.start_time,
+            run.info.end_time,
+            run.data.tags,
+            run.data.params,
+            {key: str(mirror.curve(run, key)) for key in run.data.metrics},
+        )
+        for name, run in mirror.runs(story.name).items()
+    }
