@@ -59,6 +59,6 @@ def alike_unstartable_count(session: Session, experiment_id: str) -> tuple[int, 
         .order_by(TrialRow.number)
         .limit(FAILURES_TO_GIVE_UP)
     )
-    failures = session.execute(query).tuples().all()
+    failures = session.execute(query).all()
     alike = [reason for kind, reason in failures if kind == FailureKind.CANNOT_START and reason == failures[0][1]]
     return len(alike), alike[0] if alike else None

