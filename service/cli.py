@@ -5,6 +5,7 @@ What is slow to import (uvicorn, Ray, SQLAlchemy) is imported by the command tha
 
 import importlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -64,6 +65,10 @@ def _fail(lines: list[str], code: int) -> NoReturn:
     for line in lines:
         err.print(f"[red]error:[/red] {escape(line)}", soft_wrap=True, highlight=False)
     sys.exit(code)
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 def _print_json(value: Any) -> None:
@@ -127,6 +132,7 @@ def serve(
     """Run the service alone: the HTTP API, its database and its background work."""
     from service import serving  # noqa: PLC0415
 
+    _log_to_stderr()
     try:
         serving.serve(host, port, insecure=insecure)
     except serving.CannotServe as error:
@@ -140,10 +146,13 @@ def agent(
     name: Annotated[str | None, typer.Option(help="Unique among agents.", show_default="this host's name")] = None,
 ) -> None:
     """Run trials for a service on a Ray cluster; start one beside each cluster."""
+    _log_to_stderr()
     # By name: the service's code knows nothing of the trainer but its wire, and this command is the trainer's door.
-    importlib.import_module("trainer.agent").run_agent(
-        service_url=url, name=name or socket.gethostname(), ray_address=ray_address
-    )
+    trainer, cluster = importlib.import_module("trainer.agent"), importlib.import_module("trainer.cluster")
+    try:
+        trainer.run_agent(service_url=url, name=name or socket.gethostname(), ray_address=ray_address)
+    except cluster.ClusterUnreachable as error:
+        _fail([str(error)], FAILED)
 
 
 @app.command(

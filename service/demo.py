@@ -50,6 +50,8 @@ def _stack(data_dir: Path, port: int, mlflow_port: int, console: Console, *, kee
         process = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # so that what follows is undone here too
     done = False
     try:
         yield _ready(process, data_dir, log)

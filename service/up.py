@@ -24,6 +24,7 @@ from service.supervision import Part, Supervisor
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
 AGENT_NAME = "local"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LONGEST_RAY_DIRECTORY = 43
 """Ray puts sockets below it, and a socket's path may have 107 bytes."""
 
@@ -67,7 +68,7 @@ class Options:
 
 
 def run(options: Options, say: Callable[[str], None] = print) -> None:
-    """Run the stack until SIGINT or SIGTERM. A second signal while stopping kills at once.
+    """Run the stack until Ctrl-C, SIGTERM, or the terminal is closed. A second signal while stopping kills at once.
 
     Raises CannotStart before anything was started, and PartFailed for a part that cannot be kept running; in both
     cases, as at the end, nothing is left running.
@@ -178,7 +179,7 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Part:
     home.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(options.mlflow_port)]
     command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}"]
-    command += ["--artifacts-destination", str(home / "artifacts")]
+    command += ["--artifacts-destination", str(home / "artifacts"), "--uvicorn-opts", "--log-level warning"]
     child = Child(lambda: command, env, _fresh(logs / "mlflow.log"))
     return Part("mlflow", child, lambda: _answers(f"{options.mlflow_url}/health"))
 
@@ -266,7 +267,7 @@ def _signals(stopping: threading.Event, kill: Callable[[], None]) -> Iterator[No
             kill()
         stopping.set()
 
-    earlier = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
         yield
     finally:
