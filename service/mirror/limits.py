@@ -31,7 +31,7 @@ def number(value: Any) -> float | None:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def text(value: Any, length: int = TAG_LENGTH) -> str:

@@ -1,0 +1,72 @@
+"""What the database answers to the mirror, on SQLite and on PostgreSQL."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from service.store import mirrors
+from service.store.database import Database
+
+CONTENDERS = ("trial.completed",)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+@pytest.mark.parametrize(("maximize", "expected"), [(True, 3), (False, 1)])
+def test_the_best_end_is_found_among_the_events_so_far(
+    database: Database, tell: Callable[..., Any], *, maximize: bool, expected: int
+) -> None:
+    story = tell()
+    for number, value in [(7, 9.0), (1, 1e-7), (5, 10.0), (3, 10.0)]:
+        story.tried(number, value)
+    story.end(story.trial(2), "completed", None)
+
+    with database.read() as session:
+        best = mirrors.best_end(session, story.experiment_id, 1000, CONTENDERS, 0, maximize=maximize)
+        early = mirrors.best_end(session, story.experiment_id, 5, CONTENDERS, 0, maximize=maximize)
+
+    assert best is not None
+    assert best.data["number"] == expected
+    assert early is not None
+    assert early.data["number"] == 7
+
+
+def test_an_experiment_is_behind_until_its_last_event_is_mirrored(database: Database, tell: Callable[..., Any]) -> None:
+    story, unseen = tell("x-00000000000a", name="a"), tell("x-00000000000b", name="b")
+    story.tried(0, 0.5)
+
+    with database.write() as session:
+        assert mirrors.lag(session) == 6
+        mirrors.advance(session, story.experiment_id, 5, {})
+    with database.read() as session:
+        assert mirrors.experiments_behind(session) == [unseen.experiment_id]
+        assert mirrors.lag(session) == 1
+
+
+def test_a_cursor_never_goes_back(database: Database, tell: Callable[..., Any]) -> None:
+    story = tell()
+    story.tried(0, 0.5)
+    for cursor in (5, 3):
+        with database.write() as session:
+            mirrors.advance(session, story.experiment_id, cursor, {})
+
+    with database.read() as session:
+        assert mirrors.lag(session) == 0
+
+
+def test_of_several_service_processes_one_at_a_time_mirrors(database_url: str) -> None:
+    one, other = Database(database_url), Database(database_url)
+    if one.is_sqlite:
+        pytest.skip("SQLite has one service process")
+    with mirrors.sole_mirror(one) as first, mirrors.sole_mirror(other) as second:
+        assert (first, second) == (True, False)
+    with mirrors.sole_mirror(other) as second:
+        assert second
+    one.close()
+    other.close()

@@ -1,0 +1,127 @@
+"""What events mean to MLflow, without an MLflow."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.mirror import limits
+from service.mirror.patience import Patience
+from service.mirror.projection import Facts, project
+from service.mirror.runs import trial_run
+from service.mirror.views import leaderboard, mlflow_url
+from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+MOST = 10
+
+
+def experiment(**spec: Any) -> ExperimentRow:
+    objectives = [{"metric": "loss", "direction": "minimize"}]
+    whole = {"name": "e", "space": {"lr": {}}, "objectives": objectives, **spec}
+    return ExperimentRow(id="x-1", name="e", spec=whole, tags={}, status="running", created_at=START)
+
+
+def trial(number: int = 0, **params: Any) -> TrialRow:
+    return TrialRow(id=f"t-{number}", experiment_id="x-1", number=number, params=params, origin="search")
+
+
+def event(seq: int, kind: str, trial_id: str | None = "t-0", **data: Any) -> EventRow:
+    at = START + timedelta(seconds=seq)
+    return EventRow(experiment_id="x-1", seq=seq, kind=kind, trial_id=trial_id, data=data, at=at)
+
+
+def test_a_trial_that_only_waits_has_no_run_yet() -> None:
+    told = project(Facts(experiment(), {"t-0": trial()}), [event(1, "trial.created", number=0)])
+    assert told.trials == {}
+
+
+def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
+    told = project(Facts(experiment(), {"t-0": trial()}), [event(5, "trial.stopped", reason="stopped by a user")])
+    update = told.trials["t-0"]
+    then = START + timedelta(seconds=5)
+    assert (update.status, update.started_at, update.ended_at) == ("KILLED", then, then)
+
+
+def test_a_pruned_trial_is_never_the_best() -> None:
+    trials = {"t-0": trial(0), "t-1": trial(1)}
+    ends = [
+        event(1, "trial.completed", "t-0", number=0, values=[0.5]),
+        event(2, "trial.pruned", "t-1", number=1, values=[0.1]),
+    ]
+    told = project(Facts(experiment(), trials), ends)
+    assert [(point.step, point.value) for point in told.parent.metrics] == [(1, 0.5), (2, 0.5)]
+
+
+def test_kinds_of_events_that_are_not_known_are_passed_over() -> None:
+    told = project(Facts(experiment(), {"t-0": trial()}), [event(1, "trial.blessed"), event(2, "new", None)])
+    assert told.trials == {}
+
+
+@pytest.mark.parametrize(
+    ("most", "number", "expected"),
+    [
+        (None, 3, "trial 03"),
+        (24, 3, "trial 03"),
+        (1000, 3, "trial 003"),
+        (1001, 3, "trial 0003"),
+        (10, 123, "trial 123"),
+    ],
+)
+def test_names_of_trials_sort_as_their_numbers_do(most: int | None, number: int, expected: str) -> None:
+    assert trial_run(experiment(limits={"max_trials": most}), trial(number), "p").name == expected
+
+
+def test_the_view_sorts_the_best_first() -> None:
+    assert '"orderByAsc": true' in leaderboard(experiment())
+    assert '"orderByKey": "metrics.`loss`"' in leaderboard(experiment())
+
+
+def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
+    begun = MirrorRow(experiment_id="x-1", mlflow_experiment_id="7")
+    assert mlflow_url(None, "http://here") is None
+    assert mlflow_url(begun, None) is None
+    assert str(mlflow_url(begun, "http://here/")).startswith("http://here/#/experiments/7/runs?")
+
+
+@given(st.text())
+def test_every_name_becomes_one_that_mlflow_takes(name: str) -> None:
+    from mlflow.utils.validation import _validate_metric_name  # noqa: PLC0415 - MLflow takes seconds to import
+
+    _validate_metric_name(limits.name(name))
+
+
+@pytest.mark.parametrize("name", ["val/accuracy", "loss", "top-5 accuracy", "a.b:c", "größe"])
+def test_names_that_mlflow_takes_stay(name: str) -> None:
+    assert limits.name(name) == name
+
+
+@given(st.integers() | st.floats() | st.text() | st.none() | st.lists(st.integers()))
+def test_whatever_was_reported_is_a_number_or_left_out(value: Any) -> None:
+    assert isinstance(limits.number(value), float | None)
+
+
+def test_a_number_beyond_all_floats_is_infinite() -> None:
+    assert limits.number(-(10**400)) == float("-inf")
+
+
+def test_what_is_too_long_is_cut_and_says_so() -> None:
+    assert limits.text("x" * MOST, MOST) == "x" * MOST
+    assert limits.text("x" * (MOST + 1), MOST) == "x" * (MOST - 1) + "…"
+
+
+def test_what_keeps_failing_is_left_alone_ever_longer() -> None:
+    now = 0.0
+    patience = Patience(lambda: now)
+    for seconds in (1, 2, 4, 8, 16, 32, 60, 60):
+        patience.failed("x")
+        now += seconds - 0.5
+        assert patience.waits("x")
+        now += 0.5
+        assert not patience.waits("x")
+    patience.succeeded("x")
+    patience.failed("x")
+    now += 1
+    assert not patience.waits("x")

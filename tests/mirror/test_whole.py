@@ -1,0 +1,50 @@
+"""From the HTTP API to MLflow and back: the events are the service's own, on SQLite and on PostgreSQL."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from service.settings import Settings
+from tests.conftest import changed, running
+
+pytestmark = pytest.mark.slow
+
+
+def test_what_went_through_the_api_stands_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
+    client = MlflowClient(tracking_uri=mlflow_server.uri)
+    with running(changed(settings, mlflow_uri=mlflow_server.uri, mlflow_ui="http://mlflow.example")) as api:
+        name = api.create(limits={"max_trials": 2})["name"]
+        for values in ([0.5, 0.75], [0.25]):
+            held = api.ask(name)
+            assert held is not None
+            for value in values:
+                held.report(accuracy=value)
+            held.finish()
+        page = until_mirrored(api, client, name)
+
+    found = re.fullmatch(r"http://mlflow\.example/#/experiments/(\d+)/runs\?.*", page)
+    assert found is not None
+    runs = {run.info.run_name: run for run in client.search_runs([found[1]])}
+    assert sorted(runs) == sorted([name, "trial 00", "trial 01"])
+    assert [point.value for point in client.get_metric_history(runs["trial 00"].info.run_id, "accuracy")] == [0.5, 0.75]
+    assert runs["trial 01"].data.metrics == {"accuracy": 0.25}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert runs[name].data.metrics == {"best_accuracy": 0.75}
+    assert runs[name].data.tags["paceline.best_trial"] == "0"
+    assert runs[name].data.tags["paceline.trials"] == "2 completed"
+
+
+def until_mirrored(api: Any, client: MlflowClient, name: str) -> str:
+    """The experiment's address in MLflow, once its last event is there."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        page = api.get(f"/v1/experiments/{name}")["mlflow_url"]
+        experiment = client.get_experiment_by_name(name) if page else None
+        runs = client.search_runs([experiment.experiment_id], f"attributes.run_name = '{name}'") if experiment else []
+        if runs and runs[0].info.status == "FINISHED":
+            return str(page)
+        time.sleep(0.1)
+    raise TimeoutError(f"{name} is not in MLflow: {api.get('/readyz')}")
