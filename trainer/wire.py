@@ -40,11 +40,11 @@ class Scaling(Message):
 
     @property
     def worker(self) -> dict[str, float]:
-        """What one worker takes, with Ray Train's defaults: 1 CPU, or 1 GPU (and 1 CPU) with `use_gpu`."""
+        """What one worker takes, with Ray Train's defaults: 1 CPU, or 1 GPU with `use_gpu`."""
         resources = dict(self.resources_per_worker)
         if self.use_gpu:
             resources.setdefault("GPU", 1)
-        if not self.resources_per_worker:
+        elif not self.resources_per_worker:
             resources["CPU"] = 1
         return {name: amount for name, amount in resources.items() if amount}
 

@@ -1,0 +1,229 @@
+"""A service that speaks `trainer.wire` and nothing more: it hands out the assignments it was given and remembers."""
+
+import hashlib
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from trainer.wire import Answer, Assignment, Claim, Decision, Finish, Lease, LogChunk, Report, Reports, Trainer
+
+Decide = Callable[[str, Report], Answer]
+
+
+def go_on(_trial: str, _report: Report) -> Answer:
+    return Answer()
+
+
+class FakeService:
+    """Everything that was said to it is in its attributes, in order. `wait_for` waits for it to be said."""
+
+    def __init__(self, storage: str) -> None:
+        self.storage = storage
+        self.decide: Decide = go_on
+        self.orders: dict[str, Answer] = {}
+        self.away = False
+        self.lost: set[str] = set()
+        self.queue: list[Assignment] = []
+        self.packages: dict[str, tuple[bytes, str]] = {}
+        self.claims: list[Claim] = []
+        self.reports: dict[str, list[Report]] = defaultdict(list)
+        self.logs: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
+        self.finishes: dict[str, Finish] = {}
+        self.heartbeats: dict[str, int] = defaultdict(int)
+        self.times: dict[str, dict[str, float]] = defaultdict(dict)
+        self._assigned: dict[str, Assignment] = {}
+        self._answers: dict[str, Assignment | None] = {}
+        self._changed = threading.Condition()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextmanager
+    def serving(self) -> Iterator["FakeService"]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def add_package(self, code: str | bytes, filename: str = "train.py") -> str:
+        content = code.encode() if isinstance(code, str) else code
+        package_id = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        self.packages[package_id] = content, filename
+        return package_id
+
+    def add_trial(
+        self,
+        trainer: dict[str, Any],
+        config: dict[str, Any] | None = None,
+        *,
+        experiment: str = "x-1",
+        lease_seconds: float = 30,
+        **fields: Any,
+    ) -> str:
+        """Queue a trial; returns its id."""
+        with self._changed:
+            number = len(self._assigned) + len(self.queue)
+            trial = f"t-{number}-{time.monotonic_ns():x}"
+            lease = Lease(
+                token=f"lease-{trial}",
+                expires_at=datetime.now(UTC) + timedelta(seconds=lease_seconds),
+                seconds=lease_seconds,
+            )
+            body = {
+                "trial": trial,
+                "experiment": experiment,
+                "experiment_id": experiment,
+                "number": number,
+                "attempt": 1,
+                "params": config or {},
+                "config": config or {},
+                "lease": lease,
+                "trainer": Trainer.model_validate(trainer),
+                "run_name": f"{experiment}-{trial}-1",
+                "storage_path": self.storage,
+                **fields,
+            }
+            self.queue.append(Assignment.model_validate(body))
+            self._changed.notify_all()
+        return trial
+
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 60, what: str = "it") -> Any:
+        with self._changed:
+            found = self._changed.wait_for(condition, seconds)
+        assert found, f"{what} did not happen within {seconds} s; logs: {json.dumps(self.logs, default=str)[-3000:]}"
+        return found
+
+    def finished(self, trial: str, seconds: float = 60) -> Finish:
+        self.wait_for(lambda: trial in self.finishes, seconds, f"the end of {trial}")
+        return self.finishes[trial]
+
+    def log(self, trial: str, rank: int = 0) -> str:
+        return self.logs[trial][rank]
+
+    # What callers say.
+
+    def claim(self, body: bytes) -> Assignment | None:
+        claim = Claim.model_validate_json(body)
+        with self._changed:
+            self.claims.append(claim)
+            self._changed.notify_all()
+            if claim.request_id not in self._answers:
+                self._changed.wait_for(lambda: self._fitting(claim) is not None, claim.wait_seconds)
+                self._answers[claim.request_id] = self._take(self._fitting(claim))
+            return self._answers[claim.request_id]
+
+    def _fitting(self, claim: Claim) -> Assignment | None:
+        for assignment in self.queue:
+            worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.num_workers
+            for node in claim.nodes:
+                left -= int(min(node.free.get(name, 0) // amount for name, amount in worker.items()))
+            if left <= 0:
+                return assignment
+        return None
+
+    def _take(self, assignment: Assignment | None) -> Assignment | None:
+        if assignment is not None:
+            self.queue.remove(assignment)
+            self._assigned[assignment.trial] = assignment
+            self.times[assignment.trial]["assigned"] = time.monotonic()
+        return assignment
+
+    def report(self, trial: str, body: bytes) -> Answer:
+        reports = Reports.model_validate_json(body).reports
+        with self._changed:
+            self.reports[trial] += reports
+            self.times[trial].setdefault("first_report", time.monotonic())
+            answers = [self.decide(trial, report) for report in reports]
+            self._changed.notify_all()
+        return next((a for a in answers if a.decision != Decision.CONTINUE), answers[-1])
+
+    def heartbeat(self, trial: str, _body: bytes) -> Answer:
+        with self._changed:
+            self.heartbeats[trial] += 1
+            self._changed.notify_all()
+        return self.orders.get(trial, Answer())
+
+    def chunk(self, trial: str, body: bytes) -> None:
+        chunk = LogChunk.model_validate_json(body)
+        with self._changed:
+            text = self.logs[trial][chunk.rank]
+            assert chunk.offset == len(text.encode()), f"rank {chunk.rank}: offset {chunk.offset} after {len(text)}"
+            self.logs[trial][chunk.rank] = text + chunk.text
+            self._changed.notify_all()
+
+    def finish(self, trial: str, body: bytes) -> dict[str, Any]:
+        finish = Finish.model_validate_json(body)
+        with self._changed:
+            self.finishes[trial] = finish
+            self.times[trial]["finished"] = time.monotonic()
+            experiment = self._assigned[trial].experiment_id
+            same = [a for a in self.queue if a.experiment_id == experiment] if finish.next else []
+            following = self._take(same[0]) if same else None
+            self._changed.notify_all()
+        return {"status": finish.outcome, "next": following}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        service = self
+        verbs = {"reports": self.report, "heartbeat": self.heartbeat, "logs": self.chunk, "finish": self.finish}
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = -1
+            disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                content, filename = service.packages[self.path.rpartition("/")[2]]
+                self.send_response(200)
+                self.send_header("Content-Disposition", f'attachment; filename="{filename}"')
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if service.away:
+                    self._answer(503, {"type": "unavailable", "title": "away"})
+                elif self.path.startswith("/v1/agents/"):
+                    self._answer(200, service.claim(body))
+                else:
+                    self._trial_call(body)
+
+            def _trial_call(self, body: bytes) -> None:
+                _, _, _, trial, verb = self.path.split("/")
+                if trial in service.lost:
+                    self._answer(409, {"type": "lease-lost", "title": "Lease lost", "detail": "it is another's now"})
+                    return
+                assert self.headers["Authorization"] == f"Bearer lease-{trial}"
+                self._answer(200, verbs[verb](trial, body))
+
+            def _answer(self, status: int, value: Any) -> None:
+                if value is None:
+                    self.send_response(204)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                body = TypeAdapter(Any).dump_json(value)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_args: Any) -> None:
+                pass
+
+        return Handler

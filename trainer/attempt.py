@@ -1,0 +1,221 @@
+"""One attempt in the slot: what its workers say, what the service says, and how it ends."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from trainer.calls import CallRefused, LeaseLost, Service, ServiceUnreachable, until_answered
+from trainer.delivery import LogOutbox, ReportOutbox
+from trainer.failures import LOST, PREEMPTED, classify
+from trainer.rounds import STOP, Rounds
+from trainer.runs import Runs
+
+logger = logging.getLogger("paceline")
+
+# How long the other ranks get to say what happened to them after one rank has failed.
+OTHER_RANKS_SECONDS = 0.5
+GIVE_BACK_SECONDS = 3.0
+
+
+class Attempt:
+    """Methods with `async` run in the slot's event loop, the others in any thread.
+
+    `ending`: why it is being ended from outside, if it is: `stop`, `kill`, `preempted` or `lease-lost`.
+    """
+
+    def __init__(self, assignment: dict[str, Any], url: str, loop: asyncio.AbstractEventLoop, runs: Runs) -> None:
+        self.assignment = assignment
+        self.run: str = assignment["run_name"]
+        self.ending: str | None = None
+        self.members: dict[int, dict[str, Any]] = {}
+        self.ends: dict[int, dict[str, Any]] = {}
+        self.log_offsets: dict[int, int] = {}
+        self.over = threading.Event()
+        self._world_size: int = assignment["trainer"]["scaling"]["num_workers"]
+        self._loop = loop
+        self._runs = runs
+        self._trial: str = assignment["trial"]
+        token = assignment["lease"]["token"]
+        self.service = Service(url, token)
+        self._reports = ReportOutbox(Service(url, token), self._trial, self._decided, self.lose)
+        self._logs = LogOutbox(Service(url, token), self._trial, self.lose)
+        self._rounds = Rounds(self._deliver, lambda _sequence: runs.wake())
+        self._watch = threading.Thread(target=self._keep_watch, args=(Service(url, token),), daemon=True)
+        self._watch_news = threading.Event()
+        self._kill_at: float | None = None
+
+    def start(self) -> None:
+        for thread in (self._reports, self._logs, self._watch):
+            thread.start()
+
+    # What the workers say.
+
+    async def joined(self, rank: int, member: dict[str, Any]) -> None:
+        self.members[rank] = member
+        self._runs.joined(member["actor"])
+        if self.ending in ("kill", "preempted", "lease-lost"):
+            self._runs.end_workers()
+
+    async def answer(self, *report: Any) -> str:
+        return await self._rounds.answer(*report)
+
+    async def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
+        self.log_offsets[rank] = offset + len(text.encode())
+        if rank in self.members:
+            self.members[rank]["positions"] = positions
+        self._logs.put(rank, offset, text)
+
+    async def ended(self, rank: int, end: dict[str, Any]) -> None:
+        self.ends[rank] = end
+        if len(self.ends) == self._world_size:
+            self._runs.wake(ending=True)
+        elif end["failure"] is not None:
+            # The others may wait for this rank for ever.
+            self._loop.call_later(OTHER_RANKS_SECONDS, self._end_workers_unless_over)
+
+    def saved(self, sequence: int, path: str) -> None:
+        self._reports.add_checkpoint(sequence, self.checkpoint_uri(path))
+
+    def checkpoint_uri(self, path: str) -> str:
+        folder = str(self.assignment["storage_path"]).rstrip("/")
+        return f"{folder}/{self.run}/{path.rstrip('/').rpartition('/')[2]}"
+
+    # What the service, the agent and the clock say.
+
+    def stop(self, reason: str | None) -> None:
+        """Leave at the next report; after the grace period, be killed."""
+        if self.ending is None:
+            logger.info("%s is to stop: %s", self.run, reason or "no reason given")
+            self.ending = "stop"
+            self._kill_at = time.monotonic() + float(self.assignment["stop_grace_seconds"])
+            self._watch_news.set()
+            self._loop.call_soon_threadsafe(self._rounds.leave)
+
+    def end(self, why: str) -> None:
+        """End the workers at once. `why`: `kill`, `preempted` or `lease-lost`."""
+        self.ending = why
+        self._loop.call_soon_threadsafe(self._rounds.leave)
+        self._runs.end_workers()
+
+    def lose(self) -> None:
+        """The lease is lost: nothing of this attempt counts any more."""
+        logger.warning("%s has lost its lease", self.run)
+        self.end("lease-lost")
+
+    def _decided(self, sequence: int, decision: str, reason: str | None) -> None:
+        if decision == "kill":
+            self.end("kill")
+            return
+        if decision == STOP:
+            logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
+            self._kill_at = self._kill_at or time.monotonic() + float(self.assignment["stop_grace_seconds"])
+            self._watch_news.set()
+        self._loop.call_soon_threadsafe(self._rounds.decide, sequence, decision)
+
+    def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
+        self._reports.put(sequence, metrics, None if checkpoint is None else self.checkpoint_uri(checkpoint))
+
+    def _end_workers_unless_over(self) -> None:
+        if not self.over.is_set():
+            self._runs.end_workers()
+
+    def _keep_watch(self, service: Service) -> None:
+        """Heartbeats, the time limit and the grace period, until it is over."""
+        every = float(self.assignment["lease"]["seconds"]) / 3
+        limit = self.assignment.get("max_seconds")
+        stop_at = time.monotonic() + limit if limit else None
+        beat_at = time.monotonic() + every
+        while not self.over.is_set():
+            times = [t for t in (beat_at, stop_at, self._kill_at) if t is not None]
+            self._watch_news.wait(max(0.0, min(times) - time.monotonic()))
+            self._watch_news.clear()
+            now = time.monotonic()
+            if stop_at is not None and now >= stop_at:
+                stop_at = None
+                self.stop(f"max_trial_seconds: {limit:g} seconds are over")
+            if self._kill_at is not None and now >= self._kill_at:
+                self._kill_at = None
+                self.end("kill")
+            if now >= beat_at:
+                self._beat(service)
+                beat_at = time.monotonic() + every
+
+    def _beat(self, service: Service) -> None:
+        try:
+            answer = service.post(f"/v1/trials/{self._trial}/heartbeat", {}) or {}
+        except LeaseLost:
+            self.lose()
+        except (ServiceUnreachable, CallRefused) as error:
+            logger.warning("no heartbeat for %s: %s", self.run, error)
+        else:
+            if answer.get("decision") == "stop":
+                self.stop(answer.get("reason"))
+            elif answer.get("decision") == "kill":
+                self.end("kill")
+
+    # The end.
+
+    @property
+    def clean(self) -> bool:
+        """Whether its worker processes may serve another attempt."""
+        ends = self.ends.values()
+        whole = len(self.ends) == self._world_size
+        return whole and self.ending in (None, "stop") and not any(e["failure"] or e["dirt"] for e in ends)
+
+    def conclude(self, error: BaseException | None, rest_of_logs: Callable[[int], str | None]) -> dict[str, Any] | None:
+        """Deliver everything and say how it ended: the body of `finish`, or None when the lease is lost."""
+        for rank in sorted(set(self.members) - set(self.ends)):
+            text = rest_of_logs(rank)
+            if text:
+                self._logs.put(rank, self.log_offsets.get(rank, 0), text)
+        patience = GIVE_BACK_SECONDS if self.ending == "preempted" else None
+        self._reports.flush(patience)
+        self._logs.flush(patience)
+        self.over.set()
+        self._watch_news.set()
+        self._reports.close()
+        self._logs.close()
+        return None if self.ending == "lease-lost" else self._outcome(error)
+
+    def finish(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Tell the service; returns the next assignment, if it gave one."""
+        given_up = threading.Event()
+        if self.ending == "preempted":
+            threading.Timer(GIVE_BACK_SECONDS, given_up.set).start()
+        try:
+            answer = until_answered(self.service, f"/v1/trials/{self._trial}/finish", body, given_up)
+        except (LeaseLost, CallRefused, ServiceUnreachable) as error:
+            logger.warning("%s could not be finished: %s", self.run, error)
+            return None
+        found: dict[str, Any] | None = (answer or {}).get("next")
+        return found
+
+    def _outcome(self, error: BaseException | None) -> dict[str, Any]:
+        failures = {rank: end["failure"] for rank, end in self.ends.items() if end["failure"]}
+        if self.ending == "preempted":
+            failure = {"kind": PREEMPTED, "message": "the agent was shut down and gave the attempt back"}
+            return {"outcome": "failed", "error": failure}
+        if self.ending == "kill" or any(end["left"] for end in self.ends.values()):
+            return {"outcome": "stopped"}
+        if failures:
+            return {"outcome": "failed", "error": _told(failures)}
+        if error is not None:
+            return {"outcome": "failed", "error": classify(error, wanted=self._wanted())}
+        if len(self.ends) < self._world_size:
+            return {"outcome": "failed", "error": {"kind": LOST, "message": "the workers ended without a word"}}
+        return {"outcome": "completed"}
+
+    def _wanted(self) -> str:
+        scaling = self.assignment["trainer"]["scaling"]
+        each = scaling.get("resources_per_worker") or ({"GPU": 1} if scaling.get("use_gpu") else {"CPU": 1})
+        return f"{self._world_size} workers x {', '.join(f'{amount:g} {name}' for name, amount in each.items())}"
+
+
+def _told(failures: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """The failure of an attempt from those of its ranks: the first to fail speaks for it."""
+    first = next(iter(failures.values()))
+    ranks = [{"rank": rank, "traceback": failure["traceback"]} for rank, failure in sorted(failures.items())]
+    return {"kind": first["kind"], "message": first["message"], "traceback": first["traceback"], "ranks": ranks}

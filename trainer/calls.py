@@ -1,0 +1,108 @@
+"""HTTP to the service, as those who run trials need it. Uses `requests` alone, which every node with Ray has."""
+
+import logging
+import random
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+logger = logging.getLogger("paceline")
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
+
+
+class ServiceUnreachable(Exception):
+    """No answer, or one that says to come back later (5xx, 429): the same call may succeed."""
+
+
+class CallRefused(Exception):
+    """The service understood and said no: the same call will fail again."""
+
+    def __init__(self, status: int, kind: str, detail: str) -> None:
+        super().__init__(f"{status} {kind}: {detail}")
+        self.status, self.kind, self.detail = status, kind, detail
+
+
+class LeaseLost(CallRefused):
+    """The attempt is no longer ours."""
+
+
+@dataclass(frozen=True)
+class Package:
+    content: bytes
+    filename: str
+
+
+class Service:
+    """Calls to one service with one token. Not for several threads at once: a session is one connection."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy between a cluster and its control plane, and no netrc
+        if token:
+            self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def post(self, path: str, body: dict[str, Any], *, read_seconds: float = READ_SECONDS) -> dict[str, Any] | None:
+        """The answer's JSON, or None for 204. Raises ServiceUnreachable, LeaseLost or CallRefused."""
+        answer = self._send("POST", path, read_seconds, json=body)
+        if answer.status_code == requests.codes.no_content or not answer.content:
+            return None
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def package(self, package_id: str) -> Package:
+        answer = self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS)
+        named = re.search(r'filename="?([^";]+)"?', answer.headers.get("Content-Disposition", ""))
+        return Package(answer.content, named.group(1) if named else "package.zip")
+
+    def _send(self, method: str, path: str, read_seconds: float, **kwargs: Any) -> requests.Response:
+        try:
+            answer = self._session.request(method, self._url + path, timeout=(CONNECT_SECONDS, read_seconds), **kwargs)
+        except requests.RequestException as error:
+            raise ServiceUnreachable(f"{self._url} does not answer: {type(error).__name__}") from error
+        if answer.ok:
+            return answer
+        raise _refusal(answer)
+
+
+def _refusal(answer: requests.Response) -> Exception:
+    if answer.status_code >= requests.codes.server_error or answer.status_code == requests.codes.too_many_requests:
+        return ServiceUnreachable(f"{answer.url} answers {answer.status_code}")
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = {}
+    kind = str(problem.get("type", "about:blank"))
+    refused = LeaseLost if answer.status_code == requests.codes.conflict and kind == "lease-lost" else CallRefused
+    return refused(answer.status_code, kind, str(problem.get("detail") or problem.get("title") or answer.reason))
+
+
+def pauses() -> Iterator[float]:
+    """How long to wait before each next try, in seconds: longer and longer, never the same for all."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spread, not secrecy
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def until_answered(service: Service, path: str, body: dict[str, Any], over: threading.Event) -> dict[str, Any] | None:
+    """`post`, again and again while the service is away.
+
+    Raises LeaseLost and CallRefused at once, ServiceUnreachable when it is `over`.
+    """
+    for pause in pauses():
+        try:
+            return service.post(path, body)
+        except ServiceUnreachable as error:
+            if over.wait(pause):
+                raise
+            logger.debug("trying %s again: %s", path, error)
+    raise AssertionError("pauses() never ends")

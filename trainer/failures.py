@@ -1,0 +1,121 @@
+"""Why an attempt ended badly: an exception becomes a kind, a line for a person and the whole traceback."""
+
+import os
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from trainer.package import BadEntrypoint
+
+# The kinds of `trainer.wire.FailureKind`, spelled out: this code runs where pydantic may not be.
+LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"
+USER_ERROR, CANNOT_START = "user_error", "cannot_start"
+
+# How Ray words the death of a worker that its memory monitor, or the kernel, ended.
+MEMORY_WORDS = ("low on memory", "out of memory", "OutOfMemory", "OOM")
+
+
+def describe(
+    error: BaseException, *, rank: int, world_size: int, importing: bool, folder: str | None
+) -> dict[str, Any]:
+    """What one rank says of its exception. `importing`: before the training function was found."""
+    kind = CANNOT_START if importing or isinstance(error, BadEntrypoint) else USER_ERROR
+    if is_out_of_memory(error):
+        kind = OUT_OF_MEMORY
+    where = place(error, folder)
+    message = f"{headline(error)} (rank {rank} of {world_size}{', ' + where if where else ''})"
+    return {"kind": kind, "message": message, "traceback": user_traceback(error)}
+
+
+def headline(error: BaseException) -> str:
+    if isinstance(error, BadEntrypoint):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return f"the training function called sys.exit({error.code!r}); return from it instead"
+    first_line = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first_line}".rstrip(": ")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """A CUDA or a host allocation that failed; torch's class is known by its name, so as not to import torch."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "out of memory" in str(error)
+
+
+def place(error: BaseException, folder: str | None) -> str | None:
+    """`file.py:line` of the innermost frame that is the user's own."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{os.path.basename(error.filename)}:{error.lineno}"  # noqa: PTH119 - a name, not a path
+    frames = list(_user_frames(traceback.extract_tb(error.__traceback__)))
+    own = [f for f in frames if folder and f.filename.startswith(folder)]
+    last = (own or frames)[-1:]
+    return f"{os.path.basename(last[0].filename)}:{last[0].lineno}" if last else None  # noqa: PTH119
+
+
+def user_traceback(error: BaseException) -> str:
+    """The whole traceback, causes included, without the frames that are Paceline's or the import system's."""
+    told = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = told
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list(list(_user_frames(link.stack)))
+        link = link.__cause__ or link.__context__
+    return "".join(told.format())
+
+
+def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSummary]:
+    ours = os.path.dirname(describe.__code__.co_filename)  # noqa: PTH120 - as written in the code, wherever that was
+    for frame in frames:
+        if os.path.dirname(frame.filename) != ours and not frame.filename.startswith("<frozen importlib"):  # noqa: PTH120
+            yield frame
+
+
+def classify(error: BaseException, *, wanted: str) -> dict[str, Any]:
+    """What Ray Train's own error means, where no rank could say for itself. `wanted`: the gang, in words."""
+    told = list(_chain(error))
+    names = {type(link).__name__ for link in told}
+    text = " ".join(str(link) for link in told)
+    if "WorkerGroupStartupTimeoutError" in names:
+        return {"kind": LOST, "message": f"{wanted} did not come free together in time; nothing was started"}
+    if any(getattr(link, "preempted", False) for link in told):
+        return {"kind": PREEMPTED, "message": "a node of the workers was taken away"}
+    if any(word in text for word in MEMORY_WORDS):
+        return {
+            "kind": OUT_OF_MEMORY,
+            "message": f"a worker was ended because its node ran out of memory: {_line(text)}",
+        }
+    if names & {"WorkerHealthCheckFailedError", "WorkerGroupStartupFailedError", "RayActorError", "ActorDiedError"}:
+        return {
+            "kind": LOST,
+            "message": f"a worker process died{_ranks(error)}; its log may say why",
+            "traceback": text,
+        }
+    return {"kind": CANNOT_START, "message": headline(told[-1]), "traceback": user_traceback(error)}
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and everything it wraps: causes, Ray's worker failures and controller failures."""
+    seen: list[BaseException] = []
+    waiting = [error]
+    while waiting:
+        link = waiting.pop()
+        if any(link is known for known in seen):
+            continue
+        seen.append(link)
+        yield link
+        inside = [
+            link.__cause__,
+            getattr(link, "controller_failure", None),
+            getattr(link, "health_check_failure", None),
+        ]
+        inside += list(getattr(link, "worker_failures", {}).values())
+        waiting += [i for i in inside if isinstance(i, BaseException)]
+
+
+def _ranks(error: BaseException) -> str:
+    ranks = sorted(getattr(error, "worker_failures", {}))
+    return f" (rank {', '.join(map(str, ranks))})" if ranks else ""
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]

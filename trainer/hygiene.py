@@ -1,0 +1,110 @@
+"""A worker process as it was before the user's code ran in it, so that the next trial starts clean."""
+
+import contextlib
+import gc
+import os
+import random
+import sys
+import threading
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer.package import is_inside
+
+# Threads of widely used libraries that wait for work, hold nothing of a trial, and never end.
+HARMLESS_THREADS = ("TMonitor", "tqdm_monitor", "asyncio_", "pin_memory", "InductorSubproc")
+
+# What a fresh process of torch starts with.
+TORCH_FRESH_SEED = 67280421310721
+
+
+@dataclass
+class Baseline:
+    """What an attempt may change and the next must not see. Taken before the user's code is imported."""
+
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    folder: str = field(default_factory=os.getcwd)
+    path: list[str] = field(default_factory=lambda: list(sys.path))
+    threads: frozenset[int] = field(default_factory=lambda: frozenset(t.ident or 0 for t in threading.enumerate()))
+    torch: dict[str, Any] = field(default_factory=lambda: torch_settings())  # noqa: PLW0108 - defined below
+
+    def restore(self, package: Path | None) -> str | None:
+        """Put everything back. Returns why the process can't be used again, or None."""
+        _restore_environment(self.environment)
+        with contextlib.suppress(OSError):
+            os.chdir(self.folder)
+        sys.path[:] = self.path
+        _forget_modules(package)
+        _reseed()
+        _restore_torch(self.torch)
+        gc.collect()
+        _empty_cuda_cache()
+        return self._leftovers()
+
+    def _leftovers(self) -> str | None:
+        running = [
+            t for t in threading.enumerate() if t.ident not in self.threads and t is not threading.current_thread()
+        ]
+        strange = [t.name for t in running if not t.name.startswith(HARMLESS_THREADS)]
+        return f"threads still run: {', '.join(strange)}" if strange else None
+
+
+def spare_the_collector() -> None:
+    """Take what is loaded so far (Ray, torch) out of the garbage collector's sight: 0.2 s less at each trial's end."""
+    gc.collect()
+    gc.freeze()
+
+
+def torch_settings() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    return {
+        "dtype": torch.get_default_dtype(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "threads": torch.get_num_threads(),
+        "gradients": torch.is_grad_enabled(),
+    }
+
+
+def _restore_environment(environment: dict[str, str]) -> None:
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    os.environ.update(environment)
+
+
+def _forget_modules(package: Path | None) -> None:
+    if package is not None:
+        for name, module in list(sys.modules.items()):
+            if module is not None and is_inside(module, package):
+                del sys.modules[name]
+
+
+def _reseed() -> None:
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(TORCH_FRESH_SEED)
+
+
+def _restore_torch(settings: dict[str, Any]) -> None:
+    torch = sys.modules.get("torch")
+    if torch is None or not settings:
+        return
+    torch.set_default_dtype(settings["dtype"])
+    torch.use_deterministic_algorithms(settings["deterministic"])
+    torch.set_grad_enabled(settings["gradients"])
+    if torch.get_num_threads() != settings["threads"]:
+        torch.set_num_threads(settings["threads"])
+
+
+def _empty_cuda_cache() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        with warnings.catch_warnings(action="ignore"):
+            torch.cuda.empty_cache()

@@ -1,0 +1,162 @@
+"""The two ways to run an attempt on Ray Train: over kept workers, or by a plain `fit()`."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import ray
+from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, UserCallback
+
+from trainer.kinds import BACKENDS
+from trainer.warm_group import KeptGroup, hosted
+
+# How long a gang's resources may take to come together before the attempt is given back.
+START_SECONDS = 60.0
+
+Train = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run: the trainer's part of an assignment, in Ray's terms."""
+
+    trainer: dict[str, Any]
+    name: str
+    storage_path: str
+    keep_checkpoints: int
+
+    def trainer_class(self) -> type[Any]:
+        return BACKENDS[self.trainer["kind"]].trainer_class()
+
+    def scaling(self) -> ScalingConfig:
+        return ScalingConfig(**{key: value for key, value in self.trainer["scaling"].items() if value})
+
+    def config(self, *callbacks: UserCallback) -> RunConfig:
+        # Retries are the service's, so Ray gets none. One checkpoint more than asked for stays, in case the service
+        # does not know of the newest yet.
+        return RunConfig(
+            name=self.name,
+            storage_path=self.storage_path,
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+            checkpoint_config=CheckpointConfig(num_to_keep=self.keep_checkpoints + 1),
+            callbacks=list(callbacks),
+            worker_runtime_env={"env_vars": self.trainer["env"]} if self.trainer["env"] else {},
+        )
+
+
+class Runs(Protocol):
+    """Runs the attempts of one slot, one at a time."""
+
+    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+        """Run to the end. Returns what Ray Train raised, or None."""
+
+    def joined(self, actor: Any) -> None:
+        """A worker of the running attempt has started."""
+
+    def wake(self, *, ending: bool = False) -> None:
+        """All ranks have reported, or, with `ending`, are done. From any thread."""
+
+    def end_workers(self) -> None:
+        """End the running attempt's processes at once. From any thread."""
+
+    def close(self) -> None:
+        """End everything. From any thread; nothing can be run afterwards."""
+
+
+class WarmRuns:
+    """Over workers that stay from attempt to attempt, with the controller in this process.
+
+    `saved(run name, sequence, checkpoint's path)` is called for each checkpoint that all ranks have saved.
+    """
+
+    def __init__(self, saved: Callable[[str, int, str], None], start_seconds: float = START_SECONDS) -> None:
+        self._saved = saved
+        self.kept = KeptGroup(start_seconds)
+
+    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+        def saved(sequence: int, checkpoint: Any) -> None:
+            self._saved(plan.name, sequence, checkpoint.path)
+
+        try:
+            trainer = hosted(plan.trainer_class(), self.kept, saved)
+            trainer(train, scaling_config=plan.scaling(), run_config=plan.config()).fit()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
+            return error
+        return None
+
+    def joined(self, actor: Any) -> None:
+        """The kept group knows its workers."""
+
+    def wake(self, *, ending: bool = False) -> None:
+        self.kept.wake(ending=ending)
+
+    def end_workers(self) -> None:
+        self.kept.end_workers()
+
+    def close(self) -> None:
+        self.kept.give_up()
+
+
+class FreshRuns:
+    """By the public `fit()`: a controller, a placement group and workers of its own for each attempt."""
+
+    def __init__(self, slot: Any, start_seconds: float = START_SECONDS) -> None:
+        self._slot = slot
+        self._start_seconds = start_seconds
+        self._actors: list[Any] = []
+
+    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+        try:
+            with _quick_polls(self._start_seconds):
+                config = plan.config(Saves(self._slot, plan.name))
+                plan.trainer_class()(train, scaling_config=plan.scaling(), run_config=config).fit()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
+            return error
+        finally:
+            self._actors = []
+        return None
+
+    def joined(self, actor: Any) -> None:
+        self._actors.append(actor)
+
+    def wake(self, *, ending: bool = False) -> None:
+        """The controller is another process; it polls."""
+
+    def end_workers(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+
+    def close(self) -> None:
+        self.end_workers()
+
+
+class Saves(UserCallback):  # type: ignore[misc]
+    """Runs in Ray's controller process and tells the slot of each checkpoint that all ranks have saved."""
+
+    def __init__(self, slot: Any, run: str) -> None:
+        self._slot = slot
+        self._run = run
+        self._sequence = 0
+
+    def after_report(self, run_context: Any, metrics: Any, checkpoint: Any) -> None:  # noqa: ARG002
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        if checkpoint is not None:
+            ray.get(self._slot.saved.remote(self._run, sequence, checkpoint.path))
+
+
+@contextlib.contextmanager
+def _quick_polls(start_seconds: float) -> Iterator[None]:
+    """Ray's controller looks at its workers every two seconds, and takes one report each time: far too seldom."""
+    settings = {
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(start_seconds),
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    }
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name in settings:
+            os.environ.pop(name, None)

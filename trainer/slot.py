@@ -1,0 +1,258 @@
+"""The slot: a detached actor that runs one attempt after another on one worker group.
+
+Its process hosts Ray Train's controller, so its death, however it comes, frees everything within a moment. It reports
+to the service by itself and gets its next assignment from there: an agent that dies does not disturb it.
+"""
+
+import asyncio
+import logging
+import queue
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from trainer.attempt import Attempt
+from trainer.calls import CallRefused, Package, ServiceUnreachable
+from trainer.failures import CANNOT_START, LOST
+from trainer.kinds import BACKENDS
+from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
+from trainer.worker_side import Job, train_function
+
+logger = logging.getLogger("paceline")
+
+# A slot without work that no agent has asked after for so long closes itself.
+ORPHAN_SECONDS = 30.0
+CLOSE_SECONDS = 8.0
+REST_SECONDS = 5.0
+
+
+class Slot:
+    """`key` says which assignments it can run: the same experiment, package and shape.
+
+    All `async` methods are called through Ray. Nothing is handed out as an ObjectRef to wait for: whoever asks may die.
+    """
+
+    def __init__(self, service_url: str, name: str, key: str, scaling: dict[str, Any]) -> None:
+        self._url = service_url
+        self._name = name
+        self._key = key
+        self._scaling = scaling
+        self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._attempt: Attempt | None = None
+        self._runs: Runs | None = None
+        self._package: tuple[Any, str] | None = None
+        self._nodes: set[str] = set()
+        self._placement_group: str | None = None
+        self._given_count = 0
+        self._idle_since: float | None = time.monotonic()
+        self._asked_at = time.monotonic()
+        self._closing = False
+        self._handle = ray.get_runtime_context().current_actor
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
+
+    # What the agent asks.
+
+    async def run(self, assignment: dict[str, Any]) -> bool:
+        """Take an assignment; False if the slot is busy or closing."""
+        self._given_count += 1
+        if self._closing or self._idle_since is None:
+            return False
+        self._idle_since = None
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
+        self._inbox.put(assignment)
+        return True
+
+    async def status(self) -> dict[str, Any]:
+        self._asked_at = time.monotonic()
+        attempt = self._attempt
+        return {
+            "name": self._name,
+            "key": self._key,
+            "scaling": self._scaling,
+            "trial": attempt.assignment["trial"] if attempt else None,
+            "lease": attempt.assignment["lease"]["token"] if attempt else None,
+            "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
+            "placement_group": self._placement_group,
+            "given_count": self._given_count,
+            "closing": self._closing,
+        }
+
+    async def close(self) -> None:
+        """Give a running attempt back, end everything and leave nothing behind. The caller then kills the actor."""
+        self._closing = True
+        attempt = self._attempt
+        if attempt is not None:
+            await asyncio.to_thread(attempt.end, "preempted")
+        self._inbox.put(None)
+        if self._loop is not None:
+            await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        await asyncio.to_thread(self._clean_up)
+
+    # What the workers, and Ray's own controller, say. `run` names the attempt: a late word is for nobody.
+
+    async def joined(self, run: str, rank: int, member: dict[str, Any]) -> None:
+        self._nodes.add(member["node"])
+        self._placement_group = member["placement_group"]
+        if (attempt := self._of(run)) is not None:
+            await attempt.joined(rank, member)
+
+    async def answer(self, run: str, *report: Any) -> str:
+        attempt = self._of(run)
+        return await attempt.answer(*report) if attempt is not None else "stop"
+
+    async def log(self, run: str, *chunk: Any) -> None:
+        if (attempt := self._of(run)) is not None:
+            await attempt.log(*chunk)
+
+    async def ended(self, run: str, rank: int, end: dict[str, Any]) -> None:
+        if (attempt := self._of(run)) is not None:
+            await attempt.ended(rank, end)
+
+    async def saved(self, run: str, sequence: int, path: str) -> None:
+        self._saved(run, sequence, path)
+
+    async def get_all_reported_checkpoints(self, *args: Any) -> Any:
+        """Asked by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller lives here."""
+        controller = self._runs.kept.controller if isinstance(self._runs, WarmRuns) else None
+        return await controller.reported_checkpoints(*args) if controller else []
+
+    def _of(self, run: str) -> Attempt | None:
+        attempt = self._attempt
+        return attempt if attempt is not None and attempt.run == run else None
+
+    def _saved(self, run: str, sequence: int, path: str) -> None:
+        if (attempt := self._of(run)) is not None:
+            attempt.saved(sequence, path)
+
+    # The slot's own thread.
+
+    def _work(self) -> None:
+        while not self._orphaned():
+            try:
+                assignment = self._inbox.get(timeout=ORPHAN_SECONDS / 6)
+            except queue.Empty:
+                continue
+            if assignment is None:
+                return
+            while assignment is not None:
+                assignment = self._run_one(assignment)
+            self._idle_since = time.monotonic()
+        logger.info("no work and no agent: closing")
+        self._closing = True
+        self._clean_up()
+        ray.kill(self._handle)
+
+    def _orphaned(self) -> bool:
+        return self._idle_since is not None and time.monotonic() - self._asked_at > ORPHAN_SECONDS
+
+    def _run_one(self, assignment: dict[str, Any]) -> dict[str, Any] | None:
+        """Run an attempt to its end; returns the next one."""
+        assert self._loop is not None  # noqa: S101 - `run` sets it before this thread starts
+        runs = self._runs = self._runs or self._make_runs(assignment["trainer"])
+        attempt = Attempt(assignment, self._url, self._loop, runs)
+        self._attempt = attempt
+        if self._closing:
+            attempt.ending = "preempted"
+        attempt.start()
+        try:
+            body = self._conclude(attempt, runs, assignment)
+        finally:
+            self._attempt = None
+        return attempt.finish({**body, "next": not self._closing}) if body is not None else None
+
+    def _conclude(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            job = self._job(attempt, assignment)
+        except (ServiceUnreachable, CallRefused) as error:
+            attempt.conclude(None, lambda _rank: None)
+            kind = CANNOT_START if isinstance(error, CallRefused) else LOST
+            return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
+        raised = None if attempt.ending else runs.fit(train_function(job), _plan(assignment))
+        body = attempt.conclude(raised, lambda rank: self._rest_of_log(attempt.members[rank]))
+        if not attempt.clean:
+            runs.end_workers()
+        return body
+
+    def _make_runs(self, trainer: dict[str, Any]) -> Runs:
+        if trainer["reuse_workers"] and BACKENDS[trainer["kind"]].warm:
+            return WarmRuns(self._saved)
+        return FreshRuns(self._handle)
+
+    def _job(self, attempt: Attempt, assignment: dict[str, Any]) -> Job:
+        trainer, resume = assignment["trainer"], assignment.get("resume")
+        package_id = trainer.get("package")
+        if package_id and self._package is None:
+            found: Package = attempt.service.package(package_id)
+            self._package = ray.put(found.content), found.filename
+        content, filename = self._package or (None, None)
+        return Job(
+            run=attempt.run,
+            slot=self._handle,
+            entrypoint=trainer["entrypoint"],
+            config=assignment["config"],
+            package=content,
+            package_name=filename,
+            package_folder=self._folder,
+            resume=resume["uri"] if resume else None,
+        )
+
+    @property
+    def _folder(self) -> str:
+        """The name, in each node's temporary directory, of the unpacked package."""
+        return f"paceline-{self._name}"
+
+    def _rest_of_log(self, member: dict[str, Any]) -> str | None:
+        """What a worker that died could not ship any more, read on its node."""
+        try:
+            rest: str = self._on_node(member["node"], read_rest, member["positions"])
+        except (ray.exceptions.RayError, OSError):
+            return None  # the node is gone
+        return rest
+
+    def _clean_up(self) -> None:
+        if self._runs is not None:
+            self._runs.close()
+        for node in self._nodes:
+            try:
+                self._on_node(node, remove_folder, self._folder)
+            except ray.exceptions.RayError as error:
+                logger.info("the package on node %s could not be removed: %s", node, error)
+
+    def _on_node(self, node: str, function: Any, *arguments: Any) -> Any:
+        if node == ray.get_runtime_context().get_node_id():
+            return function(*arguments)
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=there)
+        return ray.get(task.remote(*arguments), timeout=REST_SECONDS)
+
+
+def _plan(assignment: dict[str, Any]) -> Plan:
+    return Plan(
+        trainer=assignment["trainer"],
+        name=assignment["run_name"],
+        storage_path=assignment["storage_path"],
+        keep_checkpoints=assignment["keep_checkpoints"],
+    )
+
+
+def read_rest(positions: dict[str, int]) -> str:
+    """What each file holds from its position on."""
+    parts = []
+    for path, position in positions.items():
+        with Path(path).open("rb") as file:
+            file.seek(position)
+            parts.append(file.read().decode(errors="replace"))
+    return "".join(parts)
+
+
+def remove_folder(name: str) -> None:
+    shutil.rmtree(Path(tempfile.gettempdir()) / name, ignore_errors=True)

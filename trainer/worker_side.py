@@ -1,0 +1,194 @@
+"""What runs in every worker around the user's training function.
+
+It travels to the workers by value with each attempt, and uses only what Ray itself depends on. The process's own
+state between attempts is in `sys.modules[HOME]`, because code that travels by value has no module of its own.
+"""
+
+import builtins
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import Checkpoint
+from ray.train.v2._internal.execution import context as ray_context
+from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
+from ray.train.v2._internal.logging import patch_print
+from ray.train.v2.api.report_config import CheckpointUploadMode
+
+from trainer.failures import describe
+from trainer.hygiene import Baseline, spare_the_collector
+from trainer.metrics import plain
+from trainer.package import call, find_function, unpack
+from trainer.worker_logs import LogTail
+
+HOME = "_paceline_worker"
+FLUSH_SECONDS = 10.0
+
+logger = logging.getLogger("paceline")
+
+
+class Left(BaseException):
+    """Carries the training function out of `ray.train.report()` when it was told to stop.
+
+    Not an Exception, so that the user's own `except Exception` lets it pass.
+    """
+
+
+class AttemptFailed(RuntimeError):
+    """Tells Ray that a rank failed, in words that always pickle; the slot knows the rest."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt, as its workers need it. `package` refers to the bytes in Ray's object store."""
+
+    run: str
+    slot: Any
+    entrypoint: str
+    config: dict[str, Any]
+    package: Any | None
+    package_name: str | None
+    package_folder: str | None
+    resume: str | None
+
+
+def train_function(job: Job) -> Callable[[], None]:
+    """The training function that Ray Train gets."""
+
+    def train() -> None:
+        Rank(job).run()
+
+    return train
+
+
+class Rank:
+    """One worker's part in an attempt."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.context = ray_context.get_train_context()
+        self.rank = self.context.get_world_rank()
+        self.world_size = self.context.get_world_size()
+        self.folder: Path | None = None
+        self.importing = True
+
+    def run(self) -> None:
+        """Run the user's function and tell the slot how it ended. Raises AttemptFailed if it failed."""
+        self._prepare_context()
+        self._spare_the_collector_once()
+        tail = LogTail(self._ship)
+        tail.start()
+        self.job.slot.joined.remote(self.job.run, self.rank, self._member(tail))
+        baseline = Baseline()
+        end = self._train()
+        dirt = baseline.restore(self.folder)
+        tail.finish()
+        with contextlib.suppress(ray.exceptions.GetTimeoutError):
+            ray.get(self.job.slot.ended.remote(self.job.run, self.rank, {**end, "dirt": dirt}), timeout=FLUSH_SECONDS)
+        if end["failure"] is not None:
+            raise AttemptFailed(end["failure"]["message"])
+
+    def _train(self) -> dict[str, Any]:
+        try:
+            function = self._load()
+            self.importing = False
+            call(function, self.job.config)
+        except Left:
+            return {"left": True, "failure": None}
+        except BaseException as error:  # noqa: BLE001 - sys.exit() and worse are the user's failures, not ours
+            folder = str(self.folder) if self.folder else None
+            failure = describe(
+                error, rank=self.rank, world_size=self.world_size, importing=self.importing, folder=folder
+            )
+            sys.stderr.write(failure["traceback"])
+            return {"left": False, "failure": failure}
+        return {"left": False, "failure": None}
+
+    def _load(self) -> Callable[..., Any]:
+        job = self.job
+        if job.package is not None and job.package_folder is not None and job.package_name is not None:
+            self.folder = Path(tempfile.gettempdir()) / job.package_folder
+            if not self.folder.exists():
+                unpack(ray.get(job.package), job.package_name, self.folder)
+        return find_function(job.entrypoint, self.folder)
+
+    def _prepare_context(self) -> None:
+        """Give this run what Ray keeps once per process, our `report()`, and the checkpoint to resume from."""
+        self.context.report_order_condition = threading.Condition()
+        self.context.checkpoint_upload_threadpool = ThreadPoolExecutor(
+            max_workers=ray_context.MAX_CHECKPOINT_UPLOAD_THREADS, thread_name_prefix="asyncio_ray_upload"
+        )
+        if self.context.checkpoint is None and self.job.resume is not None:
+            self.context.checkpoint = Checkpoint(self.job.resume)
+        # It logs a line for every report of every rank.
+        ray_context.logger.setLevel(logging.WARNING)
+        # Ray's print writes each line to standard output and, by way of logging, to standard error.
+        builtins.print = patch_print._original_print  # noqa: SLF001
+        set_train_fn_utils(AnsweredReports(self.job, self.rank, self.world_size))
+
+    def _spare_the_collector_once(self) -> None:
+        if HOME not in sys.modules:
+            sys.modules[HOME] = types.ModuleType(HOME)
+            spare_the_collector()
+
+    def _member(self, tail: LogTail) -> dict[str, Any]:
+        """Who this worker is, for a slot that may have to end it or to read what it could not ship."""
+        runtime = ray.get_runtime_context()
+        group = ray.util.get_current_placement_group()
+        return {
+            "actor": runtime.current_actor,
+            "node": runtime.get_node_id(),
+            "pid": os.getpid(),
+            "placement_group": group.id.hex() if group else None,
+            "positions": tail.positions,
+        }
+
+    def _ship(self, offset: int, text: str, positions: dict[str, int]) -> None:
+        self.job.slot.log.remote(self.job.run, self.rank, offset, text, positions)
+
+
+class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
+    """Ray Train's own functions, with a `report()` that waits for the slot's answer and leaves when it says so."""
+
+    def __init__(self, job: Job, rank: int, world_size: int) -> None:
+        self._job = job
+        self._rank = rank
+        self._world_size = world_size
+        self._sequence = 0
+        self._warned: set[str] = set()
+
+    def report(
+        self,
+        metrics: dict[str, Any],
+        checkpoint: Checkpoint | None = None,
+        checkpoint_dir_name: str | None = None,
+        checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """As Ray's. Raises Left, on all ranks at the same report, when the attempt is to stop."""
+        super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
+        saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
+        name = os.path.basename(ray_context.get_train_context().checkpoint.path) if saved else None  # noqa: PTH119
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        values = self._plain(metrics) if self._rank == 0 else None
+        answer = self._job.slot.answer.remote(self._job.run, sequence, self._rank, self._world_size, values, name)
+        if ray.get(answer) != "continue":
+            raise Left
+
+    def _plain(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        values, dropped = plain(metrics)
+        for name in set(dropped) - self._warned:
+            self._warned.add(name)
+            logger.warning("metric %r is %s, which is no number or text: left out", name, type(metrics[name]).__name__)
+        return values
