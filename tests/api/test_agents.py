@@ -1,0 +1,83 @@
+"""What agents ask for, and what keeps an experiment from running."""
+
+from typing import Any
+
+from tests.conftest import Api
+
+TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
+
+
+def nodes(*sizes: dict[str, float]) -> list[dict[str, Any]]:
+    return [{"total": size, "free": size} for size in sizes]
+
+
+def test_an_agent_gets_what_fits_and_the_same_again_for_the_same_request(service: Api) -> None:
+    name = service.create(trainer=TORCH | {"scaling": {"num_workers": 2, "resources_per_worker": {"CPU": 2}}})["name"]
+    assert service.claim(status=204, nodes=nodes({"CPU": 3})) is None
+    first = service.claim(request_id="one", nodes=nodes({"CPU": 2}, {"CPU": 2}))
+    again = service.claim(request_id="one", nodes=nodes({"CPU": 2}, {"CPU": 2}))
+    assert first
+    assert again
+    assert first.assignment == again.assignment
+    assert first.assignment["experiment"] == name
+    assert first.assignment["trainer"]["scaling"]["num_workers"] == 2
+
+
+def test_a_claim_waits_for_work_to_come(service: Api) -> None:
+    import threading  # noqa: PLC0415
+
+    got: list[Any] = []
+    waiter = threading.Thread(target=lambda: got.append(service.claim(wait_seconds=20)))
+    waiter.start()
+    while not service.get("/v1/agents"):
+        pass
+    service.create(trainer=TORCH)
+    waiter.join(10)
+    assert got[0] is not None
+
+
+def test_external_experiments_are_not_for_agents(service: Api) -> None:
+    service.create()
+    assert service.claim(status=204) is None
+
+
+def test_priority_comes_first_and_then_who_runs_least(service: Api) -> None:
+    low = service.create(trainer=TORCH, priority=0)["name"]
+    other = service.create(trainer=TORCH, priority=0)["name"]
+    high = service.create(trainer=TORCH, priority=5, limits={"max_trials": 1})["name"]
+    claims = [service.claim() for _ in range(4)]
+    got = [held.assignment["experiment"] for held in claims if held]
+    assert got == [high, low, other, low]
+
+
+def test_a_warm_slot_goes_on_only_while_nobody_is_worse_off(service: Api) -> None:
+    first = service.create(trainer=TORCH)["name"]
+    held = service.claim()
+    assert held
+    held.report(accuracy=1)
+    went_on = held.finish(next=True)["next"]
+    assert went_on["experiment"] == first
+    service.create(trainer=TORCH, priority=5)
+    second = type(held)(service, went_on)
+    second.report(accuracy=1)
+    assert second.finish(next=True)["next"] is None
+
+
+def test_an_experiment_says_what_it_waits_for(service: Api) -> None:
+    scaling = {"num_workers": 2, "use_gpu": True}
+    name = service.create(trainer=TORCH | {"scaling": scaling})["name"]
+    waiting = lambda: service.get(f"/v1/experiments/{name}")["waiting_for"]  # noqa: E731
+    assert waiting() == "an agent: none is connected (needs 2 workers x 1 GPU)"
+    service.claim(status=204, nodes=nodes({"CPU": 8}))
+    assert waiting() == "2 workers x 1 GPU; the largest agent has 0 GPU"
+    service.claim(status=204, agent="gpus", nodes=[{"total": {"CPU": 8, "GPU": 2}, "free": {"CPU": 8, "GPU": 0}}])
+    assert waiting() is None
+
+
+def test_agents_are_listed_with_what_they_have_and_run(service: Api) -> None:
+    service.create(trainer=TORCH)
+    held = service.claim("here")
+    assert held
+    (agent,) = service.get("/v1/agents")
+    assert (agent["name"], agent["connected"], agent["running"]) == ("here", True, [held.trial])
+    assert agent["nodes"][0]["total"] == {"CPU": 8.0}

@@ -1,0 +1,158 @@
+"""What time does: silent holders lose their attempts, limits are kept, a starting service gives everyone a chance."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from service.errors import LeaseLost
+from service.operations.assigning import assign
+from service.operations.context import Context
+from service.operations.creating import create_experiment
+from service.operations.finishing import finish
+from service.operations.reporting import take_heartbeat, take_reports
+from service.operations.rescuing import enforce_time_limits, extend_all_leases, rescue_lost_attempts
+from service.settings import Settings
+from service.spec.parsing import parse_spec
+from service.store.database import Database, database_now
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from tests.conftest import a_spec
+from trainer.wire import Assignment, Decision, Finish, Outcome, Report
+
+
+@pytest.fixture
+def context(settings: Settings) -> Iterator[Context]:
+    database = Database(settings.database_url)
+    yield Context(settings, database)
+    database.close()
+
+
+def an_assignment(context: Context, **changes: Any) -> Assignment:
+    experiment = create_experiment(context, parse_spec(a_spec(**changes)))
+    assignment = assign(context, experiment.id, "a holder", "a request")
+    assert assignment
+    return assignment
+
+
+def let_pass(context: Context, seconds: float) -> None:
+    """Move all that is stored into the past: the leases' clock is the database's, and cannot be set."""
+    with context.database.write() as session:
+        for attempt in session.query(AttemptRow):
+            assert attempt.lease_expires_at
+            attempt.lease_expires_at -= timedelta(seconds=seconds)
+            attempt.started_at -= timedelta(seconds=seconds)
+        for experiment in session.query(ExperimentRow):
+            experiment.created_at -= timedelta(seconds=seconds)
+
+
+def trial_of(context: Context, assignment: Assignment) -> TrialRow:
+    with context.database.read() as session:
+        return session.get_one(TrialRow, assignment.trial)
+
+
+def test_a_silent_attempt_is_lost_and_its_trial_is_queued_again(context: Context) -> None:
+    first = an_assignment(context)
+    assert rescue_lost_attempts(context) == 0
+    let_pass(context, 31)
+    assert rescue_lost_attempts(context) == 1
+    assert trial_of(context, first).status == "queued"
+    second = assign(context, first.experiment_id, "another", "request")
+    assert second
+    assert (second.trial, second.attempt) == (first.trial, 2)
+
+
+def test_a_lost_attempt_can_change_nothing_any_more(context: Context) -> None:
+    first = an_assignment(context)
+    let_pass(context, 31)
+    rescue_lost_attempts(context)
+    second = assign(context, first.experiment_id, "another", "request")
+    assert second
+    token = first.lease.token
+    with pytest.raises(LeaseLost):
+        take_reports(context, first.trial, token, [Report(sequence=0, metrics={"accuracy": 1}, checkpoint="/late")])
+    with pytest.raises(LeaseLost):
+        take_heartbeat(context, first.trial, token)
+    with pytest.raises(LeaseLost):
+        finish(context, first.trial, token, Finish(outcome=Outcome.COMPLETED))
+    trial = trial_of(context, first)
+    assert (trial.status, trial.value) == ("running", None)
+    answer = take_reports(context, second.trial, second.lease.token, [Report(sequence=0, metrics={"accuracy": 0.5})])
+    assert answer.decision is Decision.CONTINUE
+
+
+def test_heartbeats_and_reports_keep_the_lease(context: Context) -> None:
+    held = an_assignment(context)
+    let_pass(context, 20)
+    take_heartbeat(context, held.trial, held.lease.token)
+    let_pass(context, 20)
+    take_reports(context, held.trial, held.lease.token, [Report(sequence=0, metrics={"accuracy": 0.5})])
+    let_pass(context, 20)
+    assert rescue_lost_attempts(context) == 0
+
+
+def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) -> None:
+    held = an_assignment(context)
+    losses = 0
+    while trial_of(context, held).status != "failed":
+        let_pass(context, 31)
+        losses += rescue_lost_attempts(context)
+        assign(context, held.experiment_id, "a holder", f"request {losses}")
+    assert losses == 11
+    trial = trial_of(context, held)
+    assert trial.failure_kind == "lost"
+
+
+def test_a_service_that_was_away_gives_every_holder_a_whole_lease(context: Context) -> None:
+    held = an_assignment(context)
+    let_pass(context, 1000)
+    extend_all_leases(context)
+    assert rescue_lost_attempts(context) == 0
+    take_heartbeat(context, held.trial, held.lease.token)
+    with context.database.read() as session:
+        expires_at = session.query(AttemptRow).one().lease_expires_at
+        assert expires_at
+        assert expires_at > database_now(session) + timedelta(seconds=20)
+
+
+def test_a_trial_over_its_time_is_told_to_leave(context: Context) -> None:
+    held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
+    assert held.max_seconds == 60
+    let_pass(context, 61)
+    assert enforce_time_limits(context) == 1
+    assert enforce_time_limits(context) == 0
+    answer = take_heartbeat(context, held.trial, held.lease.token)
+    assert answer.decision is Decision.STOP
+    assert "max_trial_seconds is 60" in (answer.reason or "")
+    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
+    assert trial_of(context, held).status == "stopped"
+
+
+def test_an_experiment_over_its_time_ends(context: Context) -> None:
+    held = an_assignment(context, limits={"max_trials": 3, "max_seconds": 60})
+    let_pass(context, 61)
+    enforce_time_limits(context)
+    assert take_heartbeat(context, held.trial, held.lease.token).decision is Decision.STOP
+    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
+    with context.database.read() as session:
+        experiment = session.get_one(ExperimentRow, held.experiment_id)
+        assert (experiment.status, experiment.end_reason) == ("completed", "max_seconds")
+
+
+def test_a_trial_that_reports_nothing_for_too_long_fails(context: Context) -> None:
+    held = an_assignment(context, failures={"report_timeout_seconds": 60})
+    let_pass(context, 61)
+    enforce_time_limits(context)
+    trial = trial_of(context, held)
+    assert (trial.status, trial.failure_kind) == ("failed", "silent")
+    assert "no report for 61 s" in (trial.reason or "")
+
+
+def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) -> None:
+    held = an_assignment(context)
+    with context.database.write() as session:
+        session.execute(update(TrialRow).values(stop_cause="user", stop_reason="a user stopped it"))
+    let_pass(context, 31)
+    rescue_lost_attempts(context)
+    assert trial_of(context, held).status == "stopped"

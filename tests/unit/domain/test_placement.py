@@ -1,0 +1,51 @@
+"""Gang or nothing: what fits, and what a person is told when nothing does."""
+
+import pytest
+
+from service.domain.placement import fits, waiting_for
+from trainer.wire import Node, Scaling
+
+
+def scaling(workers: int, strategy: str = "PACK", **resources: float) -> Scaling:
+    return Scaling.model_validate(
+        {"num_workers": workers, "resources_per_worker": resources, "placement_strategy": strategy}
+    )
+
+
+@pytest.mark.parametrize(
+    ("group", "nodes", "fit"),
+    [
+        (scaling(2, CPU=1), [{"CPU": 2.0}], True),
+        (scaling(2, CPU=1), [{"CPU": 1.0}, {"CPU": 1.0}], True),
+        (scaling(2, CPU=2), [{"CPU": 3.0}, {"CPU": 1.0}], False),
+        (scaling(10, CPU=0.1), [{"CPU": 1.0}], True),
+        (scaling(2, CPU=1, GPU=1), [{"CPU": 8.0, "GPU": 1.0}], False),
+        (scaling(2, "STRICT_PACK", CPU=1), [{"CPU": 1.0}, {"CPU": 1.0}], False),
+        (scaling(2, "STRICT_SPREAD", CPU=1), [{"CPU": 4.0}], False),
+        (scaling(2, "STRICT_SPREAD", CPU=1), [{"CPU": 4.0}, {"CPU": 1.0}], True),
+        (scaling(1, CPU=1), [], False),
+    ],
+)
+def test_a_worker_group_fits_whole_or_not_at_all(group: Scaling, nodes: list[dict[str, float]], fit: bool) -> None:
+    assert fits(group, nodes) is fit
+
+
+def test_workers_take_what_ray_train_would_give_them() -> None:
+    assert Scaling().worker == {"CPU": 1}
+    assert Scaling(use_gpu=True).worker == {"GPU": 1}
+    assert Scaling(use_gpu=True, resources_per_worker={"CPU": 4}).worker == {"CPU": 4, "GPU": 1}
+    assert Scaling(use_gpu=True, resources_per_worker={"GPU": 2, "CPU": 0}).worker == {"GPU": 2}
+
+
+def node(**resources: float) -> Node:
+    return Node(total=resources, free={})
+
+
+def test_the_sentence_names_what_is_scarce() -> None:
+    group = scaling(4, CPU=2, GPU=1)
+    agents = {"a": [node(CPU=64, GPU=2)], "b": [node(CPU=4, GPU=1), node(CPU=4, GPU=1)]}
+    assert waiting_for(group, agents) == "4 workers x 2 CPU + 1 GPU; the largest agent has 2 GPU"
+    assert waiting_for(group, {"a": [node(CPU=8, GPU=4)]}) is None
+    assert waiting_for(scaling(1, CPU=8), {"a": [node(CPU=4), node(CPU=4)]}) == (
+        "1 worker x 8 CPU; the largest agent has 8 CPU, but not in nodes that PACK can use"
+    )

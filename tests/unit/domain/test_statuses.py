@@ -1,0 +1,40 @@
+"""The maps of moves, checked as data."""
+
+from service.domain.failures import MAX_LOSSES, GiveUp, Retry, after_failure
+from service.domain.statuses import (
+    EXPERIMENT_MOVES,
+    FINAL_STATUS,
+    LIVE_EXPERIMENT,
+    LIVE_TRIAL,
+    STOPPED_TRIAL,
+    TRIAL_MOVES,
+    EndReason,
+    ExperimentStatus,
+    StopCause,
+    TrialStatus,
+)
+from trainer.wire import FailureKind
+
+
+def test_every_status_has_its_moves_and_every_reason_its_end() -> None:
+    assert set(EXPERIMENT_MOVES) == set(ExperimentStatus)
+    assert set(TRIAL_MOVES) == set(TrialStatus)
+    assert set(FINAL_STATUS) == set(EndReason)
+    assert set(STOPPED_TRIAL) == set(StopCause)
+
+
+def test_what_has_ended_stays_so() -> None:
+    assert not LIVE_EXPERIMENT & set(FINAL_STATUS.values())
+    assert not LIVE_TRIAL & set(STOPPED_TRIAL.values())
+
+
+def test_failures_are_retried_on_their_own_budget() -> None:
+    user, lost, preempted = FailureKind.USER_ERROR, FailureKind.LOST, FailureKind.PREEMPTED
+    assert isinstance(after_failure(user, [], max_retries=0), GiveUp)
+    assert isinstance(after_failure(user, [lost, preempted], max_retries=1), Retry)
+    assert isinstance(after_failure(user, [user], max_retries=1), GiveUp)
+    assert isinstance(after_failure(lost, [user, user], max_retries=0), Retry)
+    assert isinstance(after_failure(lost, [lost] * MAX_LOSSES, max_retries=9), GiveUp)
+    assert isinstance(after_failure(preempted, [preempted] * 1000, max_retries=0), Retry)
+    for kind in (FailureKind.CANNOT_START, FailureKind.OUT_OF_MEMORY, FailureKind.SILENT, FailureKind.DIVERGED):
+        assert isinstance(after_failure(kind, [], max_retries=9), GiveUp)
