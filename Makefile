@@ -8,19 +8,19 @@ FAST := -m "not slow and not stack"
 .DEFAULT_GOAL := demo
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT= choose ports.
-demo: .installed
-	@$(BIN)/paceline demo $(if $(KEEP),--keep) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
+demo: .venv/.installed
+	@$(BIN)/paceline demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make up: the same stack, until Ctrl-C.
-up: .installed
+up: .venv/.installed
 	@exec $(BIN)/paceline up $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make test: everything that needs no container engine.
-test: .installed
+test: .venv/.installed
 	$(BIN)/pytest -m "not stack" $(ARGS)
 
 ## make check: style, types, import contracts and the fast tests; before every commit.
-check: .installed
+check: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -28,10 +28,10 @@ check: .installed
 	$(BIN)/pytest $(FAST) $(ARGS)
 
 ## make test-stack: the tests that need a container engine.
-test-stack: .installed
+test-stack: .venv/.installed
 	$(BIN)/pytest -m stack $(ARGS)
 
-.installed: pyproject.toml constraints.txt
+.venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
