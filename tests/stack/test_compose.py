@@ -1,0 +1,133 @@
+"""docker-compose.yml on a container engine: it comes up healthy, runs the digits example, and leaves nothing."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+REPOSITORY = Path(__file__).parents[2]
+DIGITS = REPOSITORY / "examples" / "digits"
+SERVERS = ("postgres", "mlflow", "service", "ray-head", "ray-worker", "agent")
+UP_SECONDS, RUN_SECONDS, MIRROR_SECONDS = 180, 1200, 60
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
+class Compose:
+    """A project of its own: own names, own ports, own volumes."""
+
+    def __init__(self) -> None:
+        plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
+        self._command = ["docker", "compose"] if plugin else ["docker-compose"]
+        self.project = f"paceline-test-{uuid.uuid4().hex[:8]}"
+        self.port, self.mlflow_port = free_port(), free_port()
+        ports = {"PACELINE_PORT": str(self.port), "MLFLOW_PORT": str(self.mlflow_port)}
+        self._env = {**os.environ, **ports, "PACELINE_IMAGE": f"{self.project}:latest"}
+
+    def __call__(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*self._command, "-p", self.project, *arguments],
+            cwd=REPOSITORY,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def health(self) -> dict[str, str]:
+        """Each server's health, by its name in the file."""
+        found = {}
+        for name in SERVERS:
+            container = self("ps", "-q", name).split()[0]
+            found[name] = docker("inspect", "--format", "{{.State.Health.Status}}", container).strip()
+        return found
+
+    def leftovers(self) -> str:
+        mine = f"label=com.docker.compose.project={self.project}"
+        return (
+            docker("ps", "--all", "--quiet", "--filter", mine)
+            + docker("volume", "ls", "--quiet", "--filter", mine)
+            + docker("network", "ls", "--quiet", "--filter", mine)
+        )
+
+
+@pytest.fixture(scope="module")
+def compose() -> Iterator[Compose]:
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no container engine: set DOCKER_HOST to one")
+    compose = Compose()
+    try:
+        compose("up", "--build", "--detach")
+        yield compose
+    finally:
+        compose("down", "--volumes", "--remove-orphans")
+        docker("image", "rm", "--no-prune", f"{compose.project}:latest")
+
+
+def test_the_stack_comes_up_runs_digits_shows_it_in_mlflow_and_goes_down_without_a_trace(compose: Compose) -> None:
+    healthy = dict.fromkeys(SERVERS, "healthy")
+    wait_until(lambda: compose.health() == healthy, UP_SECONDS, lambda: f"{compose.health()}\n{compose('logs')}")
+
+    created = create_digits(compose.port)
+    experiment = f"http://127.0.0.1:{compose.port}/v1/experiments/{created['id']}"
+    wait_until(lambda: get(experiment)["status"] != "running", RUN_SECONDS, lambda: str(get(experiment)))
+    ended = get(experiment)
+    assert ended["status"] == "completed", f"{ended}\n{compose('logs', '--tail', '100')}"
+    assert get(f"{experiment}/best")
+
+    client = MlflowClient(tracking_uri=f"http://127.0.0.1:{compose.mlflow_port}")
+    wait_until(lambda: parent_status(client) == "FINISHED", MIRROR_SECONDS, lambda: compose("logs", "service"))
+    assert f":{compose.mlflow_port}/" in ended["mlflow_url"]
+
+    compose("down", "--volumes")
+    assert compose.leftovers() == ""
+
+
+def create_digits(port: int) -> Any:
+    address = f"http://127.0.0.1:{port}/v1/experiments"
+    code = f"code=@{DIGITS / 'train.py'}"
+    command = ["curl", "-fsS", "-F", f"spec=@{DIGITS / 'experiment.yaml'}", "-F", code, address]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def parent_status(client: MlflowClient) -> str | None:
+    experiment = client.get_experiment_by_name("digits")
+    runs = client.search_runs([experiment.experiment_id], "attributes.run_name = 'digits'") if experiment else []
+    return runs[0].info.status if runs else None
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return json.load(response)
+
+
+def wait_until(fact: Any, seconds: float, otherwise: Any) -> None:
+    deadline = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(1)
+
+
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
