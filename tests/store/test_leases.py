@@ -1,0 +1,165 @@
+"""Claims, reports, losses, ends and cancels in any order: only the holder of the living lease is believed."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
+from sqlalchemy import select, update
+
+from service.domain.statuses import TRIAL_MOVES, TrialStatus
+from service.errors import LeaseLost
+from service.operations.assigning import assign
+from service.operations.context import Context
+from service.operations.controlling import cancel, pause, resume, stop_trial
+from service.operations.creating import create_experiment
+from service.operations.finishing import finish
+from service.operations.reporting import take_heartbeat, take_reports
+from service.operations.rescuing import rescue_lost_attempts
+from service.settings import Settings
+from service.spec.parsing import parse_spec
+from service.store.database import Database
+from service.store.tables import AttemptRow, EventRow, ExperimentRow, ReportRow, TrialRow
+from tests.conftest import a_spec
+from trainer.wire import Assignment, Failure, FailureKind, Finish, Outcome, Report
+
+MAX_TRIALS, PARALLELISM = 4, 2
+
+
+class Leases(RuleBasedStateMachine):
+    """`living` is the model: which token holds which trial."""
+
+    held = Bundle("held")
+    fresh_context: Callable[[], Context]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context = type(self).fresh_context()
+        limits = {"max_trials": MAX_TRIALS, "parallelism": PARALLELISM}
+        rule_ = {"rule": "asha", "reduction_factor": 2}
+        spec = a_spec(limits=limits, early_stopping=rule_, failures={"max_retries": 1})
+        self.experiment = create_experiment(self.context, parse_spec(spec)).id
+        self.living: dict[str, str] = {}
+        self.sequences: Counter[str] = Counter()
+        self.requests = 0
+
+    def teardown(self) -> None:
+        self.context.database.close()
+
+    @rule(target=held)
+    def claim(self) -> Assignment:
+        self.requests += 1
+        assignment = assign(self.context, self.experiment, "a holder", f"request {self.requests}")
+        if assignment is None:
+            return multiple()  # type: ignore[return-value]
+        assert assignment.trial not in self.living.values()
+        self.living[assignment.lease.token] = assignment.trial
+        return assignment
+
+    @rule(assignment=held, value=st.floats(0, 1))
+    def report(self, assignment: Assignment, value: float) -> None:
+        token = assignment.lease.token
+        report = Report(sequence=self.sequences[token], metrics={"accuracy": value}, checkpoint=f"/{token}")
+        self._believed_only_if_living(token, lambda: take_reports(self.context, assignment.trial, token, [report]))
+        self.sequences[token] += 1
+
+    @rule(assignment=held)
+    def beat(self, assignment: Assignment) -> None:
+        token = assignment.lease.token
+        self._believed_only_if_living(token, lambda: take_heartbeat(self.context, assignment.trial, token))
+
+    @rule(assignment=held, outcome=st.sampled_from(list(Outcome)))
+    def finish(self, assignment: Assignment, outcome: Outcome) -> None:
+        token = assignment.lease.token
+        error = Failure(kind=FailureKind.USER_ERROR, message="no") if outcome is Outcome.FAILED else None
+        message = Finish(outcome=outcome, error=error)
+        if token not in self.living:
+            return  # a repeat of one's own finish is answered: another test's business
+        finish(self.context, assignment.trial, token, message)
+        del self.living[token]
+
+    @rule(assignment=held)
+    def lose(self, assignment: Assignment) -> None:
+        token = assignment.lease.token
+        with self.context.database.write() as session:
+            row = session.scalar(select(AttemptRow).where(AttemptRow.lease_token == token))
+            assert row
+            assert row.lease_expires_at
+            expired = row.lease_expires_at - timedelta(days=1)
+            session.execute(update(AttemptRow).where(AttemptRow.id == row.id).values(lease_expires_at=expired))
+        assert rescue_lost_attempts(self.context) == (token in self.living)
+        self.living.pop(token, None)
+
+    @rule(assignment=held)
+    def stop_one(self, assignment: Assignment) -> None:
+        stop_trial(self.context, assignment.trial)
+
+    @rule(chance=st.integers(0, 9))
+    def cancel(self, chance: int) -> None:
+        if chance == 0:
+            cancel(self.context, self.experiment)
+
+    @rule()
+    def pause_and_resume(self) -> None:
+        with self.context.database.read() as session:
+            over = session.get_one(ExperimentRow, self.experiment).ended_at is not None
+        if not over:
+            pause(self.context, self.experiment)
+            assert assign(self.context, self.experiment, "a holder", "while paused") is None
+            resume(self.context, self.experiment)
+
+    @invariant()
+    def the_database_agrees_with_the_model(self) -> None:
+        with self.context.database.read() as session:
+            living = {row.lease_token: row.trial_id for row in session.query(AttemptRow).filter_by(ended_at=None)}
+            trials = session.query(TrialRow).all()
+            experiment = session.query(ExperimentRow).one()
+            events = session.scalars(select(EventRow).order_by(EventRow.seq)).all()
+            steps = session.query(ReportRow.trial_id, ReportRow.step).all()
+        assert living == self.living
+        assert len(living) <= PARALLELISM
+        assert len(trials) <= MAX_TRIALS
+        assert {trial.id for trial in trials if trial.status == "running"} == set(living.values())
+        assert [event.seq for event in events] == list(range(1, experiment.event_count + 1))
+        told = Counter((event.trial_id, event.data["step"]) for event in events if event.kind == "report")
+        assert told == Counter(tuple(step) for step in steps)
+        assert not (experiment.ended_at and living)
+        for trial in trials:
+            self._moved_as_the_map_says([event for event in events if event.trial_id == trial.id])
+
+    @staticmethod
+    def _moved_as_the_map_says(events: list[EventRow]) -> None:
+        statuses = {f"trial.{status}": status for status in TrialStatus}
+        path = [TrialStatus.QUEUED, *(statuses[event.kind] for event in events if event.kind in statuses)]
+        assert all(after in TRIAL_MOVES[before] for before, after in itertools.pairwise(path))
+
+    def _believed_only_if_living(self, token: str, call: Callable[[], object]) -> None:
+        if token in self.living:
+            call()
+        else:
+            with pytest.raises(LeaseLost):
+                call()
+
+
+@pytest.mark.slow
+def test_only_the_living_lease_is_believed(settings: Settings) -> None:
+    def fresh() -> Context:
+        context = Context(settings, Database(settings.database_url))
+        with context.database.write() as session:
+            session.query(ExperimentRow).delete()
+        return context
+
+    machine = type("Machine", (Leases,), {"fresh_context": staticmethod(fresh)})
+    some = hypothesis.settings(
+        max_examples=20,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    run_state_machine_as_test(machine, settings=some)
