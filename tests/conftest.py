@@ -45,7 +45,7 @@ def postgres() -> Iterator[str]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A fresh database with the newest schema."""
     if request.param == "sqlite":
@@ -196,5 +196,3 @@ def _execute(address: Any, statement: str) -> None:
     with engine.connect() as connection:
         connection.execute(text(statement))
     engine.dispose()
-
-
