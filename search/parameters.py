@@ -1,6 +1,7 @@
 """The three kinds of parameter of a search space, with the names of Optuna's distributions."""
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, overload
@@ -74,6 +75,8 @@ class FloatParameter(ParameterBase):
         yield from _range_mistakes(self.low, self.high, log=self.log, lowest=0, lowest_included=False)
         if not math.isfinite(self.high - self.low):
             yield Mistake(("high",), "the range is wider than a float can say")
+        if 0 < self.high - self.low < sys.float_info.min:
+            yield Mistake(("high",), "the range is too narrow for a float to divide")
         if self.step is not None:
             yield from self._step_mistakes(self.step)
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
@@ -30,8 +31,10 @@ def ask(
 ) -> Params:
     """What the sampler proposes as trial `number` after the history, which is in the order of its numbers."""
     storage = _Question(history, number)
-    trial = optuna.create_study(storage=storage, sampler=sampler, directions=list(problem.directions)).ask()
-    return problem.space.draw(lambda name, parameter: _suggested(trial, name, parameter))
+    study = optuna.create_study(storage=storage, sampler=sampler, directions=list(problem.directions))
+    with np.errstate(all="ignore"):  # in ranges at the limits of floats densities vanish; the draw still holds
+        trial = study.ask()
+        return problem.space.draw(lambda name, parameter: _suggested(trial, name, parameter))
 
 
 def _suggested(trial: optuna.Trial, name: str, parameter: Parameter) -> JsonValue:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -94,7 +95,8 @@ def from_optuna(parameter: Parameter, value: Any) -> JsonValue:
     if isinstance(parameter, CategoricalParameter):
         return parameter.choices[int(value)]
     if isinstance(parameter, IntParameter):
-        return int(value)
+        # Beyond what floats can say exactly, Optuna's arithmetic leaves the steps.
+        return parameter.values()[round(Fraction(int(value) - parameter.low, parameter.step))]
     steps = parameter.values()  # as people write them: 0.3, where Optuna adds up to 0.30000000000000004
     place = None if steps is None else position(steps, value)
     return steps[place] if steps is not None and place is not None else float(value)

@@ -3,16 +3,22 @@
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from search.parameters import FloatParameter
-from search.problem import Observation
+from search.problem import Observation, Status
 from search.space import Parameter, Params, Space
 
 SCALARS = st.one_of(
     st.text("xy", max_size=2), st.integers(-3, 3), st.booleans(), st.none(), st.sampled_from([0.5, -1.5])
 )
-STATUSES = ("running", "completed", "pruned", "failed", "diverged", "stopped")
+STATUSES: tuple[Status, ...] = ("running", "completed", "pruned", "failed", "diverged", "stopped")
+
+
+# How long an example takes says nothing about the search.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @st.composite
@@ -23,14 +29,19 @@ def parameters(draw: st.DrawFn, *, finite: bool) -> dict[str, Any]:
         return {"type": kind, "choices": choices}
     log = draw(st.booleans())
     if kind == "int":
-        low = draw(st.integers(1 if log else -5, 5))
-        step = {} if log else {"step": draw(st.integers(1, 3))}
-        return {"type": kind, "low": low, "high": low + draw(st.integers(0, 4)), "log": log, **step}
+        least = draw(st.integers(1 if log else -5, 5))
+        stride = {} if log else {"step": draw(st.integers(1, 3))}
+        return {"type": kind, "low": least, "high": least + draw(st.integers(0, 4)), "log": log, **stride}
     if finite:
         low, step = draw(st.integers(-20, 20)) / 10, draw(st.sampled_from([0.1, 0.25, 0.3, 1]))
         return {"type": kind, "low": low, "high": low + draw(st.integers(0, 7)) / 2 * step, "step": step}
     low = draw(st.floats(1e-6, 1e3)) if log else draw(st.floats(-1e6, 1e6))
-    return {"type": kind, "low": low, "high": low + draw(st.floats(0, 1e6)), "log": log}
+    return {
+        "type": kind,
+        "low": low,
+        "high": low + draw(st.sampled_from([0.0, 1e-9]) | st.floats(1e-3, 1e6)),
+        "log": log,
+    }
 
 
 @st.composite

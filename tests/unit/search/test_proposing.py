@@ -59,7 +59,7 @@ DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
 def told(observation: Observation) -> optuna.trial.FrozenTrial:
     """The observation as one tells it to Optuna."""
     reported = observation.last_step is not None and observation.last_value is not None
-    curve = {observation.last_step: observation.last_value} if reported else {}
+    curve: Any = {observation.last_step: observation.last_value} if reported else {}
     states = {
         "completed": TrialState.COMPLETE,
         "pruned": TrialState.PRUNED,
@@ -144,7 +144,7 @@ def test_tpe_proposes_what_a_study_of_optuna_with_the_same_seed_does(
 ) -> None:
     size = data.draw(st.integers(0, 25))
     history = [data.draw(draws.observations(SPACE, number)) for number in range(size)]
-    grouped = {"multivariate": True} if "group" in options else {}
+    grouped: dict[str, Any] = {"multivariate": True} if "group" in options else {}
     study = optuna.create_study(
         direction=direction, sampler=optuna.samplers.TPESampler(seed=stream(seed, size), **options, **grouped)
     )
@@ -164,6 +164,43 @@ def test_random_proposes_what_a_study_of_optuna_with_the_same_seed_does(seed: in
 def test_a_search_rebuilt_after_a_restart_repeats_no_random_numbers() -> None:
     problem = problem_of(sampler=SamplerSpec(sampler="random"))
     assert len({repr(propose(problem, [], number)) for number in range(50)}) == 50
+
+
+def test_the_order_of_a_history_is_of_no_account_even_among_equals() -> None:
+    history = [completed(number, propose(problem_of(), [], number), 1.0) for number in range(30)]
+    assert propose(problem_of(), history[::-1], 30) == propose(problem_of(), history, 30)
+
+
+def test_steps_are_proposed_as_people_write_them() -> None:
+    space = Space.model_validate({"p": {"type": "float", "low": 0, "high": 1, "step": 0.1}})
+    found = {propose(problem_of(space), [], number)["p"] for number in range(100)}
+    assert found == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
+
+
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"type": "float", "low": -8e307, "high": 8e307},
+        {"type": "float", "low": 5e-324, "high": 1e308, "log": True},
+        {"type": "float", "low": 0, "high": 2.3e-308},
+        {"type": "float", "low": 1, "high": 1.0000000000000002, "log": True},
+        {"type": "float", "low": 3, "high": 3, "log": True},
+        {"type": "float", "low": 1e15, "high": 1e15 + 10, "step": 0.125},
+        {"type": "float", "low": 0, "high": 1, "step": 2},
+        {"type": "int", "low": 1, "high": 2**53, "log": True},
+        {"type": "int", "low": -(2**53), "high": 2**53, "step": 7},
+        {"type": "int", "low": 5, "high": 5},
+    ],
+)
+@pytest.mark.parametrize("multivariate", [True, False])
+def test_a_range_at_the_limits_of_numbers_is_kept_to(extreme: dict[str, Any], *, multivariate: bool) -> None:
+    space = Space.model_validate({"p": extreme, "q": {"type": "float", "low": 0, "high": 1}})
+    sampler = SamplerSpec(options={"n_startup_trials": 3, "multivariate": multivariate})
+    history: list[Observation] = []
+    for number, value in enumerate([0.0, 1e300, float("inf"), -1e300, float("-inf"), 1.0] * 2):
+        params = propose(problem_of(space, sampler), history, number)
+        assert space.mistakes_in(params) == []
+        history.append(completed(number, params, value))
 
 
 def test_another_seed_is_another_search() -> None:
@@ -225,7 +262,8 @@ def test_tpe_searches_for_several_objectives() -> None:
 
 
 def walked(problem: Problem) -> list[Params]:
-    view, found = StudyView(problem), []
+    view = StudyView(problem)
+    found: list[Params] = []
     changes: list[Observation] = []
     while True:
         try:

@@ -49,6 +49,7 @@ def said(space: Space, params: dict[str, Any]) -> list[str]:
         ({"type": "float", "low": 0, "high": 1, "step": 1e-300}, "p.step: is too small for the range"),
         ({"type": "int", "low": 0, "high": 1, "step": -1}, "p.step: must be >= 1"),
         ({"type": "float", "low": -1e308, "high": 1e308}, "p.high: the range is wider than a float can say"),
+        ({"type": "float", "low": 0, "high": 5e-324}, "p.high: the range is too narrow for a float to divide"),
         ({"type": "float", "low": 0, "high": float("inf")}, "p.high: Input should be a finite number"),
         ({"type": "float", "low": True, "high": 2}, "p.low: must be a number, not true or false"),
         ({"type": "int", "low": 0, "high": 2**53 + 2}, f"p.high: Input should be less than or equal to {2**53}"),
