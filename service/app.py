@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
 from service.api import experiments, health, packages, running, streaming, trials
@@ -24,7 +23,7 @@ VERSION = "0.1.0"
 def create_app(settings: Settings) -> FastAPI:
     """The database must have its schema (`service.store.schema.upgrade`)."""
     context = Context(settings, Database(settings.database_url))
-    app = FastAPI(
+    app = _App(
         title="Paceline",
         version=VERSION,
         description="A durable hyperparameter-tuning service over Ray Train.",
@@ -36,7 +35,6 @@ def create_app(settings: Settings) -> FastAPI:
     for module in (experiments, trials, streaming, packages, running, health):
         app.include_router(module.router)
     add_error_handlers(app)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
@@ -59,16 +57,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.context.database.close()
 
 
-def _openapi(app: FastAPI) -> dict[str, object]:
-    """With the schemas that bodies read by hand refer to."""
-    if app.openapi_schema is None:
-        routes = [route for route in app.routes if isinstance(route, APIRoute)]
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
-        _, extra = models_json_schema(
-            [(ExperimentSpec, "validation"), (Problem, "serialization")],
-            ref_template="#/components/schemas/{model}",
-        )
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        document["components"]["schemas"] = {**extra.get("$defs", {}), **schemas}
-        app.openapi_schema = document
-    return app.openapi_schema
+class _App(FastAPI):
+    """Its contract has the schemas, too, that bodies read by hand refer to."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            document = super().openapi()
+            _, extra = models_json_schema(
+                [(ExperimentSpec, "validation"), (Problem, "serialization")],
+                ref_template="#/components/schemas/{model}",
+            )
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            document["components"]["schemas"] = {**extra.get("$defs", {}), **schemas}
+            self.openapi_schema = document
+        return self.openapi_schema

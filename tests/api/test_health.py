@@ -1,0 +1,93 @@
+"""Alive, and able to serve; and what a caller gets when something of ours fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import OperationalError
+
+from service.settings import BadSettings, Settings
+from service.store.database import Database
+from tests.conftest import Api, running
+
+
+def test_a_service_with_its_database_is_ready(service: Api) -> None:
+    assert service.get("/healthz") == {"status": "alive"}
+    ready = service.get("/readyz")
+    assert ready["ready"]
+    assert ready["loops"]["rescuing"]["error"] is None
+
+
+def test_a_database_without_the_schema_is_not_ready(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, f"sqlite:///{tmp_path / 'empty.db'}", str(tmp_path))
+    with running(settings) as service:
+        ready = service.get("/readyz", 503)
+        assert "db upgrade" in ready["database"]
+        service.get("/healthz")
+
+
+@pytest.fixture
+def away(settings: Settings) -> Iterator[Api]:
+    """A service whose database has lost its tables' file, as good as gone."""
+    with running(settings) as service:
+        service.get("/readyz")
+        database = Database(settings.database_url)
+        with database.engine.begin() as connection:
+            connection.execute(text("alter table experiments rename to gone"))
+        database.close()
+        yield service
+
+
+def test_while_the_database_fails_callers_are_told_without_a_trace(away: Api) -> None:
+    response = away.http.get("/v1/experiments")
+    assert response.status_code in {500, 503}
+    problem = response.json()
+    assert problem["status"] == response.status_code
+    assert "Traceback" not in response.text
+    assert "select" not in response.text.lower()
+
+
+def test_a_failing_commit_is_never_answered_with_success(settings: Settings) -> None:
+    with running(settings) as service:
+        created = service.create()
+        app = service.app
+        event.listen(app.state.context.database.engine, "commit", _fail)
+        response = service.http.post(f"/v1/experiments/{created['name']}/pause")
+        event.remove(app.state.context.database.engine, "commit", _fail)
+        assert response.status_code == 503
+        assert response.headers["retry-after"]
+        assert service.get(f"/v1/experiments/{created['name']}")["status"] == "running"
+
+
+def _fail(_connection: Connection) -> None:
+    raise OperationalError("commit", {}, Exception("the disk is gone"))
+
+
+def test_unknown_calls_and_wrong_methods_are_problems_too(service: Api) -> None:
+    for method, path, status in [("GET", "/v1/nothing", 404), ("PUT", "/v1/experiments", 405)]:
+        response: httpx.Response = service.http.request(method, path)
+        assert response.status_code == status
+        assert response.headers["content-type"] == "application/problem+json"
+        assert response.json()["status"] == status
+
+
+def test_the_contract_describes_every_call_and_resolves(service: Api) -> None:
+    contract = service.get("/openapi.json")
+    assert "/v1/trials/{trial}/reports" in contract["paths"]
+    references = {part for part in str(contract).split("'") if part.startswith("#/components/schemas/")}
+    names = {reference.rpartition("/")[2] for reference in references}
+    assert names <= set(contract["components"]["schemas"])
+
+
+def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = Settings(tmp_path / "file" / "data", "sqlite://", "")
+    with pytest.raises(BadSettings, match=r"file/data.*PACELINE_DATA_DIR"):
+        settings.prepare_directories()
+
+
+def test_settings_that_are_no_numbers_are_named() -> None:
+    with pytest.raises(BadSettings, match="PACELINE_PORT must be a number, not 'http'"):
+        Settings.from_env({"PACELINE_PORT": "http"})
