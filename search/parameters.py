@@ -165,6 +165,13 @@ def position(values: Sequence[Scalar], value: Any) -> int | None:
     return next((index for index, one in enumerate(values) if same(one, value)), None)
 
 
+def coded(parameter: Parameter, value: Any) -> Any:
+    """The value as a plain number, the same for all ways to write it: a choice by its position, 1 as a float's 1.0."""
+    if isinstance(parameter, CategoricalParameter):
+        return position(parameter.choices, value)
+    return float(value) if isinstance(parameter, FloatParameter) else value
+
+
 def _range_mistakes(low: float, high: float, *, log: bool, lowest: float, lowest_included: bool) -> Iterator[Mistake]:
     if log and (low < lowest or (low == lowest and not lowest_included)):
         yield Mistake(("low",), f"must be {'>=' if lowest_included else '>'} {lowest} when log is true")

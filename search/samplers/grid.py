@@ -1,6 +1,5 @@
 """Every configuration of a finite space once, in an order drawn from the seed."""
 
-import json
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -9,7 +8,7 @@ from pydantic import Field
 
 from search.configurations import Configurations
 from search.mistakes import Mistake, listed
-from search.parameters import FloatParameter
+from search.parameters import coded
 from search.problem import SpaceExhausted
 from search.samplers.base import Sampler
 from search.scalars import Scalar, same, shown
@@ -17,6 +16,9 @@ from search.space import Params, Space
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem
+
+
+_Key = frozenset[tuple[str, float]]
 
 
 class Grid(Sampler):
@@ -51,8 +53,8 @@ class GridProposer:
     def __init__(self, problem: "Problem", options: Grid) -> None:
         self._problem = problem
         self._configurations = Configurations(problem.space, options.axes(problem.space))
-        self._tried: dict[int, str] = {}
-        self._ordered: list[tuple[str, Params]] = []  # as far as it was needed
+        self._tried: dict[int, _Key] = {}
+        self._ordered: list[tuple[_Key, Params]] = []  # as far as it was needed
 
     def learn(self, observation: "Observation") -> None:
         self._tried[observation.number] = self._key(observation.params)
@@ -64,7 +66,7 @@ class GridProposer:
                 return dict(params)
         raise SpaceExhausted(f"all {self._configurations.size} configurations of the grid have been tried")
 
-    def _in_order(self) -> Iterator[tuple[str, Params]]:
+    def _in_order(self) -> Iterator[tuple[_Key, Params]]:
         yield from self._ordered
         size = self._configurations.size
         for place in range(len(self._ordered), size):
@@ -72,11 +74,8 @@ class GridProposer:
             self._ordered.append((self._key(params), params))
             yield self._ordered[-1]
 
-    def _key(self, params: Params) -> str:
-        """The same text for the same configuration; who enqueues one may write 1 for a float's 1.0."""
-        floats = {name for name, parameter in self._problem.space.root.items() if isinstance(parameter, FloatParameter)}
-        plain = {name: float(str(value)) if name in floats else value for name, value in params.items()}
-        return json.dumps(plain, sort_keys=True)
+    def _key(self, params: Params) -> _Key:
+        return frozenset((name, coded(self._problem.space.root[name], value)) for name, value in params.items())
 
 
 def _mistakes_in(space: Space, name: str, values: Sequence[Scalar]) -> list[Mistake]:

@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
-from search.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, position
+from search.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, coded, position
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem
@@ -40,7 +40,7 @@ def remembered(problem: "Problem", observation: "Observation") -> FrozenTrial:
     return frozen(
         observation.number,
         state,
-        params={name: _to_optuna(problem.space.root[name], value) for name, value in observation.params.items()},
+        params={name: coded(problem.space.root[name], value) for name, value in observation.params.items()},
         distributions={name: distribution_of(problem.space.root[name]) for name in observation.params},
         values=[float(value) for value in observation.values or ()] if state is TrialState.COMPLETE else None,
         curve=_curve(observation) if state is TrialState.PRUNED and len(problem.directions) == 1 else {},
@@ -83,12 +83,6 @@ def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution
             values = parameter.values()
             high = values[-1] if values else parameter.high
             return FloatDistribution(parameter.low, high, log=parameter.log, step=parameter.step)
-
-
-def _to_optuna(parameter: Parameter, value: JsonValue) -> Any:
-    if isinstance(parameter, CategoricalParameter):
-        return position(parameter.choices, value)
-    return float(str(value)) if isinstance(parameter, FloatParameter) else value
 
 
 def from_optuna(parameter: Parameter, value: Any) -> JsonValue:
