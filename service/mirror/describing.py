@@ -34,10 +34,10 @@ def spec_yaml(row: ExperimentRow) -> str:
 
 
 def trial_end(status: str, data: Mapping[str, Any]) -> str:
-    """`pruned at step 3: 0.52 is below …`"""
-    at = "" if data.get("step") is None else f" at step {data['step']}"
-    reason = f": {data['reason']}" if data.get("reason") else ""
-    return f"{status}{at}{reason}"
+    """`pruned: 0.52 at step 3 is below …`, or `completed at step 20`"""
+    if data.get("reason"):
+        return f"{status}: {data['reason']}"
+    return status if data.get("step") is None else f"{status} at step {data['step']}"
 
 
 def _without_nothing(spec: Mapping[str, Any]) -> dict[str, Any]:

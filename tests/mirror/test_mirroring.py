@@ -59,7 +59,7 @@ def test_a_pruned_trial_says_why(mirror: Any, tell: Callable[..., Any]) -> None:
     assert tags["paceline.status"] == "pruned"
     assert tags["paceline.decision.reason"] == "0.4 is below 0.61"
     assert (tags["paceline.decision.rung"], tags["paceline.decision.cutoff"]) == ("3", "0.61")
-    assert tags["mlflow.note.content"] == "pruned at step 3: 0.4 is below 0.61"
+    assert tags["mlflow.note.content"] == "pruned: 0.4 is below 0.61"
 
 
 @pytest.mark.parametrize(("status", "expected"), [("failed", "FAILED"), ("stopped", "KILLED")])
