@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -35,8 +36,9 @@ class Stack:
     url: str
     mlflow_url: str
 
-    def client(self) -> Client:
-        return Client(self.url)
+    def experiment(self, name: str) -> dict[str, Any]:
+        with Client(self.url) as client:
+            return client.experiment(name)
 
     def paceline(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the command line against this stack; it must not need longer than a minute."""

@@ -1,0 +1,18 @@
+"""The examples' specs are right, so that whoever copies one starts from something that works."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from service.packing import beside
+from service.spec.parsing import parse_spec
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/experiment.yaml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.parent.name)
+def test_an_examples_spec_has_no_mistakes_and_its_code_beside_it(file: Path) -> None:
+    spec = parse_spec(yaml.safe_load(file.read_text()))
+    assert spec.trainer.entrypoint
+    assert beside(file, spec.trainer.entrypoint) == file.parent
