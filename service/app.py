@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from pydantic.json_schema import models_json_schema
 
-from service.api import experiments, health, packages, running, streaming, trials
-from service.api.problems import Problem, add_error_handlers
+from service.api import agents, experiments, health, packages, running, streaming, trials
+from service.api.access import needs_by_method, needs_read_or_lease
+from service.api.problems import Problem, add_error_handlers, responses
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
 from service.background.rescuing import Rescuing
@@ -32,8 +33,13 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     app.state.loops = _loops(context)
-    for module in (experiments, trials, streaming, packages, running, health):
-        app.include_router(module.router)
+    by_method = [Depends(needs_by_method)]
+    for module in (experiments, trials, streaming):
+        app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
+    app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease)], responses=responses(401, 403))
+    app.include_router(agents.router, responses=responses(401, 403))
+    app.include_router(running.router)
+    app.include_router(health.router)
     add_error_handlers(app)
     return app
 

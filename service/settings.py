@@ -26,6 +26,7 @@ class Settings:
     lease_seconds: float = 30
     max_package_bytes: int = 50_000_000
     insecure: bool = False
+    require_tokens: bool = False
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
@@ -42,7 +43,8 @@ class Settings:
             mlflow_ui=env.get("PACELINE_MLFLOW_UI") or mlflow_uri,
             lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
             max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
-            insecure=env.get("PACELINE_INSECURE", "") in {"1", "true", "yes"},
+            insecure=_switch(env, "PACELINE_INSECURE"),
+            require_tokens=_switch(env, "PACELINE_REQUIRE_TOKENS"),
         )
 
     @property
@@ -62,6 +64,11 @@ class Settings:
         except ValueError:
             return False
 
+    @property
+    def needs_tokens(self) -> bool:
+        """On loopback nobody needs one, unless it is asked for; beyond it everybody does, unless told otherwise."""
+        return self.require_tokens or not (self.on_loopback or self.insecure)
+
     def prepare_directories(self) -> None:
         """Raises BadSettings where the data directory cannot be made or written."""
         for directory in (self.data_dir, self.packages_dir, self.logs_dir):
@@ -75,6 +82,10 @@ class Settings:
                     f"the data directory {directory} cannot be written ({error.strerror}); "
                     f"give the service's user the right to write there, or set PACELINE_DATA_DIR to another place"
                 ) from error
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    return env.get(name, "").lower() in {"1", "true", "yes"}
 
 
 def _number(env: Mapping[str, str], name: str, default: float) -> float:

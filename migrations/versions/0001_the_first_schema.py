@@ -58,6 +58,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_packages")),
     )
     op.create_table(
+        "tokens",
+        sa.Column("name", sa.String(length=100), nullable=False),
+        sa.Column("role", sa.String(length=20), nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("created_at", UtcDateTime(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_tokens")),
+        sa.UniqueConstraint("digest", name=op.f("uq_tokens_digest")),
+    )
+    op.create_table(
         "events",
         sa.Column("experiment_id", sa.String(length=20), nullable=False),
         sa.Column("seq", sa.Integer(), nullable=False),
@@ -284,6 +293,7 @@ def downgrade() -> None:
     op.drop_table("trials")
     op.drop_table("mirrors")
     op.drop_table("events")
+    op.drop_table("tokens")
     op.drop_table("packages")
     with op.batch_alter_table("experiments", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_experiments_status"))

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from service.errors import Invalid, Mistake, ServiceError, Unavailable
+from service.errors import Invalid, Mistake, ServiceError, Unauthorized, Unavailable
 from service.store.database import is_outage
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,17 @@ def _answer(error: ServiceError, headers: dict[str, str] | None = None) -> Respo
 
 async def _service_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for it
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if isinstance(error, Unavailable) else None
-    return _answer(error, headers)
+    return _answer(error, _headers(error))
+
+
+def _headers(error: ServiceError) -> dict[str, str] | None:
+    match error:
+        case Unavailable():
+            return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        case Unauthorized():
+            return {"WWW-Authenticate": "Bearer"}
+        case _:
+            return None
 
 
 async def _wrong_request(_: Request, error: Exception) -> Response:

@@ -220,6 +220,16 @@ class AgentRow(Base):
     last_seen_at: Mapped[datetime]
 
 
+class TokenRow(Base):
+    """A caller's access token: its SHA-256 alone, never itself."""
+
+    __tablename__ = "tokens"
+    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    role: Mapped[str] = mapped_column(String(20))
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[datetime]
+
+
 class MirrorRow(Base):
     """How far the MLflow mirror of an experiment has come."""
 
