@@ -8,11 +8,14 @@ from service.operations.ending import ask_to_stop
 from service.operations.leases import Held
 from service.store.events import append_event
 from service.store.tables import DecisionRow, MilestoneRow
-from service.store.trials import curve_of, peers_at
+from service.store.trials import counts_by_status, curve_of, peers_at
 
 
 def judge(held: Held, step: int, value: float) -> None:
-    """Judges each milestone that the trial reaches with this report; the first value there stands for ever."""
+    """Judges each milestone that the trial reaches with this report, up to the first that stops it.
+
+    The first value at a milestone stands for ever.
+    """
     trial, objective = held.trial, held.spec.objective
     rule = rule_for(held.spec.early_stopping)
     milestones = rule.milestones(trial.judged_step, step)
@@ -21,8 +24,11 @@ def judge(held: Held, step: int, value: float) -> None:
         return
     held.session.flush()
     curve = curve_of(held.session, trial.id)
+    completed_count = counts_by_status(held.session, held.experiment.id)[TrialStatus.COMPLETED]
     for milestone in milestones:
-        if not _reach(held, milestone, value) or trial.stop_cause is not None:
+        if trial.stop_cause is not None:
+            return
+        if not _reach(held, milestone, value):
             continue
         peers = _peers(held.session, held.experiment.id, milestone, trial.id)
         verdict = rule.judge(
@@ -32,6 +38,7 @@ def judge(held: Held, step: int, value: float) -> None:
             step=step,
             curve=curve,
             peers=peers,
+            completed_count=completed_count,
         )
         if verdict is not None:
             _record(held, verdict)
