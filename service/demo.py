@@ -57,7 +57,7 @@ def _stack(data_dir: Path, port: int, mlflow_port: int, console: Console, *, kee
         yield _ready(process, data_dir, log)
         done = True
     finally:
-        if not (keep and done):
+        if process.poll() is None and not (keep and done):
             console.print("\nStopping everything …", highlight=False)
             process.send_signal(signal.SIGINT)
             process.wait(STOP_SECONDS)

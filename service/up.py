@@ -133,7 +133,7 @@ def _stages(options: Options, ray_directory: Path) -> Sequence[Sequence[Part]]:
     return [first, [_service(options, env, logs)], [_agent(options, ray_directory, env, logs)]]
 
 
-def _environment(options: Options) -> Mapping[str, str]:
+def _environment(options: Options) -> dict[str, str]:
     """What all parts get. Ray's token keeps other users of the machine out of the cluster."""
     token = options.data_dir / "ray-token"
     token.unlink(missing_ok=True)
@@ -160,12 +160,13 @@ def _environment(options: Options) -> Mapping[str, str]:
     )
 
 
-def _ray(options: Options, directory: Path, env: Mapping[str, str], logs: Path) -> Part:
+def _ray(options: Options, directory: Path, env: dict[str, str], logs: Path) -> Part:
     port = free_port()
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
     command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus), "--include-dashboard", "false"]
     command += ["--disable-usage-stats", "--log-style", "record", "--log-color", "false"]
-    child = Child(lambda: command, env, _fresh(logs / "ray.log"))
+    # What workers leave behind in temporary files goes with the stack.
+    child = Child(lambda: command, env | {"TMPDIR": str(directory)}, _fresh(logs / "ray.log"))
     return Part("ray", child, lambda: _ray_address(directory) is not None and accepts("127.0.0.1", port))
 
 

@@ -137,12 +137,14 @@ def view_of(context: Context, session: Session, row: ExperimentRow) -> Experimen
     spec = ExperimentSpec.model_validate(row.spec)
     best = best_trial(session, row.id, spec.objective.direction)
     counts = counts_by_status(session, row.id)
+    mirror = session.get(MirrorRow, row.id)
     return ExperimentView.of(
         row,
         counts=counts,
         best=trial_views(session, [best])[0] if best else None,
         waiting_for=_waiting_for(session, row, spec, counts),
-        mlflow_url=mlflow_url(session.get(MirrorRow, row.id), context.settings.mlflow_ui),
+        mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui),
+        mlflow_error=mirror.error if mirror else None,
     )
 
 

@@ -131,6 +131,7 @@ class ExperimentView(BaseModel):
     counts: dict[str, int]
     best: TrialView | None
     mlflow_url: str | None
+    mlflow_error: str | None
     priority: int
     tags: dict[str, Any]
     spec: dict[str, Any]
@@ -146,6 +147,7 @@ class ExperimentView(BaseModel):
         best: TrialView | None,
         waiting_for: str | None,
         mlflow_url: str | None,
+        mlflow_error: str | None,
     ) -> "ExperimentView":
         return cls(
             id=row.id,
@@ -158,6 +160,7 @@ class ExperimentView(BaseModel):
             counts=counts,
             best=best,
             mlflow_url=mlflow_url,
+            mlflow_error=mlflow_error,
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,

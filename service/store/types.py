@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from sqlalchemy import JSON, DateTime, Dialect
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeDecorator
 
-Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+# Not JSONB: it forgets the order in which people wrote their parameters.
+Json = JSON(none_as_null=True)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
