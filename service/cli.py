@@ -1,4 +1,4 @@
-"""The command line, `paceline`. All but up, demo, serve, agent and db go through the HTTP API alone.
+"""The command line, `paceline`. All but up, demo, serve, agent, db and token go through the HTTP API alone.
 
 What is slow to import (uvicorn, Ray, SQLAlchemy) is imported by the command that needs it: the others answer at once.
 """
@@ -18,8 +18,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from service import packing, showing, submitting
+from service import packing, showing, submitting, token_commands
 from service.client import Client, Refused, Unreachable
+from service.errors import ServiceError
 from service.settings import BadSettings
 
 FAILED, USAGE = 1, 2
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 database = typer.Typer(help="The service's database.", no_args_is_help=True)
 app.add_typer(database, name="db")
+app.add_typer(token_commands.app, name="token")
 # Piped output has no width of its own, and tables should not be cut to 80 columns there.
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200)
 err = Console(stderr=True)
@@ -55,7 +57,7 @@ def main() -> None:
         app()
     except Refused as refused:
         _fail(refused.lines(), USAGE)
-    except (packing.CannotPack, BadSettings) as error:
+    except (packing.CannotPack, BadSettings, ServiceError) as error:
         _fail([str(error)], USAGE)
     except Unreachable as error:
         _fail([str(error)], FAILED)
@@ -69,6 +71,10 @@ def _fail(lines: list[str], code: int) -> NoReturn:
 
 def _log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _connect(url: str) -> Client:
+    return Client(url, os.environ.get("PACELINE_TOKEN"))
 
 
 def _print_json(value: Any) -> None:
@@ -150,7 +156,12 @@ def agent(
     # By name: the service's code knows nothing of the trainer but its wire, and this command is the trainer's door.
     trainer, cluster = importlib.import_module("trainer.agent"), importlib.import_module("trainer.cluster")
     try:
-        trainer.run_agent(service_url=url, name=name or socket.gethostname(), ray_address=ray_address)
+        trainer.run_agent(
+            service_url=url,
+            name=name or socket.gethostname(),
+            ray_address=ray_address,
+            token=os.environ.get("PACELINE_TOKEN"),
+        )
     except cluster.ClusterUnreachable as error:
         _fail([str(error)], FAILED)
 
@@ -168,7 +179,7 @@ def submit(
     url: Url = LOCAL,
 ) -> None:
     """Send an experiment, with the code beside its spec."""
-    with Client(url) as client:
+    with _connect(url) as client:
         created = submitting.submit(client, spec, code, name)
         if as_json:
             _print_json(created)
@@ -181,7 +192,7 @@ def submit(
 @app.command()
 def watch(experiment: Experiment, url: Url = LOCAL) -> None:
     """Follow an experiment to its end. Exit code 1 when it failed."""
-    with Client(url) as client:
+    with _connect(url) as client:
         _watch(client, experiment)
 
 
@@ -207,7 +218,7 @@ def ls(
     url: Url = LOCAL,
 ) -> None:
     """List the experiments, newest first."""
-    with Client(url) as client:
+    with _connect(url) as client:
         found = list(client.experiments(status))
     if as_json:
         _print_json(found)
@@ -218,7 +229,7 @@ def ls(
 @app.command()
 def show(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL) -> None:
     """Show an experiment and its trials."""
-    with Client(url) as client:
+    with _connect(url) as client:
         found = client.experiment(experiment)
         trials = list(client.trials(found["id"]))
     if as_json:
@@ -230,7 +241,7 @@ def show(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL) -> N
 @app.command(epilog="Example: paceline best digits --json | jq .params")
 def best(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL) -> None:
     """Show the best trial: parameters, value, checkpoint."""
-    with Client(url) as client:
+    with _connect(url) as client:
         found = client.best(experiment)
         metric = client.experiment(experiment)["spec"]["objectives"][0]["metric"]
     if as_json:
@@ -248,7 +259,7 @@ def logs(
     url: Url = LOCAL,
 ) -> None:
     """Print what a trial's workers wrote."""
-    with Client(url) as client:
+    with _connect(url) as client:
         for text in client.logs(trial, rank, tail, follow=follow):
             typer.echo(text, nl=False)
 
@@ -263,7 +274,7 @@ def stop(
     is_trial = target.startswith("t-")
     if is_trial and cancel:
         raise typer.BadParameter("is for experiments; a trial can be stopped", param_hint="--cancel")
-    with Client(url) as client:
+    with _connect(url) as client:
         client.stop_trial(target) if is_trial else client.stop_experiment(target, cancel=cancel)
     out.print(f"{target} is told to {'end at once' if cancel else 'stop'}.", highlight=False)
 
@@ -273,7 +284,8 @@ def upgrade() -> None:
     """Bring the database (PACELINE_DATABASE_URL) to this version's schema; `serve` does so by itself."""
     from service import serving  # noqa: PLC0415
 
-    serving.upgrade_database()
+    with serving.upgraded_database():
+        pass
 
 
 if __name__ == "__main__":

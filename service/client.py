@@ -37,11 +37,12 @@ class Refused(Exception):
 
 
 class Client:
-    """Raises Unreachable and Refused from every call. `http` lets tests bring their own transport."""
+    """Raises Unreachable and Refused from every call. Only a service that asks for one needs a `token`."""
 
-    def __init__(self, url: str, http: httpx.Client | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._http = http or httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -70,9 +71,6 @@ class Client:
 
     def best(self, experiment: str) -> dict[str, Any]:
         return self._json("GET", f"/v1/experiments/{experiment}/best")
-
-    def trial(self, trial: str) -> dict[str, Any]:
-        return self._json("GET", f"/v1/trials/{trial}")
 
     def stop_experiment(self, experiment: str, *, cancel: bool = False) -> dict[str, Any]:
         return self._json("POST", f"/v1/experiments/{experiment}/{'cancel' if cancel else 'stop'}")

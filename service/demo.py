@@ -1,6 +1,7 @@
 """`make demo`: the stack comes up, examples/digits runs before your eyes, and the stack is stopped again."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -29,7 +30,10 @@ def run(data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: 
     """Return the experiment as it ended. Raises DemoFailed when the stack does not come up."""
     if not SPEC.exists():
         raise DemoFailed(f"{SPEC} is not here: run the demo from the root of Paceline's repository")
-    with _stack(data_dir, port, mlflow_port, console, keep=keep) as state, Client(state["url"]) as client:
+    with (
+        _stack(data_dir, port, mlflow_port, console, keep=keep) as state,
+        Client(state["url"], os.environ.get("PACELINE_TOKEN")) as client,
+    ):
         name = _unused_name(client)
         console.print(f"Submitting {SPEC} as {name} …\n", highlight=False)
         submit(client, SPEC, code=None, name=name)

@@ -1,10 +1,13 @@
-"""`paceline serve` and `paceline db upgrade`: the service as a process."""
+"""`paceline serve`, and what else works on the service's database directly."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import uvicorn
 
 from service.app import create_app
+from service.operations.tokens import any_token
 from service.processes import is_free
 from service.settings import Settings
 from service.store.database import Database
@@ -27,9 +30,9 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         port=settings.port if port is None else port,
         insecure=insecure or settings.insecure,
     )
-    _check_address(settings)
-    settings.prepare_directories()
-    upgrade_database(settings)
+    _check_port(settings)
+    with upgraded_database(settings) as database:
+        _check_access(settings, database)
     uvicorn.run(
         create_app(settings),
         host=settings.host,
@@ -39,25 +42,31 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
     )
 
 
-def upgrade_database(settings: Settings | None = None) -> None:
-    """Bring the database to the newest schema; harmless when it is there."""
+@contextmanager
+def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
+    """The settings' database with the newest schema. Raises BadSettings."""
     settings = settings or Settings.from_env()
     settings.prepare_directories()
     database = Database(settings.database_url)
     try:
         upgrade(database)
+        yield database
     finally:
         database.close()
 
 
-def _check_address(settings: Settings) -> None:
-    if not settings.on_loopback and not settings.insecure:
-        raise CannotServe(
-            f"{settings.host} can be reached from other machines, and whoever reaches it may run code here. "
-            f"Bind to 127.0.0.1, or say that the network is trusted: --insecure or PACELINE_INSECURE=1"
-        )
+def _check_port(settings: Settings) -> None:
     if settings.port and not is_free(settings.host, settings.port):
         raise CannotServe(
             f"port {settings.port} of {settings.host} is already taken. Stop what listens there, or choose another: "
             f"`--port {settings.port + 1}` or PACELINE_PORT={settings.port + 1}"
+        )
+
+
+def _check_access(settings: Settings, database: Database) -> None:
+    if settings.needs_tokens and not any_token(database):
+        raise CannotServe(
+            f"whoever can call the service can run code, callers at {settings.host} need a token, and there is none "
+            f"yet. Make one: `paceline token create NAME --role admin`. Or bind to 127.0.0.1, or say that the network "
+            f"is trusted: --insecure or PACELINE_INSECURE=1"
         )

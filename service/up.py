@@ -210,7 +210,9 @@ def _answers(url: str) -> bool:
 
 def _has_agent(url: str, since: datetime) -> bool:
     try:
-        agents = httpx.get(f"{url}/v1/agents", timeout=2, trust_env=False).raise_for_status().json()
+        token = {"Authorization": f"Bearer {os.environ.get('PACELINE_TOKEN', '')}"}
+        answer = httpx.get(f"{url}/v1/agents", headers=token, timeout=2, trust_env=False)
+        agents = answer.raise_for_status().json()
     except httpx.HTTPError:
         return False
     return any(one["name"] == AGENT_NAME and datetime.fromisoformat(one["last_seen_at"]) > since for one in agents)

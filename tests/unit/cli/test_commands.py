@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import yaml
 from service import cli
 from service.app import create_app
 from service.processes import free_port
-from service.serving import upgrade_database
+from service.serving import upgraded_database
 from service.settings import Settings
 
 SPEC = {
@@ -34,7 +35,8 @@ SPEC = {
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path_factory.mktemp("data"))})
-    upgrade_database(settings)
+    with upgraded_database(settings):
+        pass
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning"))
     thread = threading.Thread(target=server.run)
@@ -205,11 +207,32 @@ def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
 
 
 def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
-    for command in ("up", "serve", "agent", "submit", "watch", "ls", "show", "best", "logs", "stop", "db"):
+    for command in ("up", "serve", "agent", "submit", "watch", "ls", "show", "best", "logs", "stop", "db", "token"):
         ended = run(command, "--help")
         assert ended.code == 0
         assert "Usage: paceline" in ended.out
     assert run("--version").out.startswith("paceline ")
+
+
+def test_tokens_are_made_listed_and_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
+    assert run("token", "create", "alice", "--role", "read").out.startswith("pl_")
+    assert run("token", "create", "alice").code == 2
+    assert "alice" in run("token", "ls").out
+    assert run("token", "rm", "alice").code == 0
+    assert "alice" not in run("token", "ls").out
+    assert "no token 'alice'" in run("token", "rm", "alice").err
+
+
+def test_a_service_that_asks_for_a_token_gets_it_from_the_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
+    token = run("token", "create", "alice", "--role", "read").out.strip()
+    with serving(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
+        assert "asks for a token" in run("ls", "--url", url).err
+        monkeypatch.setenv("PACELINE_TOKEN", token)
+        assert run("ls", "--url", url).code == 0
 
 
 def serve(data_dir: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -238,14 +261,22 @@ def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
 
 
 def test_serve_makes_its_database_and_stops_when_told(tmp_path: Path) -> None:
+    with serving(tmp_path) as url:
+        assert httpx.get(f"{url}/v1/experiments").json()["items"] == []
+
+
+@contextmanager
+def serving(data_dir: Path, **environment: str) -> Iterator[str]:
+    """A service process of its own; fails when it does not end as told."""
     port = free_port()
-    process = serve(tmp_path, "--port", str(port))
+    process = serve(data_dir, "--port", str(port), **environment)
     try:
         deadline = time.monotonic() + 60
         while not _ready(port):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20)
