@@ -11,8 +11,8 @@ from trainer.package import BadEntrypoint
 LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"
 USER_ERROR, CANNOT_START = "user_error", "cannot_start"
 
-# How Ray words the death of a worker that its memory monitor, or the kernel, ended.
-MEMORY_WORDS = ("low on memory", "out of memory", "OutOfMemory", "OOM")
+# How Ray words the death of a worker that its memory monitor ended. (Of one that the kernel ended it can't know.)
+MEMORY_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
 
 
 def describe(

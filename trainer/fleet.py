@@ -21,8 +21,9 @@ Scaling = dict[str, Any]
 
 
 def key_of(assignment: dict[str, Any]) -> str:
-    """Assignments with the same key can run on the same slot."""
-    shape = json.dumps([assignment["experiment_id"], assignment["trainer"]], sort_keys=True)
+    """Assignments with the same key can run on the same slot: all but the function's name must be the same."""
+    trainer = {name: value for name, value in assignment["trainer"].items() if name != "entrypoint"}
+    shape = json.dumps([assignment["experiment_id"], trainer], sort_keys=True)
     return hashlib.sha256(shape.encode()).hexdigest()[:16]
 
 

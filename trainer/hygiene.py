@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import os
 import random
 import sys
@@ -28,6 +29,7 @@ class Baseline:
     folder: str = field(default_factory=os.getcwd)
     path: list[str] = field(default_factory=lambda: list(sys.path))
     threads: frozenset[int] = field(default_factory=lambda: frozenset(t.ident or 0 for t in threading.enumerate()))
+    handlers: dict[str | None, list[logging.Handler]] = field(default_factory=lambda: log_handlers())  # noqa: PLW0108
     torch: dict[str, Any] = field(default_factory=lambda: torch_settings())  # noqa: PLW0108 - defined below
 
     def restore(self, package: Path | None) -> str | None:
@@ -37,6 +39,7 @@ class Baseline:
             os.chdir(self.folder)
         sys.path[:] = self.path
         _forget_modules(package)
+        _restore_handlers(self.handlers)
         _reseed()
         _restore_torch(self.torch)
         gc.collect()
@@ -67,6 +70,16 @@ def torch_settings() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gradients": torch.is_grad_enabled(),
     }
+
+
+def log_handlers() -> dict[str | None, list[logging.Handler]]:
+    """The handlers of each logger by its name; None is the root."""
+    return {name: list(logging.getLogger(name).handlers) for name in (None, *logging.Logger.manager.loggerDict)}
+
+
+def _restore_handlers(handlers: dict[str | None, list[logging.Handler]]) -> None:
+    for name in (None, *logging.Logger.manager.loggerDict):
+        logging.getLogger(name).handlers[:] = handlers.get(name, [])
 
 
 def _restore_environment(environment: dict[str, str]) -> None:

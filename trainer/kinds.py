@@ -1,17 +1,24 @@
 """Which Ray Train trainer runs each kind of training function."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from trainer.torch_backend import torch_config
+
 
 @dataclass(frozen=True)
 class Backend:
-    """`module:trainer` of Ray; `warm`: whether its worker processes may serve one trial after another."""
+    """`module:trainer` of Ray; `warm`: whether its worker processes may serve one trial after another.
+
+    `options` gives what the trainer is made with beyond what every trainer gets.
+    """
 
     module: str
     trainer: str
     warm: bool = True
+    options: Callable[[], dict[str, Any]] = dict
 
     def trainer_class(self) -> type[Any]:
         """Ray's trainer. Raises ImportError where the framework is not installed."""
@@ -19,7 +26,11 @@ class Backend:
         return found
 
 
-TORCH = Backend("ray.train.torch", "TorchTrainer")
+def torch_options() -> dict[str, Any]:
+    return {"torch_config": torch_config()}
+
+
+TORCH = Backend("ray.train.torch", "TorchTrainer", options=torch_options)
 
 BACKENDS = {
     "torch": TORCH,

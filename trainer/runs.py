@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import ray
 from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, UserCallback
 
-from trainer.kinds import BACKENDS
+from trainer.kinds import BACKENDS, Backend
 from trainer.warm_group import KeptGroup, hosted
 
 # How long a gang's resources may take to come together before the attempt is given back.
@@ -27,8 +27,9 @@ class Plan:
     storage_path: str
     keep_checkpoints: int
 
-    def trainer_class(self) -> type[Any]:
-        return BACKENDS[self.trainer["kind"]].trainer_class()
+    @property
+    def backend(self) -> Backend:
+        return BACKENDS[self.trainer["kind"]]
 
     def scaling(self) -> ScalingConfig:
         return ScalingConfig(**{key: value for key, value in self.trainer["scaling"].items() if value})
@@ -80,8 +81,9 @@ class WarmRuns:
             self._saved(plan.name, sequence, checkpoint.path)
 
         try:
-            trainer = hosted(plan.trainer_class(), self.kept, saved)
-            trainer(train, scaling_config=plan.scaling(), run_config=plan.config()).fit()
+            trainer = hosted(plan.backend.trainer_class(), self.kept, saved)
+            options = plan.backend.options()
+            trainer(train, scaling_config=plan.scaling(), run_config=plan.config(), **options).fit()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
             return error
         return None
@@ -110,8 +112,9 @@ class FreshRuns:
     def fit(self, train: Train, plan: Plan) -> BaseException | None:
         try:
             with _quick_polls(self._start_seconds):
+                trainer, options = plan.backend.trainer_class(), plan.backend.options()
                 config = plan.config(Saves(self._slot, plan.name))
-                plan.trainer_class()(train, scaling_config=plan.scaling(), run_config=config).fit()
+                trainer(train, scaling_config=plan.scaling(), run_config=config, **options).fit()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
             return error
         finally:

@@ -30,6 +30,7 @@ class FakeService:
         self.decide: Decide = go_on
         self.orders: dict[str, Answer] = {}
         self.away = False
+        self.parallelism = 1
         self.lost: set[str] = set()
         self.queue: list[Assignment] = []
         self.packages: dict[str, tuple[bytes, str]] = {}
@@ -128,6 +129,8 @@ class FakeService:
             return self._answers[claim.request_id]
 
     def _fitting(self, claim: Claim) -> Assignment | None:
+        if len(set(self._assigned) - set(self.finishes) - self.lost) >= self.parallelism:
+            return None
         for assignment in self.queue:
             worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.num_workers
             for node in claim.nodes:

@@ -1,0 +1,93 @@
+"""An agent that ends, well or badly, and what becomes of its slots."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import agent_process
+from tests.trainer.conftest import Add
+from tests.trainer.fake_service import FakeService
+from trainer.cluster import ClusterUnreachable, connect
+from trainer.wire import FailureKind, Outcome
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[FakeService]:
+    """A service of this test's own: another agent works for the session's."""
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+@contextmanager
+def agent(service: FakeService, address: str, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    script = str(Path(agent_process.__file__))
+    process = subprocess.Popen([sys.executable, script, service.url, name, address], cwd="/")
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    import ray  # noqa: PLC0415 - heavy
+
+    for _ in range(100):
+        if condition():
+            return True
+        ray.wait([ray.put(0)], num_returns=1, timeout=0)
+        subprocess.run(["sleep", "0.1"], check=True)
+    return False
+
+
+def test_a_killed_agents_trial_goes_on_and_a_new_agent_adopts_its_slot(
+    service: FakeService, add: Add, ray_address: str, record: Path
+) -> None:
+    name = f"agent-{uuid.uuid4().hex[:6]}"
+    first = add(config={"steps": 40, "pause": 0.1})
+    with agent(service, ray_address, name) as process:
+        service.wait_for(lambda: service.reports[first], 90, "a report")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+        assert service.finished(first).outcome == Outcome.COMPLETED
+    assert [r.sequence for r in service.reports[first]] == list(range(40))
+    second = add("say_who")
+    with agent(service, ray_address, name):
+        assert service.finished(second).outcome == Outcome.COMPLETED
+        third = add(config={"steps": 10_000, "pause": 0.1})
+        service.wait_for(lambda: service.reports[third], 60, "a report")
+    # The agent was told to end: what ran is given back, and nothing of it is left.
+    error = service.finishes[third].error
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+    assert eventually(lambda: not left_over(ray_address, name))
+
+
+def left_over(address: str, agent_name: str) -> list[str]:
+    import ray  # noqa: PLC0415 - heavy
+    from ray._private import state  # noqa: PLC0415
+    from ray.util import list_named_actors  # noqa: PLC0415
+    from ray.util.placement_group import placement_group_table  # noqa: PLC0415
+
+    if not ray.is_initialized():
+        ray.init(address=address, namespace="paceline", log_to_driver=False)
+    slots = [str(name) for name in list_named_actors() if str(name).startswith(f"slot.{agent_name}")]
+    groups = [i for i, entry in placement_group_table().items() if entry["state"] == "CREATED"]
+    if slots:
+        return slots
+    free = sum(amounts.get("CPU", 0) for amounts in state.available_resources_per_node().values())
+    return [] if free == 8 - sum(len(placement_group_table()[g]["bundles"]) for g in groups) else [f"{free} CPU free"]
+
+
+def test_a_cluster_that_is_not_there_is_said_so_in_time() -> None:
+    with pytest.raises(ClusterUnreachable, match=r"no Ray cluster .*127\.0\.0\.1:1"):
+        connect("127.0.0.1:1", "paceline", seconds=3)

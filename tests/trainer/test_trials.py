@@ -1,0 +1,235 @@
+"""Trials on a real Ray: what the service hears of them, what the training functions did, what is left afterwards."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import Add
+from tests.trainer.fake_service import FakeService
+from trainer.wire import Answer, Decision, FailureKind, Outcome, Report
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+CUT = Answer(decision=Decision.STOP, reason="cannot hold the pace")
+
+
+def lines(record: Path, rank: int | None = None) -> list[str]:
+    found = record.read_text().splitlines() if record.exists() else []
+    return [line.split(" ", 1)[1] for line in found if rank is None or line.startswith(f"{rank} ")]
+
+
+def pids(record: Path) -> list[str]:
+    return sorted(line.split()[1] for line in lines(record) if line.startswith("pid"))
+
+
+def stop_at(trial: str, sequence: int) -> Callable[[str, Report], Answer]:
+    return lambda of, report: CUT if (of, report.sequence) == (trial, sequence) else Answer()
+
+
+def test_both_ranks_train_and_every_report_arrives_once_in_order(service: FakeService, add: Add, record: Path) -> None:
+    trial = add(config={"steps": 5})
+    assert service.finished(trial, 120).outcome == Outcome.COMPLETED
+    assert [r.sequence for r in service.reports[trial]] == [0, 1, 2, 3, 4]
+    assert [r.metrics for r in service.reports[trial]] == [{"epoch": n, "loss": 1 / n} for n in range(1, 6)]
+    assert lines(record, 0) == lines(record, 1) == [*(f"step {n}" for n in range(1, 6)), "end"]
+
+
+def test_nothing_of_ours_is_imported_where_the_users_code_runs(service: FakeService, add: Add, record: Path) -> None:
+    service.finished(add("say_who"))
+    assert [line for line in lines(record) if "modules" in line and not line.endswith("modules ")] == []
+
+
+def test_a_stop_decided_on_a_report_ends_all_ranks_at_that_report(service: FakeService, add: Add, record: Path) -> None:
+    trial = add(config={"steps": 50})
+    service.decide = stop_at(trial, 2)
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    assert lines(record, 0) == lines(record, 1) == ["step 1", "step 2", "step 3"]
+    assert len(service.reports[trial]) == 3
+
+
+def test_the_next_trial_runs_in_the_same_processes_and_finds_them_clean(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    first, second, third = add("look_for_leaks"), add("leak"), add("look_for_leaks")
+    for trial in (first, second, third):
+        assert service.finished(trial).outcome == Outcome.COMPLETED
+    assert len(set(pids(record))) == 2
+    assert [line for line in lines(record) if "leaks []" not in line] == []
+
+
+def test_a_thread_left_behind_costs_the_processes_not_the_trial(service: FakeService, add: Add, record: Path) -> None:
+    first, second = add("leave_a_thread"), add("say_who")
+    assert service.finished(first).outcome == service.finished(second).outcome == Outcome.COMPLETED
+    assert len(set(pids(record))) == 4
+
+
+def test_checkpoints_are_whole_and_a_trial_goes_on_from_one(service: FakeService, add: Add, record: Path) -> None:
+    trial = add("save", config={"steps": 3}, keep_checkpoints=2)
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    saved = [r.checkpoint for r in service.reports[trial] if r.checkpoint]
+    assert len(saved) == len(set(saved)) == 3
+    newest = Path(saved[-1])
+    assert {f.name: f.read_text() for f in newest.iterdir()} == {"shard-0": "3", "shard-1": "3"}
+
+    resumed = add("save", config={"steps": 1}, resume={"uri": str(newest), "step": 3})
+    assert service.finished(resumed).outcome == Outcome.COMPLETED
+    assert [line for line in lines(record) if line.startswith("from")] == ["from 0", "from 0", "from 3", "from 3"]
+
+
+def test_a_checkpoint_saved_in_the_background_is_told_with_its_report(service: FakeService, add: Add) -> None:
+    trial = add("save_in_the_background", config={"steps": 2})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    told = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
+    assert sorted(told) == [0, 1]
+    assert Path(told[1] or "", "shard-1").read_text() == "2"
+
+
+def test_every_line_of_every_rank_reaches_the_log_once(service: FakeService, add: Add) -> None:
+    trial = add("talk")
+    service.finished(trial)
+    for rank in (0, 1):
+        said = [f"{how} by {rank}" for how in ("printed", "complained", "written", "echoed")]
+        log = service.log(trial, rank)
+        assert {line: log.count(line) for line in said} == dict.fromkeys(said, 1)
+        assert f"logged by {rank}: é" in log
+        assert log.endswith("no newline at the end") or "no newline at the end" in log
+
+
+def test_metrics_arrive_as_json_can_say_them(service: FakeService, add: Add) -> None:
+    trial = add("report_odd_values")
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    assert service.reports[trial][0].metrics == {"a": 0.5, "b": "NaN", "c": 3, "d": "-Infinity"}
+    assert "metric 'e' is type" in service.log(trial)
+
+
+def test_a_function_without_arguments_runs_too(service: FakeService, add: Add) -> None:
+    trial = add(trainer={"entrypoint": "train:takes_nothing"})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+
+
+def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: FakeService, add: Add) -> None:
+    error = service.finished(add("fail_on_rank_1")).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert error.message.startswith("ValueError: a bad (rank 1 of 2, train.py:")
+    assert [r.rank for r in error.ranks] == [1]
+    assert 'raise ValueError("a bad\\nlearning rate")' in (error.traceback or "")
+    assert "worker_side.py" not in (error.traceback or "")
+
+
+def test_a_rank_that_dies_without_a_word_loses_the_attempt_and_its_last_line_is_kept(
+    service: FakeService, add: Add
+) -> None:
+    trial = add("leave_without_a_word")
+    error = service.finished(trial).error
+    assert error is not None
+    assert (error.kind, error.message.partition(";")[0]) == (FailureKind.LOST, "a worker process died (rank 1)")
+    assert "last words" in service.log(trial, 1)
+
+
+def test_sys_exit_is_the_users_error(service: FakeService, add: Add) -> None:
+    error = service.finished(add("exit_politely")).error
+    assert error is not None
+    assert (error.kind, "sys.exit(0)" in error.message) == (FailureKind.USER_ERROR, True)
+
+
+def test_a_cuda_allocation_that_fails_is_out_of_memory(service: FakeService, add: Add) -> None:
+    error = service.finished(add("run_out_of_memory")).error
+    assert error is not None
+    assert error.kind == FailureKind.OUT_OF_MEMORY
+
+
+def test_a_stop_that_is_ignored_ends_in_a_kill_after_the_grace_period(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    trial = add("ignore_everything", lease_seconds=1.5, stop_grace_seconds=0.5)
+    service.wait_for(lambda: "started" in lines(record), what="the start")
+    service.orders[trial] = Answer(decision=Decision.STOP, reason="the user")
+    assert service.finished(trial, 20).outcome == Outcome.STOPPED
+
+
+def test_a_kill_ends_the_workers_at_once_and_the_slot_goes_on(service: FakeService, add: Add, record: Path) -> None:
+    trial = add("ignore_everything", lease_seconds=1.5)
+    service.wait_for(lambda: "started" in lines(record), what="the start")
+    service.orders[trial] = Answer(decision=Decision.KILL)
+    assert service.finished(trial, 5).outcome == Outcome.STOPPED
+    assert service.finished(add()).outcome == Outcome.COMPLETED
+
+
+def test_a_users_stop_lets_the_next_report_count_and_leaves_there(service: FakeService, add: Add, record: Path) -> None:
+    trial = add(config={"steps": 1000, "pause": 0.1}, lease_seconds=1.5)
+    service.wait_for(lambda: service.reports[trial], what="a report")
+    service.orders[trial] = Answer(decision=Decision.STOP, reason="the user")
+    assert service.finished(trial, 20).outcome == Outcome.STOPPED
+    assert lines(record, 0) == lines(record, 1)
+    assert len(service.reports[trial]) == len(lines(record, 0))
+
+
+def test_a_trial_over_its_time_limit_is_stopped(service: FakeService, add: Add) -> None:
+    trial = add(config={"steps": 1000, "pause": 0.1}, max_seconds=1.0)
+    assert service.finished(trial, 20).outcome == Outcome.STOPPED
+
+
+def test_a_lost_lease_ends_the_workers_and_nothing_more_is_said(service: FakeService, add: Add, record: Path) -> None:
+    trial = add(config={"steps": 1000, "pause": 0.05})
+    service.wait_for(lambda: service.reports[trial], what="a report")
+    service.lost.add(trial)
+    assert service.finished(add()).outcome == Outcome.COMPLETED
+    assert trial not in service.finishes
+    assert "end" in lines(record)  # of the second trial: the slot went on
+
+
+def test_training_goes_on_while_the_service_is_away_and_nothing_is_lost(service: FakeService, add: Add) -> None:
+    trial = add(config={"steps": 4, "pause": 0.1})
+    service.wait_for(lambda: service.reports[trial], what="a report")
+    service.away = True
+    time.sleep(3)  # how long it is away
+    service.away = False
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    assert [r.sequence for r in service.reports[trial]] == [0, 1, 2, 3]
+
+
+def test_a_missing_function_says_which_there_are(service: FakeService, add: Add) -> None:
+    error = service.finished(add(trainer={"entrypoint": "train:train"})).error
+    assert error is not None
+    assert error.kind == FailureKind.CANNOT_START
+    assert error.message.startswith("train.py has no function 'train'; it has: exit_politely")
+
+
+def test_a_syntax_error_says_where_and_a_package_of_ones_own_may_be_called_trainer(service: FakeService) -> None:
+    broken = service.add_package("def train_fn(config:\n    pass\n", "trainer.py")
+    spec = {"entrypoint": "trainer:train_fn", "package": broken}
+    error = service.finished(service.add_trial(spec)).error
+    assert error is not None
+    assert (error.kind, "SyntaxError" in error.message) == (FailureKind.CANNOT_START, True)
+    assert "trainer.py:1" in error.message
+
+    whole = service.add_package(
+        "import ray.train\ndef train_fn(config):\n    ray.train.report({'a': 1})\n", "trainer.py"
+    )
+    trial = service.add_trial({**spec, "package": whole})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+
+
+def test_each_worker_has_its_own_gpu_and_the_specs_environment(service: FakeService, add: Add, record: Path) -> None:
+    scaling = {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1, "GPU": 1}}
+    trial = add("say_who", trainer={"scaling": scaling, "env": {"FROM_SPEC": "yes"}})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    seen = [line.split() for line in lines(record) if line.startswith("env")]
+    own = [line.split()[1] for line in lines(record) if line.startswith("gpu")]
+    assert {who for _, who, _ in seen} == {"yes"}
+    assert len(set(own)) == 2
+    # Ray Train shows torch's workers of a node each other's devices, so that they may speak directly.
+    assert {devices for *_, devices in seen} == {",".join(sorted(own))}
+
+
+def test_fresh_processes_for_each_trial_by_the_public_fit(service: FakeService, add: Add, record: Path) -> None:
+    fresh = {"reuse_workers": False}
+    whole, stopped = add("say_who", trainer=fresh), add("say_who_often", trainer=fresh)
+    service.decide = stop_at(stopped, 1)
+    assert service.finished(whole, 90).outcome == Outcome.COMPLETED
+    assert service.finished(stopped, 90).outcome == Outcome.STOPPED
+    assert len(set(pids(record))) == 4
+    assert len([line for line in lines(record, 1) if line.startswith("step")]) == 2

@@ -1,0 +1,166 @@
+"""The user's side of the tests: training functions that write down what they did, each a behaviour under test.
+
+Shipped as the package of the tests' trials. It knows Ray Train and nothing of Paceline.
+"""
+
+import logging
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import ray.train
+import torch
+from ray.train import Checkpoint, CheckpointUploadMode
+
+LEAKED: list[int] = []
+
+
+def write_down(config: dict[str, Any], *words: Any) -> None:
+    rank = ray.train.get_context().get_world_rank()
+    with Path(config["record"]).open("a") as file:
+        file.write(" ".join(str(word) for word in (rank, *words)) + "\n")
+
+
+def train_fn(config: dict[str, Any]) -> None:
+    behaviour = globals()[config.get("do", "report_steps")]
+    behaviour(config)
+
+
+def report_steps(config: dict[str, Any]) -> None:
+    for step in range(1, config.get("steps", 3) + 1):
+        write_down(config, "step", step)
+        time.sleep(config.get("pause", 0))
+        ray.train.report({"epoch": step, "loss": 1 / step})
+    write_down(config, "end")
+
+
+def say_who(config: dict[str, Any]) -> None:
+    write_down(config, "pid", os.getpid(), "modules", ",".join(m for m in ("trainer", "service") if m in sys.modules))
+    write_down(config, "config", sorted(config))
+    write_down(config, "env", os.environ.get("FROM_SPEC"), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    write_down(config, "gpu", *ray.get_runtime_context().get_accelerator_ids()["GPU"])
+    ray.train.report({"epoch": 1})
+
+
+def say_who_often(config: dict[str, Any]) -> None:
+    write_down(config, "pid", os.getpid())
+    report_steps({**config, "steps": 50})
+
+
+def talk(config: dict[str, Any]) -> None:
+    rank = ray.train.get_context().get_world_rank()
+    print(f"printed by {rank}")  # noqa: T201
+    print(f"complained by {rank}", file=sys.stderr)  # noqa: T201
+    logging.getLogger("mine").warning("logged by %d: é", rank)
+    os.write(1, f"written by {rank}\n".encode())
+    subprocess.run(["echo", f"echoed by {rank}"], check=True)
+    sys.stdout.write("no newline at the end")
+
+
+def save(config: dict[str, Any]) -> None:
+    start = restored_step()
+    write_down(config, "from", start)
+    for step in range(start + 1, start + config["steps"] + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            rank = ray.train.get_context().get_world_rank()
+            Path(folder, f"shard-{rank}").write_text(str(step))
+            ray.train.report({"epoch": step}, checkpoint=Checkpoint.from_directory(folder))
+
+
+def save_in_the_background(config: dict[str, Any]) -> None:
+    for step in range(1, config["steps"] + 1):
+        folder = tempfile.mkdtemp()
+        rank = ray.train.get_context().get_world_rank()
+        Path(folder, f"shard-{rank}").write_text(str(step))
+        checkpoint = Checkpoint.from_directory(folder)
+        ray.train.report({"epoch": step}, checkpoint, checkpoint_upload_mode=CheckpointUploadMode.ASYNC)
+
+
+def restored_step() -> int:
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is None:
+        return 0
+    with checkpoint.as_directory() as folder:
+        return int(Path(folder, "shard-0").read_text())
+
+
+def fail_on_rank_1(config: dict[str, Any]) -> None:
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() == 1:
+        raise ValueError("a bad\nlearning rate")
+    time.sleep(600)
+
+
+def leave_without_a_word(config: dict[str, Any]) -> None:
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() == 1:
+        os.write(2, b"last words\n")
+        os._exit(3)
+    time.sleep(600)
+
+
+def exit_politely(config: dict[str, Any]) -> None:
+    sys.exit(0)
+
+
+def run_out_of_memory(config: dict[str, Any]) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+
+
+def ignore_everything(config: dict[str, Any]) -> None:
+    write_down(config, "started")
+    while True:
+        time.sleep(0.05)
+
+
+def leak(config: dict[str, Any]) -> None:
+    LEAKED.append(1)
+    os.environ["LEAKED"] = "yes"
+    sys.path.append("/leaked")
+    os.chdir("/")
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(5)
+    random.seed(5)
+    logging.getLogger("leaked").addHandler(logging.StreamHandler())
+    ray.train.report({"epoch": 1})
+
+
+def look_for_leaks(config: dict[str, Any]) -> None:
+    found = [
+        *(["module"] if LEAKED else []),
+        *(["environment"] if "LEAKED" in os.environ else []),
+        *(["path"] if "/leaked" in sys.path else []),
+        *(["folder"] if Path.cwd() == Path("/") else []),
+        *(["dtype"] if torch.get_default_dtype() != torch.float32 else []),
+        *(["torch seed"] if torch.initial_seed() == 5 else []),
+        *(["seed"] if random.random() == random.Random(5).random() else []),  # noqa: S311
+        *(["handler"] if logging.getLogger("leaked").handlers else []),
+    ]
+    write_down(config, "pid", os.getpid(), "leaks", found)
+    ray.train.report({"epoch": 1})
+
+
+def leave_a_thread(config: dict[str, Any]) -> None:
+    write_down(config, "pid", os.getpid())
+    threading.Thread(target=time.sleep, args=(600,), name="leftover", daemon=True).start()
+    ray.train.report({"epoch": 1})
+
+
+def report_odd_values(config: dict[str, Any]) -> None:
+    ray.train.report({"a": np.float32(0.5), "b": float("nan"), "c": np.int64(3), "d": float("-inf"), "e": object})
+
+
+def takes_nothing() -> None:
+    ray.train.report({"epoch": 1})
+
+
+def takes_two(one: int, two: int) -> None:
+    pass

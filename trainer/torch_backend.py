@@ -1,0 +1,35 @@
+"""Torch's process group where GPUs are asked for and there are none to speak NCCL with.
+
+Ray picks NCCL by the request alone. On a cluster whose GPUs are only counted (tests, a laptop, a torch without CUDA)
+that fails at the start; gloo does the same work on the CPU.
+"""
+
+import logging
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+logger = logging.getLogger("paceline")
+
+
+class GlooWithoutNccl:
+    """Mixed into Ray's backend."""
+
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        wants_gpu = worker_group.get_resources_per_worker().get("GPU", 0) > 0
+        if wants_gpu and backend_config.backend is None and not worker_group.execute_single(0, has_nccl):
+            logger.warning("GPUs were asked for, but the workers' torch finds none: gloo instead of NCCL")
+            backend_config = replace(backend_config, backend="gloo")
+        super().on_start(worker_group, backend_config)  # type: ignore[misc]
+
+
+def has_nccl() -> bool:
+    torch = import_module("torch")
+    return bool(torch.cuda.is_available() and torch.distributed.is_nccl_available())
+
+
+def torch_config() -> Any:
+    """Ray's `TorchConfig` with that backend."""
+    rays = import_module("ray.train.torch.config")
+    backend = type("TorchBackend", (GlooWithoutNccl, rays._TorchBackend), {})  # noqa: SLF001
+    return type("TorchConfig", (rays.TorchConfig,), {"backend_cls": property(lambda _self: backend)})()
