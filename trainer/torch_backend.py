@@ -16,8 +16,7 @@ class GlooWithoutNccl:
     """Mixed into Ray's backend."""
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
-        wants_gpu = worker_group.get_resources_per_worker().get("GPU", 0) > 0
-        if wants_gpu and backend_config.backend is None and not worker_group.execute_single(0, has_nccl):
+        if backend_config.backend == "nccl" and not worker_group.execute_single(0, has_nccl):
             logger.warning("GPUs were asked for, but the workers' torch finds none: gloo instead of NCCL")
             backend_config = replace(backend_config, backend="gloo")
         super().on_start(worker_group, backend_config)  # type: ignore[misc]

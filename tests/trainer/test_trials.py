@@ -216,7 +216,8 @@ def test_a_syntax_error_says_where_and_a_package_of_ones_own_may_be_called_train
 def test_each_worker_has_its_own_gpu_and_the_specs_environment(service: FakeService, add: Add, record: Path) -> None:
     scaling = {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1, "GPU": 1}}
     trial = add("say_who", trainer={"scaling": scaling, "env": {"FROM_SPEC": "yes"}})
-    assert service.finished(trial).outcome == Outcome.COMPLETED
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
     seen = [line.split() for line in lines(record) if line.startswith("env")]
     own = [line.split()[1] for line in lines(record) if line.startswith("gpu")]
     assert {who for _, who, _ in seen} == {"yes"}

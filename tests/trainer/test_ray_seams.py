@@ -1,0 +1,154 @@
+"""What `trainer.warm_group` and `trainer.worker_side` take for granted about Ray Train's insides, one by one.
+
+When Ray is upgraded and one of these fails, its name says which assumption no longer holds; `reuse_workers: false`
+needs only those marked as the worker's.
+"""
+
+# ruff: noqa: PLC0415 - Ray is imported when such a test runs, not when tests are collected
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
+
+
+def source(thing: Any) -> str:
+    return inspect.getsource(thing)
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_the_controller_makes_its_group_by_a_class_attribute_that_may_be_replaced() -> None:
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert hasattr(TrainController, "worker_group_cls")
+    call = re.search(r"self\.worker_group_cls\.create\((.*?)\)\n", source(TrainController), re.DOTALL)
+    assert call is not None
+    assert re.findall(r"(\w+)=", call.group(1)) == ["train_run_context", "worker_group_context", "callbacks"]
+
+
+def test_the_controller_polls_in_one_coroutine_after_a_pause_counted_from_the_last_poll() -> None:
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert inspect.iscoroutinefunction(TrainController._poll_workers)
+    assert "time_monotonic() - self._latest_poll_time" in source(TrainController._poll_workers)
+
+
+def test_the_controller_reads_whether_to_watch_for_preemption_only_when_it_is_made() -> None:
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert "ENABLE_PREEMPTION_WATCHER_ENV_VAR" in source(TrainController.__init__)
+
+
+def test_a_run_of_the_controller_ends_without_ending_its_process() -> None:
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert inspect.iscoroutinefunction(TrainController.run)
+    assert "exit_actor" not in source(TrainController.run)
+    assert "exit_actor" not in source(TrainController._shutdown)
+
+
+def test_a_trainers_fit_hands_its_controllers_arguments_to_one_method() -> None:
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    assert parameters(DataParallelTrainer._initialize_and_run_controller) == ["self", "controller_init_kwargs"]
+    assert "callbacks=self._create_default_callbacks()" in source(DataParallelTrainer.fit)
+
+
+def test_the_callbacks_left_out_are_among_the_default_ones() -> None:
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    from trainer.warm_group import LEFT_OUT
+
+    made = source(DataParallelTrainer._create_default_callbacks)
+    assert [c.__name__ for c in LEFT_OUT if c.__name__ not in made] == []
+
+
+def test_a_worker_group_makes_placement_group_and_workers_in_methods_of_their_own() -> None:
+    from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+
+    assert parameters(WorkerGroup._create_placement_group) == ["self", "scaling_config", "worker_group_context"]
+    started = source(WorkerGroup._start_impl)
+    assert "pg_handle = self._create_placement_group(" in started
+    assert "workers = self._create_workers(" in started
+    assert "pg_handle.wait(self._worker_group_start_timeout_s)" in started
+
+
+def test_a_worker_group_finds_the_synchronization_actor_by_a_name_of_its_module() -> None:
+    from ray.train.v2._internal.execution.worker_group import worker_group
+
+    assert "sync_actor = SynchronizationActor.options(" in source(worker_group.WorkerGroup._start_impl)
+    assert hasattr(worker_group, "SynchronizationActor")
+
+
+def test_a_worker_groups_shutdown_ends_its_processes_through_its_state_alone() -> None:
+    from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
+    from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+
+    assert "self._worker_group_state.shutdown()" in source(WorkerGroup.shutdown)
+    assert "kill" not in source(WorkerGroup.shutdown)
+    fields = {field.name for field in dataclasses.fields(WorkerGroupState)}
+    assert fields == {"start_time", "placement_group_handle", "workers", "sync_actor"}
+
+
+def test_a_placement_group_handle_has_the_methods_we_stand_in_for() -> None:
+    from ray.train.v2._internal.execution.worker_group.placement_group_handle import PlacementGroupHandle
+
+    assert PlacementGroupHandle.__abstractmethods__ == {"placement_group", "ready", "wait", "shutdown"}
+
+
+def test_a_report_callback_is_called_once_for_each_report_of_all_ranks() -> None:
+    from ray.train.v2._internal.execution.callback import ReportCallback
+
+    assert parameters(ReportCallback.after_report) == ["self", "training_report", "metrics"]
+
+
+def test_of_the_worker_its_context_may_be_given_new_pools_and_a_checkpoint() -> None:
+    from ray.train.v2._internal.execution import context
+
+    names = {field.name for field in dataclasses.fields(context.TrainContext)}
+    assert {"checkpoint", "report_order_condition", "checkpoint_upload_threadpool"} <= names
+    assert not context.TrainContext.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert context.MAX_CHECKPOINT_UPLOAD_THREADS >= 1
+
+
+def test_of_the_worker_its_report_may_be_replaced_and_blocks_until_the_checkpoint_is_saved() -> None:
+    from ray.train.v2._internal.execution import train_fn_utils
+    from ray.train.v2._internal.execution.context import TrainContext
+
+    assert parameters(train_fn_utils.DistributedTrainFnUtils.report)[:5] == [
+        "self",
+        "metrics",
+        "checkpoint",
+        "checkpoint_dir_name",
+        "checkpoint_upload_mode",
+    ]
+    assert callable(train_fn_utils.set_train_fn_utils)
+    assert "self.checkpoint = training_report.checkpoint" in source(TrainContext._wait_then_report)
+
+
+def test_of_the_worker_print_can_be_put_back() -> None:
+    from ray.train.v2._internal.logging import patch_print
+
+    assert callable(patch_print._original_print)
+
+
+def test_torchs_backend_is_chosen_by_the_trainer_and_set_up_on_start() -> None:
+    from ray.train.torch import config
+
+    assert parameters(config._TorchBackend.on_start) == ["self", "worker_group", "backend_config"]
+    assert isinstance(config.TorchConfig.backend_cls, property)
+
+
+def test_the_kinds_are_those_of_the_wire_and_ray_has_their_trainers() -> None:
+    from trainer.kinds import BACKENDS
+    from trainer.wire import Kind
+
+    assert set(BACKENDS) == {kind.value for kind in Kind} - {"external"}
+    assert BACKENDS["torch"].trainer_class().__name__ == "TorchTrainer"

@@ -1,0 +1,76 @@
+"""One answer for all ranks, whatever arrives in which order."""
+
+import asyncio
+from typing import Any
+
+from trainer.rounds import CONTINUE, STOP, Rounds
+
+
+class Delivered(list[Any]):
+    def deliver(self, *report: Any) -> None:
+        self.append(report)
+
+
+def run(scenario: Any, wait_seconds: float = 60) -> tuple[Any, Delivered, list[int]]:
+    delivered, complete = Delivered(), list[int]()
+
+    async def play() -> Any:
+        return await scenario(Rounds(delivered.deliver, complete.append, wait_seconds))
+
+    return asyncio.run(play()), delivered, complete
+
+
+def test_both_ranks_get_the_services_decision() -> None:
+    async def scenario(rounds: Rounds) -> list[str]:
+        ranks = [
+            asyncio.create_task(rounds.answer(0, rank, 2, {"a": 1} if rank == 0 else None, None)) for rank in (1, 0)
+        ]
+        await asyncio.sleep(0)
+        rounds.decide(0, STOP)
+        return await asyncio.gather(*ranks)
+
+    answers, delivered, complete = run(scenario)
+    assert answers == [STOP, STOP]
+    assert delivered == [(0, {"a": 1}, None)]
+    assert complete == [0]
+
+
+def test_a_checkpoint_is_told_when_every_rank_has_saved_its_part() -> None:
+    async def scenario(rounds: Rounds) -> int:
+        first = asyncio.create_task(rounds.answer(0, 0, 2, {}, "c"))
+        await asyncio.sleep(0)
+        before = len(delivered_so_far)
+        second = asyncio.create_task(rounds.answer(0, 1, 2, None, "c"))
+        await asyncio.sleep(0)
+        rounds.decide(0, CONTINUE)
+        await asyncio.gather(first, second)
+        return before
+
+    delivered_so_far = Delivered()
+
+    async def play() -> int:
+        return await scenario(Rounds(delivered_so_far.deliver, lambda _: None, 60))
+
+    assert asyncio.run(play()) == 0
+    assert delivered_so_far == [(0, {}, "c")]
+
+
+def test_without_an_answer_training_goes_on_and_a_late_stop_is_for_the_next_report() -> None:
+    async def scenario(rounds: Rounds) -> list[str]:
+        first = await rounds.answer(0, 0, 1, {}, None)
+        rounds.decide(0, STOP)
+        return [first, await rounds.answer(1, 0, 1, {}, None)]
+
+    answers, delivered, _ = run(scenario, wait_seconds=0)
+    assert answers == [CONTINUE, STOP]
+    assert [sequence for sequence, *_ in delivered] == [0, 1]
+
+
+def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
+    async def scenario(rounds: Rounds) -> list[str]:
+        rounds.leave()
+        return [await rounds.answer(sequence, 0, 1, {}, None) for sequence in range(3)]
+
+    answers, delivered, _ = run(scenario)
+    assert answers == [STOP] * 3
+    assert [sequence for sequence, *_ in delivered] == [0]

@@ -1,0 +1,89 @@
+"""The parts that need no Ray: metrics, packages, failures, resources."""
+
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainer.failures import classify, describe
+from trainer.metrics import plain
+from trainer.package import BadEntrypoint, call, find_function, unpack
+from trainer.resources import gang, place
+
+
+def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_name() -> None:
+    values, dropped = plain(
+        {"a": np.float64("nan"), "b": float("-inf"), "c": np.int32(2), "d": object(), "e": [1, {"f": 2}]}
+    )
+    assert values == {"a": "NaN", "b": "-Infinity", "c": 2, "e": [1, {"f": 2}]}
+    assert dropped == ["d"]
+
+
+@pytest.fixture(autouse=True)
+def path_as_before() -> object:
+    before, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = before
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def a_zip(**files: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name.replace("__", "/") + ".py", text)
+    return content.getvalue()
+
+
+def test_a_function_is_found_in_a_module_of_a_package_in_a_zip(tmp_path: Path) -> None:
+    content = a_zip(
+        deep____init__="", deep__er="from deep import other\ndef go(config): other.seen = config", deep__other=""
+    )
+    folder = unpack(content, "package.zip", tmp_path / "code")
+    call(find_function("deep.er:go", folder), {"lr": 1})
+    assert sys.modules["deep.other"].seen == {"lr": 1}
+
+
+def test_a_module_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    folder = unpack(b"x = 1", "train.py", tmp_path / "code")
+    with pytest.raises(BadEntrypoint, match=r"no module 'main_of_mine'; it has: train\.py"):
+        find_function("main_of_mine:go", folder)
+
+
+def test_a_missing_library_is_not_taken_for_a_missing_module(tmp_path: Path) -> None:
+    folder = unpack(b"import not_installed_here", "needs_it.py", tmp_path / "code")
+    with pytest.raises(ModuleNotFoundError, match="not_installed_here"):
+        find_function("needs_it:go", folder)
+
+
+def test_a_function_of_two_arguments_is_refused_with_what_would_be_right() -> None:
+    with pytest.raises(BadEntrypoint, match="takes one, the configuration, or none"):
+        call(divmod, {})
+
+
+def test_a_failure_says_rank_and_place_and_hides_our_own_frames(tmp_path: Path) -> None:
+    folder = unpack(b"def go():\n    raise KeyError('lr')\n", "fails.py", tmp_path / "code")
+    try:
+        call(find_function("fails:go", folder), {})
+    except KeyError as error:
+        told = describe(error, rank=1, world_size=2, importing=False, folder=str(folder))
+    assert told["message"] == "KeyError: 'lr' (rank 1 of 2, fails.py:2)"
+    assert "package.py" not in told["traceback"]
+
+
+def test_a_worker_killed_for_memory_is_not_taken_for_a_lost_one() -> None:
+    killed = type("ActorDiedError", (Exception,), {})("1 worker(s) were killed due to the node running low on memory.")
+    assert classify(killed, wanted="")["kind"] == "out_of_memory"
+    assert classify(type(killed)("gone"), wanted="")["kind"] == "lost"
+
+
+def test_a_gang_fits_only_where_every_worker_finds_room() -> None:
+    two_gpus = gang({"num_workers": 2, "use_gpu": True})
+    assert two_gpus == [{"CPU": 1, "GPU": 1}] * 2
+    nodes = {"a": {"CPU": 1.0, "GPU": 4.0}, "b": {"CPU": 8.0, "GPU": 1.0}}
+    assert place(two_gpus, nodes) == {"a": {"CPU": 0.0, "GPU": 3.0}, "b": {"CPU": 7.0, "GPU": 0.0}}
+    assert place(two_gpus, {"a": {"CPU": 1.0, "GPU": 4.0}}) is None
