@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx
 
 from service.packing import Code
 
 TIMEOUT_SECONDS = 30
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class Unreachable(Exception):
@@ -42,7 +44,9 @@ class Client:
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_SECONDS)
+        # A proxy for the outside world cannot reach this machine's own addresses.
+        trust_env = urlsplit(self.url).hostname not in LOOPBACK
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env)
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +72,10 @@ class Client:
     def events(self, experiment: str, after: int) -> Iterator[dict[str, Any]]:
         """Yield the events that follow number `after`, to the newest."""
         return self._pages(f"/v1/experiments/{experiment}/events", {"follow": False, "after": after, "limit": 1000})
+
+    def agents(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._call("GET", "/v1/agents")
+        return found
 
     def best(self, experiment: str) -> dict[str, Any]:
         return self._json("GET", f"/v1/experiments/{experiment}/best")
@@ -102,13 +110,16 @@ class Client:
                 return
 
     def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        body: dict[str, Any] = self._call(method, path, **arguments)
+        return body
+
+    def _call(self, method: str, path: str, **arguments: Any) -> Any:
         try:
             response = self._http.request(method, path, **arguments)
         except httpx.TransportError as error:
             raise Unreachable(self.url, error) from error
         _raise_for(response)
-        body: dict[str, Any] = response.json() if response.content else {}
-        return body
+        return response.json() if response.content else {}
 
 
 def _raise_for(response: httpx.Response) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import httpx
 
+from service.client import Client, Refused, Unreachable
 from service.processes import Child, accepts, free_port, is_free
 from service.supervision import Part, Supervisor
 
@@ -210,10 +211,9 @@ def _answers(url: str) -> bool:
 
 def _has_agent(url: str, since: datetime) -> bool:
     try:
-        token = {"Authorization": f"Bearer {os.environ.get('PACELINE_TOKEN', '')}"}
-        answer = httpx.get(f"{url}/v1/agents", headers=token, timeout=2, trust_env=False)
-        agents = answer.raise_for_status().json()
-    except httpx.HTTPError:
+        with Client(url, os.environ.get("PACELINE_TOKEN")) as client:
+            agents = client.agents()
+    except (Unreachable, Refused):
         return False
     return any(one["name"] == AGENT_NAME and datetime.fromisoformat(one["last_seen_at"]) > since for one in agents)
 
