@@ -1,7 +1,7 @@
 """What runs in every worker around the user's training function.
 
-It travels to the workers by value with each attempt, and uses only what Ray itself depends on. The process's own
-state between attempts is in `sys.modules[HOME]`, because code that travels by value has no module of its own.
+It travels to the workers by value with each attempt, and uses only what Ray itself depends on. Code that travels by
+value has no module of its own, so nothing here is kept in globals.
 """
 
 import builtins
@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 import threading
-import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,12 +25,11 @@ from ray.train.v2._internal.logging import patch_print
 from ray.train.v2.api.report_config import CheckpointUploadMode
 
 from trainer.failures import describe
-from trainer.hygiene import Baseline, spare_the_collector
+from trainer.hygiene import Baseline
 from trainer.metrics import plain
 from trainer.package import call, find_function, unpack
 from trainer.worker_logs import LogTail
 
-HOME = "_paceline_worker"
 FLUSH_SECONDS = 10.0
 
 logger = logging.getLogger("paceline")
@@ -85,7 +83,6 @@ class Rank:
     def run(self) -> None:
         """Run the user's function and tell the slot how it ended. Raises AttemptFailed if it failed."""
         self._prepare_context()
-        self._spare_the_collector_once()
         tail = LogTail(self._ship)
         tail.start()
         self.job.slot.joined.remote(self.job.run, self.rank, self._member(tail))
@@ -135,11 +132,6 @@ class Rank:
         # Ray's print writes each line to standard output and, by way of logging, to standard error.
         builtins.print = patch_print._original_print  # noqa: SLF001
         set_train_fn_utils(AnsweredReports(self.job, self.rank, self.world_size))
-
-    def _spare_the_collector_once(self) -> None:
-        if HOME not in sys.modules:
-            sys.modules[HOME] = types.ModuleType(HOME)
-            spare_the_collector()
 
     def _member(self, tail: LogTail) -> dict[str, Any]:
         """Who this worker is, for a slot that may have to end it or to read what it could not ship."""
