@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.trainer import agent_process
+from tests.trainer import agent_process, leftovers
 from tests.trainer.conftest import Add
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
@@ -37,17 +37,6 @@ def agent(service: FakeService, address: str, name: str) -> Iterator[subprocess.
         process.wait(20)
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    import ray  # noqa: PLC0415 - heavy
-
-    for _ in range(100):
-        if condition():
-            return True
-        ray.wait([ray.put(0)], num_returns=1, timeout=0)
-        subprocess.run(["sleep", "0.1"], check=True)
-    return False
-
-
 def test_a_killed_agents_trial_goes_on_and_a_new_agent_adopts_its_slot(
     service: FakeService, add: Add, ray_address: str, record: Path
 ) -> None:
@@ -68,23 +57,8 @@ def test_a_killed_agents_trial_goes_on_and_a_new_agent_adopts_its_slot(
     error = service.finishes[third].error
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
-    assert eventually(lambda: not left_over(ray_address, name))
-
-
-def left_over(address: str, agent_name: str) -> list[str]:
-    import ray  # noqa: PLC0415 - heavy
-    from ray._private import state  # noqa: PLC0415
-    from ray.util import list_named_actors  # noqa: PLC0415
-    from ray.util.placement_group import placement_group_table  # noqa: PLC0415
-
-    if not ray.is_initialized():
-        ray.init(address=address, namespace="paceline", log_to_driver=False)
-    slots = [str(name) for name in list_named_actors() if str(name).startswith(f"slot.{agent_name}")]
-    groups = [i for i, entry in placement_group_table().items() if entry["state"] == "CREATED"]
-    if slots:
-        return slots
-    free = sum(amounts.get("CPU", 0) for amounts in state.available_resources_per_node().values())
-    return [] if free == 8 - sum(len(placement_group_table()[g]["bundles"]) for g in groups) else [f"{free} CPU free"]
+    looked = subprocess.run([sys.executable, leftovers.__file__, ray_address, name], capture_output=True, check=True)
+    assert looked.stdout.decode().split() == []
 
 
 def test_a_cluster_that_is_not_there_is_said_so_in_time() -> None:
