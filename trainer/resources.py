@@ -17,11 +17,12 @@ def named(amounts: Amounts) -> Amounts:
 
 
 def gang(scaling: dict[str, Any]) -> list[Amounts]:
-    """What each worker of a group takes, by Ray Train's rules: 1 CPU, or with `use_gpu` 1 GPU and 1 CPU."""
-    given = dict(scaling.get("resources_per_worker") or {})
-    worker = given or {"CPU": 1.0}
+    """What each worker of a group takes, by Ray Train's rules: 1 CPU, or with `use_gpu` 1 GPU, if nothing is said."""
+    worker = dict(scaling.get("resources_per_worker") or {})
     if scaling.get("use_gpu"):
         worker.setdefault("GPU", 1.0)
+    elif not worker:
+        worker = {"CPU": 1.0}
     return [{name: amount for name, amount in worker.items() if amount}] * int(scaling["num_workers"])
 
 

@@ -12,6 +12,7 @@ from trainer.failures import classify, describe
 from trainer.metrics import plain
 from trainer.package import BadEntrypoint, call, find_function, unpack
 from trainer.resources import gang, place
+from trainer.wire import Scaling
 
 
 def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_name() -> None:
@@ -82,8 +83,15 @@ def test_a_worker_killed_for_memory_is_not_taken_for_a_lost_one() -> None:
 
 
 def test_a_gang_fits_only_where_every_worker_finds_room() -> None:
-    two_gpus = gang({"num_workers": 2, "use_gpu": True})
+    two_gpus = gang({"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1}})
     assert two_gpus == [{"CPU": 1, "GPU": 1}] * 2
     nodes = {"a": {"CPU": 1.0, "GPU": 4.0}, "b": {"CPU": 8.0, "GPU": 1.0}}
     assert place(two_gpus, nodes) == {"a": {"CPU": 0.0, "GPU": 3.0}, "b": {"CPU": 7.0, "GPU": 0.0}}
     assert place(two_gpus, {"a": {"CPU": 1.0, "GPU": 4.0}}) is None
+
+
+def test_a_gang_takes_what_the_wire_and_ray_train_say() -> None:
+    given = {"resources_per_worker": {"CPU": 2}}
+    for scaling in ({}, {"use_gpu": True}, given, {**given, "use_gpu": True}):
+        wire = Scaling.model_validate(scaling)
+        assert gang(wire.model_dump()) == [wire.worker]
