@@ -116,7 +116,7 @@ def _announce(options: Options, say: Callable[[str], None]) -> None:
     state = {"pid": os.getpid(), "url": options.url, "mlflow_url": options.mlflow_url}
     options.state_file.write_text(json.dumps(state))
     say("\nPaceline is ready.")
-    say(f"  API     {options.url}  (its contract: {options.url}/docs)")
+    say(f"  API     {options.url}  (its contract: {options.url}/openapi.json)")
     if options.mlflow_url:
         say(f"  MLflow  {options.mlflow_url}")
     say(f"  data    {options.data_dir}  (logs of each part in stack/)")

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer.calls import CallRefused, LeaseLost, Service, ServiceUnreachable, until_answered
 from trainer.delivery import LogOutbox, ReportOutbox
-from trainer.failures import LOST, PREEMPTED, classify
+from trainer.failures import LOST, PREEMPTED, USER_ERROR, classify
 from trainer.rounds import STOP, Rounds
 from trainer.runs import Runs
 
@@ -18,18 +18,20 @@ logger = logging.getLogger("paceline")
 # How long the other ranks get to say what happened to them after one rank has failed.
 OTHER_RANKS_SECONDS = 0.5
 GIVE_BACK_SECONDS = 3.0
+ENDED_AT_ONCE = ("kill", "refused", "preempted", "lease-lost")
 
 
 class Attempt:
     """Methods with `async` run in the slot's event loop, the others in any thread.
 
-    `ending`: why it is being ended from outside, if it is: `stop`, `kill`, `preempted` or `lease-lost`.
+    `ending`: why it is being ended from outside, if it is: `stop`, `kill`, `refused`, `preempted` or `lease-lost`.
     """
 
     def __init__(self, assignment: dict[str, Any], url: str, loop: asyncio.AbstractEventLoop, runs: Runs) -> None:
         self.assignment = assignment
         self.run: str = assignment["run_name"]
         self.ending: str | None = None
+        self._why_refused: str | None = None
         self.members: dict[int, dict[str, Any]] = {}
         self.ends: dict[int, dict[str, Any]] = {}
         self.log_offsets: dict[int, int] = {}
@@ -40,7 +42,7 @@ class Attempt:
         self._trial: str = assignment["trial"]
         token = assignment["lease"]["token"]
         self.service = Service(url, token)
-        self._reports = ReportOutbox(Service(url, token), self._trial, self._decided, self.lose)
+        self._reports = ReportOutbox(Service(url, token), self._trial, self._decided, self.lose, self._refused)
         self._logs = LogOutbox(Service(url, token), self._trial, self.lose)
         self._rounds = Rounds(self._deliver, lambda _sequence: runs.wake())
         self._watch = threading.Thread(target=self._keep_watch, args=(Service(url, token),), daemon=True)
@@ -56,7 +58,7 @@ class Attempt:
     async def joined(self, rank: int, member: dict[str, Any]) -> None:
         self.members[rank] = member
         self._runs.joined(member["actor"])
-        if self.ending in ("kill", "preempted", "lease-lost"):
+        if self.ending in ENDED_AT_ONCE:
             self._runs.end_workers()
 
     async def answer(self, *report: Any) -> str:
@@ -95,7 +97,7 @@ class Attempt:
             self._loop.call_soon_threadsafe(self._rounds.leave)
 
     def end(self, why: str) -> None:
-        """End the workers at once. `why`: `kill`, `preempted` or `lease-lost`."""
+        """End the workers at once. `why` is one of ENDED_AT_ONCE."""
         self.ending = why
         self._loop.call_soon_threadsafe(self._rounds.leave)
         self._runs.end_workers()
@@ -104,6 +106,12 @@ class Attempt:
         """The lease is lost: nothing of this attempt counts any more."""
         logger.warning("%s has lost its lease", self.run)
         self.end("lease-lost")
+
+    def _refused(self, why: str) -> None:
+        """The service cannot take what the function reports: that is for the user to mend, not to train on with."""
+        logger.error("%s is ended: %s", self.run, why)
+        self._why_refused = why
+        self.end("refused")
 
     def _decided(self, sequence: int, decision: str, reason: str | None) -> None:
         if decision == "kill":
@@ -194,19 +202,30 @@ class Attempt:
         return found
 
     def _outcome(self, error: BaseException | None) -> dict[str, Any]:
-        failures = {rank: end["failure"] for rank, end in self.ends.items() if end["failure"]}
-        if self.ending == "preempted":
-            failure = {"kind": PREEMPTED, "message": "the agent was shut down and gave the attempt back"}
-            return {"outcome": "failed", "error": failure}
+        given_up = self._given_up()
+        if given_up is not None:
+            return {"outcome": "failed", "error": given_up}
         if self.ending == "kill" or any(end["left"] for end in self.ends.values()):
             return {"outcome": "stopped"}
+        failure = self._failure(error)
+        return {"outcome": "completed"} if failure is None else {"outcome": "failed", "error": failure}
+
+    def _given_up(self) -> dict[str, Any] | None:
+        if self.ending == "preempted":
+            return {"kind": PREEMPTED, "message": "the agent was shut down and gave the attempt back"}
+        if self._why_refused is not None:
+            return {"kind": USER_ERROR, "message": f"a report was refused: {self._why_refused}"}
+        return None
+
+    def _failure(self, error: BaseException | None) -> dict[str, Any] | None:
+        failures = {rank: end["failure"] for rank, end in self.ends.items() if end["failure"]}
         if failures:
-            return {"outcome": "failed", "error": _told(failures)}
+            return _told(failures)
         if error is not None:
-            return {"outcome": "failed", "error": classify(error, wanted=self._wanted())}
+            return classify(error, wanted=self._wanted())
         if len(self.ends) < self._world_size:
-            return {"outcome": "failed", "error": {"kind": LOST, "message": "the workers ended without a word"}}
-        return {"outcome": "completed"}
+            return {"kind": LOST, "message": "the workers ended without a word"}
+        return None
 
     def _wanted(self) -> str:
         scaling = self.assignment["trainer"]["scaling"]

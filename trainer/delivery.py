@@ -20,8 +20,7 @@ Batch = tuple[str, dict[str, Any]]
 class Outbox(threading.Thread):
     """Sends what is put in, in order. Subclasses say what the next call is and what its answer means.
 
-    While the service is away it keeps trying; a call that is refused is dropped with a line in the log, except for a
-    lost lease, which ends it all.
+    While the service is away it keeps trying; a call that is refused is dropped, and a lost lease ends it all.
     """
 
     def __init__(self, name: str, service: Service, on_lease_lost: Callable[[], None]) -> None:
@@ -87,7 +86,10 @@ class Outbox(threading.Thread):
 
 
 class ReportOutbox(Outbox):
-    """`on_decision(sequence, decision, reason)` is called from this thread for each answered report."""
+    """`on_decision(sequence, decision, reason)` is called from this thread for each answered report.
+
+    `on_refused(why)` is called when the service cannot take a report.
+    """
 
     def __init__(
         self,
@@ -95,8 +97,10 @@ class ReportOutbox(Outbox):
         trial: str,
         on_decision: Callable[[int, str, str | None], None],
         on_lease_lost: Callable[[], None],
+        on_refused: Callable[[str], None],
     ) -> None:
         super().__init__("paceline-reports", service, on_lease_lost)
+        self._on_refused = on_refused
         self._path = f"/v1/trials/{trial}/reports"
         self._on_decision = on_decision
         self._reports: deque[dict[str, Any]] = deque()
@@ -139,7 +143,7 @@ class ReportOutbox(Outbox):
                 self._send(self._path, {"reports": [report]})
             return
         super()._refused(body, refused)
-        self._on_decision(body["reports"][0]["sequence"], "continue", None)
+        self._on_refused(refused.detail)
 
 
 class LogOutbox(Outbox):

@@ -26,16 +26,23 @@ class Backend:
         return found
 
 
-def torch_options() -> dict[str, Any]:
-    return {"torch_config": torch_config()}
+def own_gpu() -> dict[str, Any]:
+    """Each worker sees its own GPU alone, which `ray.train.torch.get_device()` finds."""
+    return {"torch_config": torch_config(share_gpus=False)}
 
 
-TORCH = Backend("ray.train.torch", "TorchTrainer", options=torch_options)
+def shared_gpus() -> dict[str, Any]:
+    """Ray's default: each worker sees those of all workers on its node."""
+    return {"torch_config": torch_config(share_gpus=True)}
+
+
+# Lightning and Accelerate take the device from the local rank, which counts over the whole node.
+SHARED = Backend("ray.train.torch", "TorchTrainer", options=shared_gpus)
 
 BACKENDS = {
-    "torch": TORCH,
-    "lightning": TORCH,
-    "transformers": TORCH,
+    "torch": Backend("ray.train.torch", "TorchTrainer", options=own_gpu),
+    "lightning": SHARED,
+    "transformers": SHARED,
     "xgboost": Backend("ray.train.xgboost", "XGBoostTrainer"),
     "lightgbm": Backend("ray.train.lightgbm", "LightGBMTrainer"),
     # `jax.distributed.initialize` works once in a process.

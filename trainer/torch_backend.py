@@ -1,4 +1,4 @@
-"""Torch's process group where GPUs are asked for and there are none to speak NCCL with.
+"""Torch's process group: which GPUs a worker sees, and what happens where there are none to speak NCCL with.
 
 Ray picks NCCL by the request alone. On a cluster whose GPUs are only counted (tests, a laptop, a torch without CUDA)
 that fails at the start; gloo does the same work on the CPU.
@@ -27,8 +27,11 @@ def has_nccl() -> bool:
     return bool(torch.cuda.is_available() and torch.distributed.is_nccl_available())
 
 
-def torch_config() -> Any:
-    """Ray's `TorchConfig` with that backend."""
+def torch_config(*, share_gpus: bool) -> Any:
+    """Ray's `TorchConfig` with that backend.
+
+    `share_gpus`: a worker sees the GPUs of all workers on its node, not its own alone.
+    """
     rays = import_module("ray.train.torch.config")
-    backend = type("TorchBackend", (GlooWithoutNccl, rays._TorchBackend), {})  # noqa: SLF001
+    backend = type("TorchBackend", (GlooWithoutNccl, rays._TorchBackend), {"share_cuda_visible_devices": share_gpus})  # noqa: SLF001
     return type("TorchConfig", (rays.TorchConfig,), {"backend_cls": property(lambda _self: backend)})()

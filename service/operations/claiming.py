@@ -62,5 +62,9 @@ def _candidates(context: Context, nodes: list[Node]) -> list[str]:
     with context.database.read() as session:
         specs = [(row.id, ExperimentSpec.model_validate(row.spec)) for row in running_experiments(session)]
     return [
-        id_ for id_, spec in specs if spec.trainer.kind is not Kind.EXTERNAL and fits_now(spec.trainer.scaling, nodes)
+        id_
+        for id_, spec in specs
+        if spec.trainer.kind is not Kind.EXTERNAL
+        and fits_now(spec.trainer.scaling, nodes)
+        and id_ not in context.handover
     ]

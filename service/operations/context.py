@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from service.clock import Clock, utc_now
 from service.operations.bell import Bell
+from service.operations.handover import Handover
 from service.operations.proposals import Proposals
 from service.settings import Settings
 from service.store.database import Database
@@ -20,6 +21,7 @@ class Context:
     proposals: Proposals = field(default_factory=Proposals)
     changed: Bell = field(default_factory=Bell)
     freed: Bell = field(default_factory=Bell)
+    handover: Handover = field(default_factory=Handover)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def ring(self) -> None:

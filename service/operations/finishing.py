@@ -1,5 +1,6 @@
 """The end of an attempt, and what becomes of its trial."""
 
+import contextlib
 from dataclasses import dataclass
 
 from service.domain.failures import Retry, after_failure
@@ -29,18 +30,18 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
 
     Raises LeaseLost when the attempt was ended by somebody else, Unauthorized.
     """
-    with context.database.write() as session:
-        held = find_held(session, trial_id, token)
-        if held.attempt.ended_at is None:
-            end_attempt(held, message.outcome, message.error)
-        elif held.attempt.outcome != message.outcome:
-            raise lease_lost(held.attempt)
-        status = held.trial.status
-        experiment_id, holder, request_id = held.experiment.id, held.attempt.holder, f"after-{held.attempt.id}"
+    with contextlib.ExitStack() as stack:
+        with context.database.write() as session:
+            held = find_held(session, trial_id, token)
+            if message.next:
+                stack.enter_context(context.handover.of(held.experiment.id))
+            if held.attempt.ended_at is None:
+                end_attempt(held, message.outcome, message.error)
+            elif held.attempt.outcome != message.outcome:
+                raise lease_lost(held.attempt)
+        following = _next(context, held) if message.next else None
     context.ring()
-    if not message.next:
-        return Finished(status=status)
-    return Finished(status=status, next=_next(context, experiment_id, holder, request_id))
+    return Finished(status=held.trial.status, next=following)
 
 
 def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
@@ -65,11 +66,12 @@ def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
     settle_experiment(held.session, held.experiment, held.spec, held.now)
 
 
-def _next(context: Context, experiment_id: str, holder: str, request_id: str) -> Assignment | None:
+def _next(context: Context, held: Held) -> Assignment | None:
+    holder, request_id = held.attempt.holder, f"after-{held.attempt.id}"
     given = assignment_of(context, holder, request_id)
-    if given is not None or not may_go_on(context, experiment_id):
+    if given is not None or not may_go_on(context, held.experiment.id):
         return given
-    return assign(context, experiment_id, holder, request_id)
+    return assign(context, held.experiment.id, holder, request_id)
 
 
 def _failure(held: Held, outcome: Outcome, failure: Failure | None) -> Failure | None:

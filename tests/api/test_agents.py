@@ -1,5 +1,6 @@
 """What agents ask for, and what keeps an experiment from running."""
 
+import threading
 from typing import Any
 
 from tests.conftest import Api
@@ -24,8 +25,6 @@ def test_an_agent_gets_what_fits_and_the_same_again_for_the_same_request(service
 
 
 def test_a_claim_waits_for_work_to_come(service: Api) -> None:
-    import threading  # noqa: PLC0415
-
     got: list[Any] = []
     waiter = threading.Thread(target=lambda: got.append(service.claim(wait_seconds=20)))
     waiter.start()
@@ -81,3 +80,24 @@ def test_agents_are_listed_with_what_they_have_and_run(service: Api) -> None:
     (agent,) = service.get("/v1/agents")
     assert (agent["name"], agent["connected"], agent["running"]) == ("here", True, [held.trial])
     assert agent["nodes"][0]["total"] == {"CPU": 8.0}
+
+
+def test_a_waiting_claim_does_not_take_the_trial_that_a_warm_slot_is_about_to_get(service: Api) -> None:
+    service.create(trainer=TORCH, limits={"max_trials": 30, "parallelism": 1})
+    held = service.claim()
+    stolen: list[Any] = []
+
+    def wait_for_work() -> None:
+        stolen.append(service.claim("another", status=204, wait_seconds=2))
+
+    waiter = threading.Thread(target=wait_for_work)
+    waiter.start()
+    while waiter.is_alive():
+        assert held
+        held.report(accuracy=1)
+        following = held.finish(next=True)["next"]
+        if following is None:
+            break
+        held = type(held)(service, following)
+    waiter.join()
+    assert stolen == [None]

@@ -32,6 +32,7 @@ class FakeService:
         self.away = False
         self.parallelism = 1
         self.lost: set[str] = set()
+        self.refused: dict[str, str] = {}
         self.queue: list[Assignment] = []
         self.packages: dict[str, tuple[bytes, str]] = {}
         self.claims: list[Claim] = []
@@ -180,6 +181,13 @@ class FakeService:
             self._changed.notify_all()
         return {"status": finish.outcome, "next": following}
 
+    def refusal(self, trial: str, verb: str) -> dict[str, Any] | None:
+        if trial in self.lost:
+            return {"status": 409, "type": "lease-lost", "title": "Lease lost", "detail": "it is another's now"}
+        if verb == "reports" and trial in self.refused:
+            return {"status": 422, "type": "invalid", "title": "Mistakes", "detail": self.refused[trial]}
+        return None
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         service = self
         verbs = {"reports": self.report, "heartbeat": self.heartbeat, "logs": self.chunk, "finish": self.finish}
@@ -208,8 +216,9 @@ class FakeService:
 
             def _trial_call(self, body: bytes) -> None:
                 _, _, _, trial, verb = self.path.split("/")
-                if trial in service.lost:
-                    self._answer(409, {"type": "lease-lost", "title": "Lease lost", "detail": "it is another's now"})
+                refusal = service.refusal(trial, verb)
+                if refusal is not None:
+                    self._answer(refusal["status"], refusal)
                     return
                 assert self.headers["Authorization"] == f"Bearer lease-{trial}"
                 self._answer(200, verbs[verb](trial, body))

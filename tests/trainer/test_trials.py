@@ -222,8 +222,25 @@ def test_each_worker_has_its_own_gpu_and_the_specs_environment(service: FakeServ
     own = [line.split()[1] for line in lines(record) if line.startswith("gpu")]
     assert {who for _, who, _ in seen} == {"yes"}
     assert len(set(own)) == 2
-    # Ray Train shows torch's workers of a node each other's devices, so that they may speak directly.
-    assert {devices for *_, devices in seen} == {",".join(sorted(own))}
+    assert sorted(devices for *_, devices in seen) == sorted(own)
+
+
+def test_lightning_and_transformers_see_all_gpus_of_their_node(service: FakeService, add: Add, record: Path) -> None:
+    scaling = {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1, "GPU": 1}}
+    finish = service.finished(add("say_who", trainer={"kind": "transformers", "scaling": scaling}))
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    own = [line.split()[1] for line in lines(record) if line.startswith("gpu")]
+    assert {line.split()[2] for line in lines(record) if line.startswith("env")} == {",".join(sorted(own))}
+
+
+def test_a_report_that_the_service_refuses_ends_the_trial_and_says_why(service: FakeService, add: Add) -> None:
+    trial = add("report_steps", config={"steps": 50, "pause": 0.05})
+    service.refused[trial] = "metrics.epochs: is the experiment's step_metric and must be in every report"
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert "step_metric" in error.message
+    assert service.reports[trial] == []
 
 
 def test_fresh_processes_for_each_trial_by_the_public_fit(service: FakeService, add: Add, record: Path) -> None:
