@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 
 import uvicorn
 
 from service.app import create_app
+from service.operations.context import Context
 from service.operations.tokens import any_token
 from service.processes import is_free
 from service.settings import Settings
@@ -33,13 +35,24 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
-    uvicorn.run(
+    config = uvicorn.Config(
         create_app(settings),
         host=settings.host,
         port=settings.port,
         access_log=False,  # heartbeats would drown everything else
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
+    Server(config).run()
+
+
+class Server(uvicorn.Server):
+    """Tells long polls and streams to end as soon as it is told itself, so that nobody is cut off."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        context: Context = self.config.app.state.context  # type: ignore[union-attr]
+        context.stopping.set()
+        context.ring()
+        super().handle_exit(sig, frame)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The service's settings, from `PACELINE_*` environment variables."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -40,7 +41,7 @@ class Settings:
             host=env.get("PACELINE_HOST") or cls.host,
             port=int(_number(env, "PACELINE_PORT", cls.port)),
             mlflow_uri=mlflow_uri,
-            mlflow_ui=env.get("PACELINE_MLFLOW_UI") or mlflow_uri,
+            mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
             lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
             max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
             insecure=_switch(env, "PACELINE_INSECURE"),
@@ -82,6 +83,11 @@ class Settings:
                     f"the data directory {directory} cannot be written ({error.strerror}); "
                     f"give the service's user the right to write there, or set PACELINE_DATA_DIR to another place"
                 ) from error
+
+
+def without_password(text: str) -> str:
+    """An address, or what mentions one, as it may be shown."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def _switch(env: Mapping[str, str], name: str) -> bool:

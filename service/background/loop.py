@@ -6,6 +6,8 @@ import threading
 from datetime import datetime
 from typing import Any, Protocol
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from service.clock import Clock, utc_now
 
 logger = logging.getLogger(__name__)
@@ -20,6 +22,13 @@ class Work(Protocol):
     every: float
 
     def run_once(self) -> int: ...
+
+
+def _told(error: Exception) -> str:
+    """For /readyz, which anybody may read: a database's messages are for the log alone."""
+    if isinstance(error, ExceptionGroup):
+        return f"{error.message}; the first: {_told(error.exceptions[0])}"
+    return type(error).__name__ if isinstance(error, SQLAlchemyError) else f"{type(error).__name__}: {error}"
 
 
 class Loop:
@@ -67,7 +76,7 @@ class Loop:
             self._failures += 1
             if self._error is None:
                 logger.exception("%s failed; it is tried again", self.name)
-            self._error = f"{type(error).__name__}: {error}"
+            self._error = _told(error)
             return min(MAX_BACKOFF_SECONDS, self._work.every * 2.0 ** min(self._failures, 10))
         if self._error is not None:
             logger.info("%s works again", self.name)

@@ -43,6 +43,5 @@ def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
     if limits.max_seconds is not None and progress.elapsed_seconds >= limits.max_seconds:
         return EndReason.MAX_SECONDS
     if progress.created >= limits.max_trials and not progress.queued and not progress.running:
-        all_failed = progress.failed == progress.created
-        return EndReason.TOO_MANY_FAILURES if all_failed else EndReason.MAX_TRIALS
+        return EndReason.TOO_MANY_FAILURES if progress.failed == progress.created else EndReason.MAX_TRIALS
     return None

@@ -29,6 +29,7 @@ class EndReason(StrEnum):
     SPACE_EXHAUSTED = "space_exhausted"
     TOO_MANY_FAILURES = "too_many_failures"
     CANNOT_START = "cannot_start"
+    SEARCH_FAILED = "search_failed"
     USER = "user"
 
 
@@ -70,8 +71,12 @@ FINAL_STATUS: dict[EndReason, ExperimentStatus] = {
     EndReason.SPACE_EXHAUSTED: ExperimentStatus.COMPLETED,
     EndReason.TOO_MANY_FAILURES: ExperimentStatus.FAILED,
     EndReason.CANNOT_START: ExperimentStatus.FAILED,
+    EndReason.SEARCH_FAILED: ExperimentStatus.FAILED,
     EndReason.USER: ExperimentStatus.STOPPED,
 }
+
+NO_NEW_TRIALS = frozenset({EndReason.SPACE_EXHAUSTED, EndReason.SEARCH_FAILED})
+"""Reasons that keep new trials from being made, while those that are there go on. Any other reason overrides them."""
 
 STOPPED_TRIAL: dict[StopCause, TrialStatus] = {
     StopCause.EARLY_STOPPING: TrialStatus.PRUNED,

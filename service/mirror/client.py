@@ -15,6 +15,7 @@ from service.mirror.errors import MlflowAway, MlflowRefused
 from service.mirror.limits import EXPERIMENT_NAME_LENGTH
 from service.mirror.projection import Update
 from service.mirror.runs import EXPERIMENT_TAG, NewRun, experiment_tags
+from service.settings import without_password
 from service.store.tables import ExperimentRow
 
 # A dead server must cost seconds, not minutes. No retries: what the server did not take is sent again by the next
@@ -97,7 +98,8 @@ class Tracking:
             refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
             if refused:
                 raise MlflowRefused(f"MLflow refused: {error.message}") from error
-            raise MlflowAway(f"MLflow at {self.uri} does not answer: {error.message}") from error
+            away = f"MLflow at {self.uri} does not answer: {error.message}"
+            raise MlflowAway(without_password(away)) from error
 
 
 def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

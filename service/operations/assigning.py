@@ -3,71 +3,141 @@
 The proposal is computed between two short transactions; the second looks again at everything that may have changed.
 """
 
+import logging
 import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from search.problem import SpaceExhausted
 from search.space import Params
 from service.domain.limits import has_room
+from service.domain.placement import fits_ever
 from service.domain.statuses import EndReason, ExperimentStatus, TrialStatus
+from service.errors import Conflict
 from service.operations.context import Context
-from service.operations.ending import begin_end, limits_of, progress_of, settle_experiment
+from service.operations.ending import begin_end, is_open, limits_of, progress_of, settle_experiment
 from service.operations.moving import move_trial
 from service.spec.models import ExperimentSpec
+from service.store.agents import nodes_of_connected
 from service.store.attempts import attempt_by_request
 from service.store.database import database_now
 from service.store.events import append_event
 from service.store.experiments import lock_experiment, running_experiments
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import newest_checkpoint, next_queued
-from trainer.wire import Assignment, CheckpointRef, Lease
+from trainer.wire import Assignment, CheckpointRef, Kind, Lease, Node
+
+logger = logging.getLogger(__name__)
 
 MAX_PROPOSALS = 5
 """Proposals computed for one ask, should others take the trial's number again and again meanwhile."""
 
 
-def assign(context: Context, experiment_id: str, holder: str, request_id: str) -> Assignment | None:
-    """None when the experiment has nothing to run now."""
-    params = None
-    number = -1
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, and the name of the request: the same request is answered once."""
+
+    holder: str
+    request_id: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a request was answered before; None when that attempt has ended since."""
+
+    assignment: Assignment | None
+
+
+class ProposalFailed(Exception):
+    """The search cannot propose for an experiment; the experiment ends with the reason."""
+
+
+def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | None:
+    """None when the experiment has nothing to run now. Raises Conflict when the same request came twice at once."""
+    proposed: tuple[int, Params] | None = None
     for _ in range(MAX_PROPOSALS):
-        with context.database.write() as session:
-            experiment = lock_experiment(session, experiment_id)
-            if experiment is None or not _has_room(session, experiment):
-                return None
-            trial = next_queued(session, experiment.id)
-            if trial is None and experiment.trial_count == number and params is not None:
-                trial = create_trial(session, experiment, params, "search", database_now(session))
-            if trial is not None:
-                attempt = _start_attempt(context, session, experiment, trial, holder, request_id)
-                return _assignment(context, session, experiment, trial, attempt)
-            number = experiment.trial_count
         try:
-            params = context.proposals.propose(context.database, experiment_id, number)
-        except SpaceExhausted:
-            _end_of_space(context, experiment_id, number)
+            taken = _take(context, experiment_id, asker, proposed)
+        except IntegrityError as error:
+            raise Conflict("the same request is being answered at this moment; ask again") from error
+        if not isinstance(taken, int):
+            return taken
+        params = _propose(context, experiment_id, taken)
+        if params is None:
             return None
+        proposed = taken, params
     return None
 
 
-def assignment_of(context: Context, holder: str, request_id: str) -> Assignment | None:
-    """What the same request was answered before, while that attempt lives."""
+def given_before(context: Context, asker: Asker) -> Given | None:
+    """What the same request was answered before; None for a new request."""
     with context.database.read() as session:
-        attempt = attempt_by_request(session, holder, request_id)
-        if attempt is None or attempt.ended_at is not None:
+        attempt = attempt_by_request(session, asker.holder, asker.request_id)
+        if attempt is None:
             return None
+        if attempt.ended_at is not None:
+            return Given(None)
         trial = session.get_one(TrialRow, attempt.trial_id)
         experiment = session.get_one(ExperimentRow, attempt.experiment_id)
-        return _assignment(context, session, experiment, trial, attempt)
+        return Given(_assignment(context, session, experiment, trial, attempt))
 
 
 def may_go_on(context: Context, experiment_id: str) -> bool:
     """Whether the experiment is the first in line for what its trial has just freed."""
     with context.database.read() as session:
-        in_line = (row.id for row in running_experiments(session) if _has_room(session, row))
-        return next(in_line, None) == experiment_id
+        agents = nodes_of_connected(session, database_now(session)).values()
+        for row in running_experiments(session):
+            if row.id == experiment_id:
+                return _room(session, row) is not None
+            if _could_run(row, agents) and _room(session, row) is not None:
+                return False
+    return False
+
+
+def _could_run(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) -> bool:
+    trainer = ExperimentSpec.model_validate(experiment.spec).trainer
+    return trainer.kind is not Kind.EXTERNAL and any(fits_ever(trainer.scaling, nodes) for nodes in agents)
+
+
+def _take(
+    context: Context, experiment_id: str, asker: Asker, proposed: tuple[int, Params] | None
+) -> Assignment | int | None:
+    """An assignment; or the number of the trial to propose first; or None when there is no room."""
+    with context.database.write() as session:
+        experiment = lock_experiment(session, experiment_id)
+        room = _room(session, experiment) if experiment is not None else None
+        if experiment is None or room is None:
+            return None
+        trial = next_queued(session, experiment.id)
+        if trial is None and room == "queued":
+            return None
+        if trial is None and proposed is not None and proposed[0] == experiment.trial_count:
+            trial = create_trial(session, experiment, proposed[1], "search", database_now(session))
+        if trial is None:
+            return experiment.trial_count
+        attempt = _start_attempt(context, session, experiment, trial, asker)
+        return _assignment(context, session, experiment, trial, attempt)
+
+
+def _propose(context: Context, experiment_id: str, number: int) -> Params | None:
+    """None when the search has no more to propose. Raises ProposalFailed."""
+    try:
+        return context.proposals.propose(context.database, experiment_id, number)
+    except SpaceExhausted:
+        _no_new_trials(context, experiment_id, number, EndReason.SPACE_EXHAUSTED, None)
+        return None
+    except SQLAlchemyError:
+        raise
+    except Exception as error:
+        logger.exception("the search failed for experiment %s", experiment_id)
+        why = f"the search could not propose trial {number}: {type(error).__name__}: {error}"
+        _no_new_trials(context, experiment_id, number, EndReason.SEARCH_FAILED, why)
+        raise ProposalFailed(why) from error
 
 
 def create_trial(session: Session, experiment: ExperimentRow, params: Params, origin: str, now: datetime) -> TrialRow:
@@ -91,15 +161,21 @@ def create_trial(session: Session, experiment: ExperimentRow, params: Params, or
     return trial
 
 
-def _has_room(session: Session, experiment: ExperimentRow) -> bool:
-    if experiment.status != ExperimentStatus.RUNNING or experiment.end_reason is not None:
-        return False
+def _room(session: Session, experiment: ExperimentRow) -> Literal["any", "queued"] | None:
+    """Whether a trial may start: any, or only one that is queued already."""
+    if experiment.status != ExperimentStatus.RUNNING or not is_open(experiment):
+        return None
     spec = ExperimentSpec.model_validate(experiment.spec)
-    return has_room(limits_of(spec), progress_of(session, experiment, database_now(session)))
+    progress = progress_of(session, experiment, database_now(session))
+    if not has_room(limits_of(spec), progress):
+        return None
+    if experiment.end_reason is None:
+        return "any"
+    return "queued" if progress.queued else None
 
 
 def _start_attempt(
-    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, holder: str, request_id: str
+    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, asker: Asker
 ) -> AttemptRow:
     now = database_now(session)
     checkpoint = newest_checkpoint(session, trial.id)
@@ -108,8 +184,8 @@ def _start_attempt(
         trial_id=trial.id,
         experiment_id=experiment.id,
         number=trial.attempt_count,
-        holder=holder,
-        request_id=request_id,
+        holder=asker.holder,
+        request_id=asker.request_id,
         lease_token=secrets.token_urlsafe(24),
         lease_expires_at=now + timedelta(seconds=context.settings.lease_seconds),
         resume_uri=checkpoint.uri if checkpoint else None,
@@ -120,7 +196,7 @@ def _start_attempt(
     )
     session.add(attempt)
     session.flush()
-    facts = {"attempt": attempt.number, "agent": holder}
+    facts = {"attempt": attempt.number, "agent": asker.holder}
     move_trial(session, experiment, trial, TrialStatus.RUNNING, reason=None, at=now, **facts)
     return attempt
 
@@ -151,13 +227,13 @@ def _assignment(
     )
 
 
-def _end_of_space(context: Context, experiment_id: str, number: int) -> None:
-    """Unless trials were added meanwhile, the experiment ends when those that run have ended."""
+def _no_new_trials(context: Context, experiment_id: str, number: int, reason: EndReason, detail: str | None) -> None:
+    """Unless trials were added meanwhile, the experiment ends when those that are there have ended."""
     with context.database.write() as session:
         experiment = lock_experiment(session, experiment_id)
         if experiment is None or experiment.trial_count != number or experiment.end_reason is not None:
             return
         now = database_now(session)
-        begin_end(session, experiment, EndReason.SPACE_EXHAUSTED, now)
+        begin_end(session, experiment, reason, now, detail)
         settle_experiment(session, experiment, ExperimentSpec.model_validate(experiment.spec), now)
     context.ring()

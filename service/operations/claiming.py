@@ -5,7 +5,7 @@ import secrets
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import NotFound, WrongState
-from service.operations.assigning import assign, assignment_of
+from service.operations.assigning import Asker, ProposalFailed, assign, given_before
 from service.operations.context import Context
 from service.spec.models import ExperimentSpec
 from service.store.database import database_now
@@ -16,11 +16,15 @@ from trainer.wire import Assignment, Claim, Kind, Node
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     """One look for work that fits the agent's free resources. The same request gets the same answer."""
-    given = assignment_of(context, agent, message.request_id)
+    asker = Asker(agent, message.request_id)
+    given = given_before(context, asker)
     if given is not None:
-        return given
+        return given.assignment
     for experiment_id in _candidates(context, message.nodes):
-        assignment = assign(context, experiment_id, agent, message.request_id)
+        try:
+            assignment = assign(context, experiment_id, asker)
+        except ProposalFailed:
+            continue  # that experiment has ended with the reason; the others are none the worse for it
         if assignment is not None:
             context.ring()
             return assignment
@@ -40,7 +44,10 @@ def note_agent(context: Context, name: str, nodes: list[Node]) -> None:
 
 
 def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:
-    """A trial to run oneself. Raises NotFound, and WrongState for a finished experiment."""
+    """A trial to run oneself.
+
+    Raises NotFound, and WrongState for a finished experiment, for a key whose trial has ended, and for a failed search.
+    """
     with context.database.read() as session:
         experiment = find_experiment(session, name_or_id)
         if experiment is None:
@@ -51,9 +58,14 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
                 experiment_status=experiment.status,
             )
         experiment_id = experiment.id
-    holder, request_id = f"ask {experiment_id}", request_id or secrets.token_hex(16)
-    given = assignment_of(context, holder, request_id)
-    assignment = given or assign(context, experiment_id, holder, request_id)
+    asker = Asker(f"ask {experiment_id}", request_id or secrets.token_hex(16))
+    given = given_before(context, asker)
+    if given is not None and given.assignment is None:
+        raise WrongState("the trial that was given for this Idempotency-Key has ended; ask with a new key")
+    try:
+        assignment = given.assignment if given else assign(context, experiment_id, asker)
+    except ProposalFailed as error:
+        raise WrongState(str(error)) from error
     context.ring()
     return assignment
 

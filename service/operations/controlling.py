@@ -1,8 +1,10 @@
 """What a user may do to a live experiment or trial. Repeating any of it is harmless."""
 
+import shutil
 from collections.abc import Callable
 from datetime import datetime
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
@@ -51,7 +53,10 @@ def delete(context: Context, name_or_id: str) -> None:
                 experiment_status=experiment.status,
                 allowed=["pause", "resume", "stop", "cancel"],
             )
+        trial_ids = session.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)).all()
         session.delete(experiment)
+    for trial_id in trial_ids:
+        shutil.rmtree(context.settings.logs_dir / trial_id, ignore_errors=True)
 
 
 def stop_trial(context: Context, trial_id: str) -> TrialRow:

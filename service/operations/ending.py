@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.domain.limits import Limits, Progress, reason_to_end
-from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, EndReason, StopCause, TrialStatus
+from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, NO_NEW_TRIALS, EndReason, StopCause, TrialStatus
 from service.operations.moving import move_experiment, move_trial
 from service.spec.models import ExperimentSpec
 from service.store.attempts import alike_unstartable_count, reported_count
@@ -41,25 +41,34 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
     if experiment.status not in LIVE_EXPERIMENT:
         return
     session.flush()
-    known = EndReason(experiment.end_reason) if experiment.end_reason else None
-    reason = known or reason_to_end(limits_of(spec), progress_of(session, experiment, now))
-    if reason is None:
-        return
-    begin_end(session, experiment, reason, now)
-    session.flush()
-    if not trials_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
+    progress = progress_of(session, experiment, now)
+    if is_open(experiment) and (reason := reason_to_end(limits_of(spec), progress)) is not None:
+        begin_end(session, experiment, reason, now)
+        session.flush()
+    if experiment.end_reason and not trials_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
+        reason = EndReason(experiment.end_reason)
         move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
 
 
-def begin_end(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
-    """No more trials start; queued ones are dropped, running ones are told to leave."""
-    if experiment.end_reason is not None:
+def is_open(experiment: ExperimentRow) -> bool:
+    """Whether its trials may still run and start, new ones or those that are queued."""
+    return experiment.end_reason is None or experiment.end_reason in NO_NEW_TRIALS
+
+
+def begin_end(
+    session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime, detail: str | None = None
+) -> None:
+    """No new trials are made. Unless the reason lets the others go on, they are dropped or told to leave."""
+    if not is_open(experiment) or experiment.end_reason == reason:
         return
     experiment.end_reason = reason
-    experiment.end_detail = _detail(session, experiment, reason)
+    experiment.end_detail = detail or _detail(session, experiment, reason)
     append_event(session, experiment, "experiment.ending", {"reason": reason, "detail": experiment.end_detail}, at=now)
-    if reason is EndReason.SPACE_EXHAUSTED:
-        return
+    if reason not in NO_NEW_TRIALS:
+        _dismiss_trials(session, experiment, reason, now)
+
+
+def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
     cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
     for trial in trials_with(session, experiment.id, TrialStatus.QUEUED):
         move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {reason}", at=now)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from service.domain.failures import Retry, after_failure
 from service.domain.statuses import STOPPED_TRIAL, StopCause, TrialStatus
-from service.operations.assigning import assign, assignment_of, may_go_on
+from service.operations.assigning import Asker, ProposalFailed, assign, given_before, may_go_on
 from service.operations.context import Context
 from service.operations.ending import settle_experiment
 from service.operations.leases import Held, find_held, lease_lost
@@ -31,21 +31,26 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
     Raises LeaseLost when the attempt was ended by somebody else, Unauthorized.
     """
     with contextlib.ExitStack() as stack:
+        stack.callback(context.ring)
         with context.database.write() as session:
             held = find_held(session, trial_id, token)
             if message.next:
                 stack.enter_context(context.handover.of(held.experiment.id))
             if held.attempt.ended_at is None:
                 end_attempt(held, message.outcome, message.error)
-            elif held.attempt.outcome != message.outcome:
+            elif held.attempt.lease_expires_at is None or held.attempt.outcome != message.outcome:
                 raise lease_lost(held.attempt)
-        following = _next(context, held) if message.next else None
-    context.ring()
-    return Finished(status=held.trial.status, next=following)
+        return Finished(status=held.trial.status, next=_next(context, held) if message.next else None)
+
+
+def take_away(held: Held, failure: Failure) -> None:
+    """Ends an attempt whose holder fell silent: its lease is gone, and no word of the holder counts any more."""
+    held.attempt.lease_expires_at = None
+    end_attempt(held, Outcome.FAILED, failure)
 
 
 def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
-    """The only way an attempt ends, by its holder's word or by its silence."""
+    """The only way an attempt ends."""
     failure = _failure(held, outcome, failure)
     earlier = _earlier_failures(held)
     held.attempt.ended_at = held.now
@@ -67,11 +72,15 @@ def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
 
 
 def _next(context: Context, held: Held) -> Assignment | None:
-    holder, request_id = held.attempt.holder, f"after-{held.attempt.id}"
-    given = assignment_of(context, holder, request_id)
-    if given is not None or not may_go_on(context, held.experiment.id):
-        return given
-    return assign(context, held.experiment.id, holder, request_id)
+    """The experiment's next, for the holder that has just become free."""
+    asker = Asker(held.attempt.holder, f"after-{held.attempt.id}")
+    given = given_before(context, asker)
+    if given is not None:
+        return given.assignment
+    try:
+        return assign(context, held.experiment.id, asker) if may_go_on(context, held.experiment.id) else None
+    except ProposalFailed:
+        return None  # the experiment says why; the end that was reported counts all the same
 
 
 def _failure(held: Held, outcome: Outcome, failure: Failure | None) -> Failure | None:
@@ -90,6 +99,14 @@ def _reported(held: Held) -> str:
     return f"it reported: {', '.join(names)}" if names else "it reported nothing"
 
 
+def _holders_reason(held: Held) -> str:
+    """Holders keep max_trial_seconds by themselves; their clocks may be a little ahead of ours."""
+    limit, ran = held.spec.limits.max_trial_seconds, (held.now - held.attempt.started_at).total_seconds()
+    if limit is not None and ran > 0.9 * limit:
+        return f"ran for {ran:.0f} s (limits.max_trial_seconds is {limit:g})"
+    return "its holder stopped it"
+
+
 def _earlier_failures(held: Held) -> list[FailureKind]:
     earlier = [attempt.failure for attempt in attempts_of(held.session, held.trial.id) if attempt.failure]
     return [FailureKind(failure["kind"]) for failure in earlier]
@@ -100,12 +117,13 @@ def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list
     cause = StopCause(trial.stop_cause) if trial.stop_cause else None
     if cause is StopCause.DIVERGED:
         return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
-    if outcome is Outcome.COMPLETED and failure is None and cause is not StopCause.EARLY_STOPPING:
+    whole = outcome is Outcome.COMPLETED and failure is None and trial.value is not None
+    if whole and cause is not StopCause.EARLY_STOPPING:
         return Ending(TrialStatus.COMPLETED, trial.stop_reason)
     if cause is not None:
         return Ending(STOPPED_TRIAL[cause], trial.stop_reason)
     if failure is None:
-        return Ending(TrialStatus.STOPPED, "its holder stopped it")
+        return Ending(TrialStatus.STOPPED, _holders_reason(held))
     next_move = after_failure(failure.kind, earlier, held.spec.failures.max_retries)
     if isinstance(next_move, Retry):
         return Ending(TrialStatus.QUEUED, f"tried again after: {failure.message}")

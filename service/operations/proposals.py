@@ -48,9 +48,9 @@ class Proposals:
         with cached.guard:
             with database.read() as session:
                 changed = trials_changed_after(session, experiment_id, cached.seen_event)
-                observations = [_observation(trial) for trial in changed]
-                cached.seen_event = max([cached.seen_event, *(trial.changed_at_event for trial in changed)])
-            return cached.view.propose(observations, number)
+            cached.view.update([_observation(trial) for trial in changed])
+            cached.seen_event = max([cached.seen_event, *(trial.changed_at_event for trial in changed)])
+            return cached.view.propose([], number)
 
     def _cached(self, database: Database, experiment_id: str) -> _Cached:
         with self._guard:
@@ -93,4 +93,6 @@ def _observation(trial: TrialRow) -> Observation:
 def _status(trial: TrialRow) -> Status:
     if trial.failure_kind == FailureKind.DIVERGED:
         return "diverged"
+    if trial.status == TrialStatus.COMPLETED and trial.value is None:
+        return "failed"  # nothing to learn from
     return _STATUSES[TrialStatus(trial.status)]

@@ -1,40 +1,38 @@
 """What time does: leases run out, limits are reached. Each attempt and experiment in a transaction of its own."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.context import Context
-from service.operations.ending import ask_to_stop, settle_experiment
-from service.operations.finishing import end_attempt
+from service.operations.ending import ask_to_stop, is_open, settle_experiment
+from service.operations.finishing import take_away
 from service.operations.leases import Held
 from service.spec.models import ExperimentSpec
 from service.store.attempts import expired_attempts, living_attempts
 from service.store.database import database_now
 from service.store.experiments import live_experiment_ids, lock_experiment
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from trainer.wire import Failure, FailureKind, Outcome
+from trainer.wire import Failure, FailureKind
+
+Item = TypeVar("Item")
 
 
 def rescue_lost_attempts(context: Context) -> int:
     """Ends attempts whose holder fell silent; their trials go back to the queue. Returns how many."""
     with context.database.read() as session:
         expired = [attempt.id for attempt in expired_attempts(session, database_now(session))]
-    lost = sum(_rescue(context, attempt_id) for attempt_id in expired)
-    if lost:
-        context.ring()
-    return lost
+    return _each(context, expired, _rescue)
 
 
 def enforce_time_limits(context: Context) -> int:
     """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop."""
     with context.database.read() as session:
         ids = live_experiment_ids(session)
-    told = sum(_enforce(context, experiment_id) for experiment_id in ids)
-    if told:
-        context.ring()
-    return told
+    return _each(context, ids, _enforce)
 
 
 def extend_all_leases(context: Context) -> None:
@@ -45,6 +43,21 @@ def extend_all_leases(context: Context) -> None:
             attempt.lease_expires_at = max(until, attempt.lease_expires_at or until)
 
 
+def _each(context: Context, items: Sequence[Item], act: Callable[[Context, Item], int]) -> int:
+    """Acts on every item, whatever befalls one of them; raises what went wrong when all have had their turn."""
+    count, errors = 0, []
+    for item in items:
+        try:
+            count += act(context, item)
+        except Exception as error:  # noqa: BLE001 - raised below, after the others have had their turn
+            errors.append(error)
+    if count:
+        context.ring()
+    if errors:
+        raise ExceptionGroup(f"{len(errors)} of {len(items)} failed", errors)
+    return count
+
+
 def _rescue(context: Context, attempt_id: int) -> bool:
     with context.database.write() as session:
         held = _held(session, attempt_id)
@@ -53,7 +66,7 @@ def _rescue(context: Context, attempt_id: int) -> bool:
             return False
         silence = context.settings.lease_seconds + (held.now - expires_at).total_seconds()
         message = f"its holder {held.attempt.holder!r} was silent for {silence:.0f} s"
-        end_attempt(held, Outcome.FAILED, Failure(kind=FailureKind.LOST, message=message))
+        take_away(held, Failure(kind=FailureKind.LOST, message=message))
         return True
 
 
@@ -87,7 +100,7 @@ def _enforce(context: Context, experiment_id: str) -> int:
 def _out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
     limit = spec.limits.max_seconds
     elapsed = (now - experiment.created_at).total_seconds()
-    return limit is not None and elapsed >= limit and experiment.end_reason is None
+    return limit is not None and elapsed >= limit and is_open(experiment)
 
 
 def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime) -> str | None:
@@ -109,7 +122,7 @@ def _end_overdue(context: Context, attempt_id: int) -> bool:
         if held.attempt.ended_at is not None or why is None or held.trial.status != TrialStatus.RUNNING:
             return False
         if why.startswith("no report"):
-            end_attempt(held, Outcome.FAILED, Failure(kind=FailureKind.SILENT, message=why))
+            take_away(held, Failure(kind=FailureKind.SILENT, message=why))
             return True
         told = held.trial.stop_cause is None
         ask_to_stop(held.trial, StopCause.MAX_TRIAL_SECONDS, why)

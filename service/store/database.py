@@ -56,10 +56,15 @@ def is_outage(error: DBAPIError) -> bool:
 
 
 def _engine(url: str) -> Engine:
+    """Parameters stay out of error messages: lease tokens are among them."""
     if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, pool_timeout=10)
+        return create_engine(
+            url, hide_parameters=True, pool_pre_ping=True, pool_size=10, max_overflow=20, pool_timeout=10
+        )
     engine = create_engine(
-        url, connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
+        url,
+        hide_parameters=True,
+        connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None},
     )
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

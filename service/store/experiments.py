@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Select, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import ExperimentStatus, TrialStatus
+from service.domain.statuses import NO_NEW_TRIALS, ExperimentStatus, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.types import UtcDateTime
 
@@ -27,7 +27,8 @@ def running_experiments(session: Session) -> Sequence[ExperimentRow]:
         .scalar_subquery()
     )
     query = select(ExperimentRow).where(
-        ExperimentRow.status == ExperimentStatus.RUNNING, ExperimentRow.end_reason.is_(None)
+        ExperimentRow.status == ExperimentStatus.RUNNING,
+        or_(ExperimentRow.end_reason.is_(None), ExperimentRow.end_reason.in_(NO_NEW_TRIALS)),
     )
     return session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
 

@@ -101,3 +101,13 @@ def test_a_waiting_claim_does_not_take_the_trial_that_a_warm_slot_is_about_to_ge
         held = type(held)(service, following)
     waiter.join()
     assert stolen == [None]
+
+
+def test_experiments_that_no_agent_can_run_do_not_keep_slots_from_going_on(service: Api) -> None:
+    service.create(priority=9)
+    service.create(priority=9, trainer=TORCH | {"scaling": {"num_workers": 1, "use_gpu": True}})
+    service.create(trainer=TORCH)
+    held = service.claim()
+    assert held
+    held.report(accuracy=1)
+    assert held.finish(next=True)["next"]

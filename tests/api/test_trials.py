@@ -1,9 +1,12 @@
 """The life of a trial over HTTP: asked for, reported on, decided, ended, and tried again."""
 
+import threading
 from typing import Any
 
 import pytest
 
+from service.operations.proposals import Proposals
+from service.store.database import Database
 from tests.conftest import Api
 
 
@@ -278,3 +281,102 @@ def test_constants_reach_the_training_function_under_the_parameters(service: Api
     held = service.ask(service.create(config={"epochs": 3}, enqueue=[{"lr": 0.5}])["name"])
     assert held
     assert held.assignment["config"] == {"epochs": 3, "lr": 0.5}
+
+
+def test_a_trial_lost_after_the_space_was_exhausted_is_tried_again(service: Api) -> None:
+    space = {"a": {"type": "categorical", "choices": ["x", "y"]}}
+    name = service.create(space=space, search={"sampler": "grid"})["name"]
+    first, second = service.ask(name), service.ask(name)
+    assert first
+    assert second
+    assert service.ask(name) is None
+    first.fail("lost", "the node is gone")
+    again = service.ask(name)
+    assert again
+    assert again.trial == first.trial
+    for held in (again, second):
+        held.report(accuracy=0.5)
+        held.finish()
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (shown["status"], shown["end_reason"]) == ("completed", "space_exhausted")
+
+
+def test_an_exhausted_experiment_can_still_be_stopped(service: Api) -> None:
+    space = {"a": {"type": "categorical", "choices": ["x"]}}
+    name = service.create(space=space, search={"sampler": "grid"})["name"]
+    held = service.ask(name)
+    assert held
+    assert service.ask(name) is None
+    service.post(f"/v1/experiments/{name}/stop")
+    assert held.heartbeat()["decision"] == "stop"
+    held.finish("stopped")
+    assert service.get(f"/v1/experiments/{name}")["status"] == "stopped"
+
+
+def test_a_trial_stopped_before_its_first_report_is_not_completed_and_does_no_harm(service: Api) -> None:
+    search = {"sampler": "tpe", "options": {"n_startup_trials": 1}}
+    name = service.create(search=search, limits={"max_trials": 20})["name"]
+    held = service.ask(name)
+    assert held
+    service.post(f"/v1/trials/{held.trial}/stop")
+    held.finish()
+    assert held.shown()["status"] == "stopped"
+    for number in range(4):
+        assert ran(service, name, 0.1 * number)["status"] == "completed"
+
+
+def test_a_key_whose_trial_has_ended_gives_a_conflict_and_not_another_trial(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name, "once")
+    assert held
+    held.report(accuracy=1)
+    held.finish()
+    problem = service.post(f"/v1/experiments/{name}/ask", 409, headers={"Idempotency-Key": "once"})
+    assert "new key" in problem["detail"]
+
+
+def test_the_same_key_many_times_at_once_gives_one_trial(service: Api) -> None:
+    name = service.create()["name"]
+    statuses: list[int] = []
+
+    def ask() -> None:
+        path = f"/v1/experiments/{name}/ask"
+        statuses.append(service.http.post(path, headers={"Idempotency-Key": "once"}).status_code)
+
+    callers = [threading.Thread(target=ask) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert set(statuses) <= {200, 409}
+    assert service.get(f"/v1/experiments/{name}")["counts"]["running"] == 1
+
+
+def test_a_repeated_finish_whose_next_trial_has_ended_brings_nothing(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.report(accuracy=0.5)
+    following = type(held)(service, held.finish(next=True)["next"])
+    following.report(accuracy=0.5)
+    following.finish()
+    assert held.finish(next=True)["next"] is None
+
+
+def test_a_search_that_fails_ends_its_experiment_and_no_other(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = {"kind": "torch", "entrypoint": "a_module:train_fn"}
+    broken = service.create(priority=5, trainer=torch)
+    healthy = service.create(trainer=torch)["name"]
+    propose = Proposals.propose
+
+    def fail_for_one(self: Proposals, database: Database, experiment_id: str, number: int) -> Any:
+        if experiment_id == broken["id"]:
+            raise IndexError("a defect of the search")
+        return propose(self, database, experiment_id, number)
+
+    monkeypatch.setattr(Proposals, "propose", fail_for_one)
+    held = service.claim()
+    assert held
+    assert held.assignment["experiment"] == healthy
+    shown = service.get(f"/v1/experiments/{broken['name']}")
+    assert (shown["status"], shown["end_reason"]) == ("failed", "search_failed")
+    assert "a defect of the search" in shown["end_detail"]

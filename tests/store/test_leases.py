@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 
 from service.domain.statuses import TRIAL_MOVES, TrialStatus
 from service.errors import LeaseLost
-from service.operations.assigning import assign
+from service.operations.assigning import Asker, assign
 from service.operations.context import Context
 from service.operations.controlling import cancel, pause, resume, stop_trial
 from service.operations.creating import create_experiment
@@ -54,7 +54,7 @@ class Leases(RuleBasedStateMachine):
     @rule(target=held)
     def claim(self) -> Assignment:
         self.requests += 1
-        assignment = assign(self.context, self.experiment, "a holder", f"request {self.requests}")
+        assignment = assign(self.context, self.experiment, Asker("a holder", f"request {self.requests}"))
         if assignment is None:
             return multiple()  # type: ignore[return-value]
         assert assignment.trial not in self.living.values()
@@ -110,7 +110,7 @@ class Leases(RuleBasedStateMachine):
             over = session.get_one(ExperimentRow, self.experiment).ended_at is not None
         if not over:
             pause(self.context, self.experiment)
-            assert assign(self.context, self.experiment, "a holder", "while paused") is None
+            assert assign(self.context, self.experiment, Asker("a holder", "while paused")) is None
             resume(self.context, self.experiment)
 
     @invariant()

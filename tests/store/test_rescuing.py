@@ -5,21 +5,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, update
+from sqlalchemy.exc import IntegrityError
 
 from service.errors import LeaseLost
-from service.operations.assigning import assign
+from service.operations import rescuing
+from service.operations.assigning import Asker, assign
 from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.finishing import finish
+from service.operations.leases import Held
 from service.operations.reporting import take_heartbeat, take_reports
 from service.operations.rescuing import enforce_time_limits, extend_all_leases, rescue_lost_attempts
-from service.settings import Settings
+from service.settings import Settings, without_password
 from service.spec.parsing import parse_spec
 from service.store.database import Database, database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from tests.conftest import a_spec
-from trainer.wire import Assignment, Decision, Finish, Outcome, Report
+from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, Outcome, Report
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def context(settings: Settings) -> Iterator[Context]:
 
 def an_assignment(context: Context, **changes: Any) -> Assignment:
     experiment = create_experiment(context, parse_spec(a_spec(**changes)))
-    assignment = assign(context, experiment.id, "a holder", "a request")
+    assignment = assign(context, experiment.id, Asker("a holder", experiment.id))
     assert assignment
     return assignment
 
@@ -39,7 +42,7 @@ def an_assignment(context: Context, **changes: Any) -> Assignment:
 def let_pass(context: Context, seconds: float) -> None:
     """Move all that is stored into the past: the leases' clock is the database's, and cannot be set."""
     with context.database.write() as session:
-        for attempt in session.query(AttemptRow):
+        for attempt in session.query(AttemptRow).filter_by(ended_at=None):
             assert attempt.lease_expires_at
             attempt.lease_expires_at -= timedelta(seconds=seconds)
             attempt.started_at -= timedelta(seconds=seconds)
@@ -58,7 +61,7 @@ def test_a_silent_attempt_is_lost_and_its_trial_is_queued_again(context: Context
     let_pass(context, 31)
     assert rescue_lost_attempts(context) == 1
     assert trial_of(context, first).status == "queued"
-    second = assign(context, first.experiment_id, "another", "request")
+    second = assign(context, first.experiment_id, Asker("another", "request"))
     assert second
     assert (second.trial, second.attempt) == (first.trial, 2)
 
@@ -67,7 +70,7 @@ def test_a_lost_attempt_can_change_nothing_any_more(context: Context) -> None:
     first = an_assignment(context)
     let_pass(context, 31)
     rescue_lost_attempts(context)
-    second = assign(context, first.experiment_id, "another", "request")
+    second = assign(context, first.experiment_id, Asker("another", "request"))
     assert second
     token = first.lease.token
     with pytest.raises(LeaseLost):
@@ -98,7 +101,7 @@ def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) ->
     while trial_of(context, held).status != "failed":
         let_pass(context, 31)
         losses += rescue_lost_attempts(context)
-        assign(context, held.experiment_id, "a holder", f"request {losses}")
+        assign(context, held.experiment_id, Asker("a holder", f"request {losses}"))
     assert losses == 11
     trial = trial_of(context, held)
     assert trial.failure_kind == "lost"
@@ -156,3 +159,38 @@ def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) 
     let_pass(context, 31)
     rescue_lost_attempts(context)
     assert trial_of(context, held).status == "stopped"
+
+
+def test_a_lost_holder_that_says_it_failed_is_not_believed_either(context: Context) -> None:
+    first = an_assignment(context)
+    let_pass(context, 31)
+    rescue_lost_attempts(context)
+    message = Finish(outcome=Outcome.FAILED, error=Failure(kind=FailureKind.LOST, message="late"), next=True)
+    with pytest.raises(LeaseLost):
+        finish(context, first.trial, first.lease.token, message)
+
+
+def test_one_attempt_that_cannot_be_rescued_does_not_keep_the_others_from_it(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = an_assignment(context), an_assignment(context)
+    let_pass(context, 31)
+    take_away = rescuing.take_away
+
+    def fail_for_one(held: Held, failure: Failure) -> None:
+        if held.trial.id == first.trial:
+            raise ValueError("a bad row")
+        take_away(held, failure)
+
+    monkeypatch.setattr(rescuing, "take_away", fail_for_one)
+    with pytest.raises(ExceptionGroup, match="1 of 2 failed"):
+        rescue_lost_attempts(context)
+    assert trial_of(context, second).status == "queued"
+
+
+def test_secrets_stay_out_of_the_databases_errors(context: Context) -> None:
+    held = an_assignment(context)
+    with pytest.raises(IntegrityError) as caught, context.database.write() as session:
+        session.execute(insert(AttemptRow).values(lease_token=held.lease.token, trial_id=held.trial))
+    assert held.lease.token not in str(caught.value)
+    assert without_password("http://user:secret@mlflow:5000/x") == "http://mlflow:5000/x"
