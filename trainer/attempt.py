@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trainer.calls import CallRefused, LeaseLost, Service, ServiceUnreachable, until_answered
+from trainer.calls import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
 from trainer.delivery import LogOutbox, ReportOutbox
-from trainer.failures import LOST, PREEMPTED, USER_ERROR, classify
+from trainer.failures import LOST, PREEMPTED, USER_ERROR, classify, headline
 from trainer.rounds import STOP, Rounds
 from trainer.runs import Runs
 
@@ -31,7 +31,7 @@ class Attempt:
         self.assignment = assignment
         self.run: str = assignment["run_name"]
         self.ending: str | None = None
-        self._why_refused: str | None = None
+        self._undelivered: dict[str, Any] | None = None
         self.members: dict[int, dict[str, Any]] = {}
         self.ends: dict[int, dict[str, Any]] = {}
         self.log_offsets: dict[int, int] = {}
@@ -107,10 +107,10 @@ class Attempt:
         logger.warning("%s has lost its lease", self.run)
         self.end("lease-lost")
 
-    def _refused(self, why: str) -> None:
-        """The service cannot take what the function reports: that is for the user to mend, not to train on with."""
-        logger.error("%s is ended: %s", self.run, why)
-        self._why_refused = why
+    def _refused(self, error: Exception) -> None:
+        """The service cannot take what the function reports: that is to be mended, not to train on with."""
+        self._undelivered = _undelivered(error)
+        logger.error("%s is ended: %s", self.run, self._undelivered["message"])
         self.end("refused")
 
     def _decided(self, sequence: int, decision: str, reason: str | None) -> None:
@@ -213,9 +213,7 @@ class Attempt:
     def _given_up(self) -> dict[str, Any] | None:
         if self.ending == "preempted":
             return {"kind": PREEMPTED, "message": "the agent was shut down and gave the attempt back"}
-        if self._why_refused is not None:
-            return {"kind": USER_ERROR, "message": f"a report was refused: {self._why_refused}"}
-        return None
+        return self._undelivered
 
     def _failure(self, error: BaseException | None) -> dict[str, Any] | None:
         failures = {rank: end["failure"] for rank, end in self.ends.items() if end["failure"]}
@@ -231,6 +229,13 @@ class Attempt:
         scaling = self.assignment["trainer"]["scaling"]
         each = scaling.get("resources_per_worker") or ({"GPU": 1} if scaling.get("use_gpu") else {"CPU": 1})
         return f"{self._world_size} workers x {', '.join(f'{amount:g} {name}' for name, amount in each.items())}"
+
+
+def _undelivered(error: Exception) -> dict[str, Any]:
+    """What becomes of an attempt whose report could not be delivered: only a refusal is the user's to mend."""
+    if isinstance(error, CallRefused) and not isinstance(error, ServiceFailed):
+        return {"kind": USER_ERROR, "message": f"a report was refused: {error.detail}"}
+    return {"kind": LOST, "message": f"a report could not be delivered: {headline(error)}"}
 
 
 def _told(failures: dict[int, dict[str, Any]]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ import logging
 import random
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import requests
 
@@ -16,10 +17,17 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
+# Between the tries of a call at which the service fails; after the last it counts as refused.
+FAILURE_PAUSES = (0.5, 1.0, 2.0, 4.0)
+
+# What a service that is away, overloaded or out of disk says, or a proxy in front of it.
+AWAY = frozenset({429, 502, 503, 504, 507})
+
+Answered = TypeVar("Answered")
 
 
 class ServiceUnreachable(Exception):
-    """No answer, or one that says to come back later (5xx, 429): the same call may succeed."""
+    """No answer, or one that says to come back later (AWAY): the same call may succeed."""
 
 
 class CallRefused(Exception):
@@ -32,6 +40,10 @@ class CallRefused(Exception):
 
 class LeaseLost(CallRefused):
     """The attempt is no longer ours."""
+
+
+class ServiceFailed(CallRefused):
+    """The service failed at the call (500, or an answer that is not JSON), each time it was tried."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +63,12 @@ class Service:
             self._session.headers["Authorization"] = f"Bearer {token}"
 
     def post(self, path: str, body: dict[str, Any], *, read_seconds: float = READ_SECONDS) -> dict[str, Any] | None:
-        """The answer's JSON, or None for 204. Raises ServiceUnreachable, LeaseLost or CallRefused."""
-        answer = self._send("POST", path, read_seconds, json=body)
-        if answer.status_code == requests.codes.no_content or not answer.content:
-            return None
-        found: dict[str, Any] = answer.json()
-        return found
+        """The answer's JSON, or None for 204. Raises ServiceUnreachable, LeaseLost, ServiceFailed or CallRefused."""
+        return _persistently(lambda: _object(self._send("POST", path, read_seconds, json=body)))
 
     def package(self, package_id: str) -> Package:
-        answer = self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS)
+        """Raises as `post`."""
+        answer = _persistently(lambda: self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS))
         named = re.search(r'filename="?([^";]+)"?', answer.headers.get("Content-Disposition", ""))
         return Package(answer.content, named.group(1) if named else "package.zip")
 
@@ -73,16 +82,46 @@ class Service:
         raise _refusal(answer)
 
 
-def _refusal(answer: requests.Response) -> Exception:
-    if answer.status_code >= requests.codes.server_error or answer.status_code == requests.codes.too_many_requests:
-        return ServiceUnreachable(f"{answer.url} answers {answer.status_code}")
+def _persistently(call: Callable[[], Answered]) -> Answered:
+    """Try again a few times where the service fails: it may, or may not, be the call that it can't take."""
+    for pause in FAILURE_PAUSES:
+        try:
+            return call()
+        except ServiceFailed as failed:
+            logger.debug("trying again: %s", failed)
+            time.sleep(pause)
+    return call()
+
+
+def _object(answer: requests.Response) -> dict[str, Any] | None:
+    if answer.status_code == requests.codes.no_content or not answer.content:
+        return None
+    found = _json(answer)
+    if found is None:
+        raise ServiceFailed(answer.status_code, "not-json", f"{answer.url} answers with something else than an object")
+    return found
+
+
+def _json(answer: requests.Response) -> dict[str, Any] | None:
+    """The answer's object, if it is one."""
     try:
-        problem = answer.json()
+        found = answer.json()
     except ValueError:
-        problem = {}
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refusal(answer: requests.Response) -> Exception:
+    status = answer.status_code
+    if status in AWAY:
+        return ServiceUnreachable(f"{answer.url} answers {status}")
+    problem = _json(answer) or {}
     kind = str(problem.get("type", "about:blank"))
-    refused = LeaseLost if answer.status_code == requests.codes.conflict and kind == "lease-lost" else CallRefused
-    return refused(answer.status_code, kind, str(problem.get("detail") or problem.get("title") or answer.reason))
+    detail = str(problem.get("detail") or problem.get("title") or answer.reason)
+    if status >= requests.codes.server_error:
+        return ServiceFailed(status, kind, detail)
+    refused = LeaseLost if status == requests.codes.conflict and kind == "lease-lost" else CallRefused
+    return refused(status, kind, detail)
 
 
 def pauses() -> Iterator[float]:

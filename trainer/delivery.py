@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from trainer.calls import CallRefused, LeaseLost, Service, ServiceUnreachable, pauses
+from trainer.calls import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, pauses
 
 logger = logging.getLogger("paceline")
 
@@ -20,7 +20,8 @@ Batch = tuple[str, dict[str, Any]]
 class Outbox(threading.Thread):
     """Sends what is put in, in order. Subclasses say what the next call is and what its answer means.
 
-    While the service is away it keeps trying; a call that is refused is dropped, and a lost lease ends it all.
+    While the service is away it keeps trying; a call that is refused is dropped, and a lost lease, or an error that is
+    nobody's answer, ends it all.
     """
 
     def __init__(self, name: str, service: Service, on_lease_lost: Callable[[], None]) -> None:
@@ -32,11 +33,16 @@ class Outbox(threading.Thread):
         self._sending = False
 
     def run(self) -> None:
-        while (batch := self._next()) is not None:
-            self._send(*batch)
-            with self._news:
-                self._sending = False
-                self._news.notify_all()
+        try:
+            while (batch := self._next()) is not None:
+                self._send(*batch)
+                with self._news:
+                    self._sending = False
+                    self._news.notify_all()
+        except Exception as error:
+            logger.exception("%s can't go on", self.name)
+            self.close()
+            self._broken(error)
 
     def flush(self, seconds: float | None = None) -> bool:
         """Wait until all is delivered, or it is over. False if `seconds` were not enough."""
@@ -84,11 +90,14 @@ class Outbox(threading.Thread):
     def _refused(self, body: dict[str, Any], refused: CallRefused) -> None:
         logger.error("%s: the service refuses %.300s, going on without it: %s", self.name, body, refused)
 
+    def _broken(self, error: Exception) -> None:
+        """Nothing more will be delivered."""
+
 
 class ReportOutbox(Outbox):
     """`on_decision(sequence, decision, reason)` is called from this thread for each answered report.
 
-    `on_refused(why)` is called when the service cannot take a report.
+    `on_refused(error)` is called when a report cannot be delivered.
     """
 
     def __init__(
@@ -97,7 +106,7 @@ class ReportOutbox(Outbox):
         trial: str,
         on_decision: Callable[[int, str, str | None], None],
         on_lease_lost: Callable[[], None],
-        on_refused: Callable[[str], None],
+        on_refused: Callable[[Exception], None],
     ) -> None:
         super().__init__("paceline-reports", service, on_lease_lost)
         self._on_refused = on_refused
@@ -138,12 +147,16 @@ class ReportOutbox(Outbox):
             self._on_decision(report["sequence"], answer.get("decision", "continue"), answer.get("reason"))
 
     def _refused(self, body: dict[str, Any], refused: CallRefused) -> None:
-        if len(body["reports"]) > 1:  # one bad report must not take the others with it
+        if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):
+            # One bad report must not take the others with it.
             for report in body["reports"]:
                 self._send(self._path, {"reports": [report]})
             return
         super()._refused(body, refused)
-        self._on_refused(refused.detail)
+        self._on_refused(refused)
+
+    def _broken(self, error: Exception) -> None:
+        self._on_refused(error)
 
 
 class LogOutbox(Outbox):

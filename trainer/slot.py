@@ -18,7 +18,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.attempt import Attempt
-from trainer.calls import CallRefused, Package, ServiceUnreachable
+from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachable
 from trainer.failures import CANNOT_START, LOST
 from trainer.kinds import BACKENDS
 from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
@@ -174,7 +174,7 @@ class Slot:
             job = self._job(attempt, assignment)
         except (ServiceUnreachable, CallRefused) as error:
             attempt.conclude(None, lambda _rank: None)
-            kind = CANNOT_START if isinstance(error, CallRefused) else LOST
+            kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
             return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
         raised = None if attempt.ending else runs.fit(train_function(job), _plan(assignment))
         body = attempt.conclude(raised, lambda rank: self._rest_of_log(attempt.members[rank]))

@@ -22,6 +22,10 @@ def go_on(_trial: str, _report: Report) -> Answer:
     return Answer()
 
 
+def encoded(status: int, value: Any) -> tuple[int, bytes]:
+    return (204, b"") if value is None else (status, TypeAdapter(Any).dump_json(value))
+
+
 class FakeService:
     """Everything that was said to it is in its attributes, in order. `wait_for` waits for it to be said."""
 
@@ -30,6 +34,7 @@ class FakeService:
         self.decide: Decide = go_on
         self.orders: dict[str, Answer] = {}
         self.away = False
+        self.failing: tuple[int, bytes] | None = None
         self.parallelism = 1
         self.lost: set[str] = set()
         self.refused: dict[str, str] = {}
@@ -207,8 +212,9 @@ class FakeService:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                if service.away:
-                    self._answer(503, {"type": "unavailable", "title": "away"})
+                failure = (503, b"{}") if service.away else service.failing
+                if failure is not None:
+                    self._send(*failure)
                 elif self.path.startswith("/v1/agents/"):
                     self._answer(200, service.claim(body))
                 else:
@@ -224,12 +230,9 @@ class FakeService:
                 self._answer(200, verbs[verb](trial, body))
 
             def _answer(self, status: int, value: Any) -> None:
-                if value is None:
-                    self.send_response(204)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                body = TypeAdapter(Any).dump_json(value)
+                self._send(*encoded(status, value))
+
+            def _send(self, status: int, body: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -1,0 +1,87 @@
+"""Reports and logs on their way to a service that fails, refuses or is away. Needs no Ray."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.fake_service import FakeService
+from trainer import calls
+from trainer.calls import CallRefused, Service, ServiceFailed, ServiceUnreachable
+from trainer.delivery import ReportOutbox
+
+PATIENCE_SECONDS = 20
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
+    monkeypatch.setattr(calls, "FAILURE_PAUSES", (0.0, 0.0))
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+@pytest.fixture
+def trial(service: FakeService) -> str:
+    return service.add_trial({"entrypoint": "train:train_fn"})
+
+
+def nothing(*_args: object) -> None:
+    pass
+
+
+FAILURES = pytest.mark.parametrize("failing", [(500, b"{}"), (501, b"oops"), (200, b"<html>"), (200, b"[]")])
+
+
+@FAILURES
+def test_a_service_that_fails_at_a_call_is_not_asked_for_ever(service: FakeService, failing: tuple[int, bytes]) -> None:
+    service.failing = failing
+    with pytest.raises(ServiceFailed, match=str(failing[0])):
+        Service(service.url, "token").post("/v1/trials/t-1/reports", {})
+
+
+def test_a_service_that_is_away_may_be_asked_again(service: FakeService) -> None:
+    service.away = True
+    with pytest.raises(ServiceUnreachable, match="503"):
+        Service(service.url, "token").post("/v1/trials/t-1/reports", {})
+
+
+@FAILURES
+def test_reports_at_which_the_service_fails_are_given_up_and_said(
+    service: FakeService, trial: str, failing: tuple[int, bytes]
+) -> None:
+    service.failing = failing
+    refused: list[Exception] = []
+    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append)
+    outbox.put(0, {"loss": 1}, None)
+    outbox.put(1, {"loss": 1}, None)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert [type(error) for error in refused] == [ServiceFailed]
+    outbox.close()
+    outbox.join()
+
+
+def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeService, trial: str) -> None:
+    service.refused[trial] = "no"
+    refused: list[Exception] = []
+    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append)
+    outbox.put(0, {"loss": 1}, None)
+    outbox.put(1, {"loss": 1}, None)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert [type(error) for error in refused] == [CallRefused, CallRefused]
+    outbox.close()
+    outbox.join()
+
+
+def test_an_error_that_is_no_answer_ends_the_delivery_and_is_said(service: FakeService, trial: str) -> None:
+    def deaf(*_decision: object) -> None:
+        raise RuntimeError("the loop is closed")
+
+    refused: list[Exception] = []
+    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, deaf, nothing, refused.append)
+    outbox.put(0, {"loss": 1}, None)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.join()
+    assert [str(error) for error in refused] == ["the loop is closed"]
