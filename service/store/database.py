@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -56,19 +56,23 @@ def is_outage(error: DBAPIError) -> bool:
 
 
 def _engine(url: str) -> Engine:
-    """Parameters stay out of error messages: lease tokens are among them."""
+    """Values stay out of error messages: lease tokens are among them."""
     if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(
-            url, hide_parameters=True, pool_pre_ping=True, pool_size=10, max_overflow=20, pool_timeout=10
-        )
-    engine = create_engine(
-        url,
-        hide_parameters=True,
-        connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None},
-    )
+        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=10, max_overflow=20)
+        event.listen(engine, "handle_error", _drop_details)
+        return engine
+    arguments = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
+    engine = create_engine(url, hide_parameters=True, connect_args=arguments)
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _drop_details(context: ExceptionContext) -> None:
+    """PostgreSQL's details quote the row."""
+    for error in (context.original_exception, context.sqlalchemy_exception):
+        if error is not None and error.args:
+            error.args = (str(error.args[0]).partition("\nDETAIL:")[0], *error.args[1:])
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
