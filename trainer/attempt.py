@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer.calls import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
 from trainer.delivery import LogOutbox, ReportOutbox
-from trainer.failures import LOST, PREEMPTED, USER_ERROR, classify, headline
+from trainer.failures import LOST, PREEMPTED, USER_ERROR, classify, headline, user_traceback
 from trainer.rounds import STOP, Rounds
 from trainer.runs import Runs
 
@@ -18,13 +18,14 @@ logger = logging.getLogger("paceline")
 # How long the other ranks get to say what happened to them after one rank has failed.
 OTHER_RANKS_SECONDS = 0.5
 GIVE_BACK_SECONDS = 3.0
-ENDED_AT_ONCE = ("kill", "refused", "preempted", "lease-lost")
+ENDED_AT_ONCE = ("kill", "refused", "preempted", "abandoned", "lease-lost")
 
 
 class Attempt:
     """Methods with `async` run in the slot's event loop, the others in any thread.
 
-    `ending`: why it is being ended from outside, if it is: `stop`, `kill`, `refused`, `preempted` or `lease-lost`.
+    `ending`: why it is being ended from outside, if it is: `stop`, `kill`, `refused`, `preempted`, `abandoned` or
+    `lease-lost`.
     """
 
     def __init__(self, assignment: dict[str, Any], url: str, loop: asyncio.AbstractEventLoop, runs: Runs) -> None:
@@ -182,16 +183,31 @@ class Attempt:
         patience = GIVE_BACK_SECONDS if self.ending == "preempted" else None
         self._reports.flush(patience)
         self._logs.flush(patience)
+        self._close()
+        return None if self.ending == "lease-lost" else self._outcome(error)
+
+    def abandon(self, error: Exception) -> None:
+        """End it as lost, delivering nothing more: what ran it has failed."""
+        self._close()
+        if self.ending != "lease-lost":
+            self.ending = "abandoned"
+            failure = {
+                "kind": LOST,
+                "message": f"the slot failed: {headline(error)}",
+                "traceback": user_traceback(error),
+            }
+            self.finish({"outcome": "failed", "error": failure})
+
+    def _close(self) -> None:
         self.over.set()
         self._watch_news.set()
         self._reports.close()
         self._logs.close()
-        return None if self.ending == "lease-lost" else self._outcome(error)
 
     def finish(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """Tell the service; returns the next assignment, if it gave one."""
         given_up = threading.Event()
-        if self.ending == "preempted":
+        if self.ending in ("preempted", "abandoned"):
             threading.Timer(GIVE_BACK_SECONDS, given_up.set).start()
         try:
             answer = until_answered(self.service, f"/v1/trials/{self._trial}/finish", body, given_up)

@@ -136,35 +136,50 @@ class Slot:
     # The slot's own thread.
 
     def _work(self) -> None:
+        """Serve, then end the process: after an error, too, since nobody would hear of this slot again."""
+        try:
+            if self._serve():
+                return
+            logger.info("no work and no agent: closing")
+            self._closing = True
+        except Exception:
+            logger.exception("slot %s can't go on", self._name)
+        try:
+            self._clean_up()
+        finally:
+            ray.kill(self._handle)
+
+    def _serve(self) -> bool:
+        """Run one assignment after the other; True if the agent closes the slot, False if there is no agent."""
         while not self._orphaned():
             try:
                 assignment = self._inbox.get(timeout=ORPHAN_SECONDS / 6)
             except queue.Empty:
                 continue
             if assignment is None:
-                return
+                return True
             while assignment is not None:
                 assignment = self._run_one(assignment)
             self._idle_since = time.monotonic()
-        logger.info("no work and no agent: closing")
-        self._closing = True
-        self._clean_up()
-        ray.kill(self._handle)
+        return False
 
     def _orphaned(self) -> bool:
         return self._idle_since is not None and time.monotonic() - self._asked_at > ORPHAN_SECONDS
 
     def _run_one(self, assignment: dict[str, Any]) -> dict[str, Any] | None:
-        """Run an attempt to its end; returns the next one."""
+        """Run an attempt to its end; returns the next one. What it raises is the slot's failure, not the attempt's."""
         assert self._loop is not None  # noqa: S101 - `run` sets it before this thread starts
         runs = self._runs = self._runs or self._make_runs(assignment["trainer"])
         attempt = Attempt(assignment, self._url, self._loop, runs)
         self._attempt = attempt
         if self._closing:
             attempt.ending = "preempted"
-        attempt.start()
         try:
+            attempt.start()
             body = self._conclude(attempt, runs, assignment)
+        except Exception as error:
+            attempt.abandon(error)
+            raise
         finally:
             self._attempt = None
         return attempt.finish({**body, "next": not self._closing}) if body is not None else None

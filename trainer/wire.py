@@ -6,9 +6,52 @@ Times are UTC; durations are seconds.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+)
+
+MAX_COUNT = 2**53
+"""The largest step or sequence: what every JSON reader still tells from its neighbours."""
+
+
+def mended(text: str) -> str:
+    """The text with `?` for NULs and lone surrogates, which databases and UTF-8 cannot hold."""
+    return text.replace("\0", "?").encode("utf-8", "replace").decode()
+
+
+def is_text(text: str) -> bool:
+    return mended(text) == text
+
+
+def _text(text: str) -> str:
+    if not is_text(text):
+        raise ValueError("must not have NUL characters or lone surrogates")
+    return text
+
+
+def _amount(value: float) -> float:
+    if 0 < value < SMALLEST_AMOUNT:
+        raise ValueError(f"must be 0 or at least {SMALLEST_AMOUNT:g}, the smallest share that Ray gives")
+    return value
+
+
+SMALLEST_AMOUNT = 1e-4
+Text = Annotated[str, AfterValidator(_text)]
+Telling = Annotated[str, AfterValidator(mended)]
+"""Text for people: rather mended than refused, because it tells why something failed."""
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Rank = Annotated[int, Field(ge=0, le=1_000_000)]
+Capacity = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
+Amount = Annotated[Capacity, AfterValidator(_amount)]
 
 
 class Message(BaseModel):
@@ -33,9 +76,9 @@ class Kind(StrEnum):
 class Scaling(Message):
     """The worker group of a trial, in the names of Ray's `ScalingConfig`."""
 
-    num_workers: PositiveInt = 1
+    num_workers: int = Field(default=1, ge=1, le=100_000)
     use_gpu: bool = False
-    resources_per_worker: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    resources_per_worker: dict[Text, Amount] = Field(default_factory=dict)
     placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
 
     @property
@@ -103,17 +146,17 @@ class Assignment(Message):
 class Node(Message):
     """A node of an agent's Ray cluster. `free` counts what idle slots hold as free."""
 
-    total: dict[str, NonNegativeFloat]
-    free: dict[str, NonNegativeFloat]
+    total: dict[Text, Capacity]
+    free: dict[Text, Capacity]
 
 
 class Claim(Message):
     """An agent's ask over all experiments. The same `request_id` gets the same answer."""
 
-    request_id: str = Field(min_length=1, max_length=200)
+    request_id: Text = Field(min_length=1, max_length=200)
     nodes: list[Node]
-    running: list[str] = Field(default_factory=list, description="ids of the trials that run on this agent")
-    wait_seconds: NonNegativeFloat = Field(default=0, le=60)
+    running: list[Text] = Field(default_factory=list, description="ids of the trials that run on this agent")
+    wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)
 
 
 class Report(Message):
@@ -123,10 +166,10 @@ class Report(Message):
     checkpoint that was not known the first time, the checkpoint is added and nothing else changes.
     """
 
-    sequence: NonNegativeInt
-    step: NonNegativeInt | None = None
+    sequence: Count
+    step: Count | None = None
     metrics: dict[str, Any] = Field(default_factory=dict)
-    checkpoint: str | None = None
+    checkpoint: Text | None = None
 
 
 class Reports(Message):
@@ -167,16 +210,16 @@ class FailureKind(StrEnum):
 
 
 class RankError(Message):
-    rank: NonNegativeInt
-    traceback: str
+    rank: Rank
+    traceback: Telling
 
 
 class Failure(Message):
     """`message` is one line for a person; `traceback` is the first rank's, whole; `ranks` has each failed rank's."""
 
     kind: FailureKind
-    message: str
-    traceback: str | None = None
+    message: Telling
+    traceback: Telling | None = None
     ranks: list[RankError] = Field(default_factory=list)
 
 
@@ -198,6 +241,6 @@ class Finished(Message):
 class LogChunk(Message):
     """A piece of a rank's output. `offset` counts the bytes sent before it, so that a repeat writes nothing twice."""
 
-    rank: NonNegativeInt
-    offset: NonNegativeInt
-    text: str = Field(max_length=1_000_000)
+    rank: Rank
+    offset: Count
+    text: Telling = Field(max_length=1_000_000)

@@ -109,6 +109,13 @@ class FakeService:
             self._changed.notify_all()
         return trial
 
+    def assign(self, trial: str) -> dict[str, Any]:
+        """The assignment of a queued trial, for a slot that has no agent."""
+        with self._changed:
+            found = self._take(next(a for a in self.queue if a.trial == trial))
+        assert found is not None
+        return found.model_dump(mode="json")
+
     def wait_for(self, condition: Callable[[], Any], seconds: float = 60, what: str = "it") -> Any:
         with self._changed:
             found = self._changed.wait_for(condition, seconds)

@@ -1,0 +1,60 @@
+"""A slot on its own, without an agent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.fake_service import FakeService
+from trainer.wire import FailureKind
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+SCALING = {"num_workers": 1}
+
+
+@pytest.fixture
+def alone(tmp_path: Path, shared: FakeService) -> Iterator[FakeService]:
+    """A service without an agent; that of `shared` has joined Ray in this process."""
+    shared.wait_for(lambda: shared.claims)
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+def ended(actor: Any) -> bool:
+    """Waits for the actor's end, at most as long as its tests may take."""
+    import ray  # noqa: PLC0415 - heavy
+
+    try:
+        while True:
+            ray.get(actor.status.remote(), timeout=30)
+    except ray.exceptions.RayActorError:
+        return True
+    except ray.exceptions.GetTimeoutError:
+        return False
+
+
+def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+
+    class Broken:
+        def fit(self, *_arguments: Any) -> None:
+            raise MemoryError("no room left")
+
+        def close(self) -> None:
+            pass
+
+    class BrokenSlot(Slot):
+        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
+            return Broken()
+
+    trial = alone.add_trial({"entrypoint": "train:train_fn", "scaling": SCALING})
+    actor = ray.remote(BrokenSlot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
+    assert ray.get(actor.run.remote(alone.assign(trial)))
+    error = alone.finished(trial).error
+    assert error is not None
+    assert (error.kind, error.message) == (FailureKind.LOST, "the slot failed: MemoryError: no room left")
+    assert ended(actor)
