@@ -1,0 +1,87 @@
+"""How an agent ends: what it gives back, and with which words. Imports Ray, and starts none."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.trainer.fake_service import FakeService
+from trainer.wire import FailureKind
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+class NoSlots:
+    """A fleet on a cluster of one node, where nothing is ever started."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.members: dict[str, Any] = {}
+        self._error = error
+
+    def adopt(self) -> None:
+        pass
+
+    def refresh(self) -> list[Any]:
+        if self._error is not None:
+            raise self._error
+        return []
+
+    def close_idle(self, _seconds: float) -> None:
+        pass
+
+    def close(self, _members: list[Any]) -> None:
+        pass
+
+    def offer(self) -> list[dict[str, Any]]:
+        return [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[FakeService]:
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+@pytest.fixture
+def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`run_agent` without a cluster."""
+    from trainer import agent  # noqa: PLC0415 - heavy
+
+    def run_with(fleet: NoSlots, stop: threading.Event) -> None:
+        monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
+        monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
+        monkeypatch.setattr(agent, "Fleet", lambda *_arguments: fleet)
+        agent.run_agent(alone.url, "ending", "head:6379", stop=stop)
+
+    return run_with
+
+
+def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeService, run: Any) -> None:
+    stop = threading.Event()
+    agent = threading.Thread(target=run, args=(NoSlots(), stop))
+    agent.start()
+    alone.wait_for(lambda: alone.claims)
+    stop.set()
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    error = alone.finished(trial).error
+    agent.join()
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+
+
+def test_an_agent_that_is_not_let_in_ends_with_a_sentence(alone: FakeService, run: Any) -> None:
+    alone.failing = (401, b'{"type": "unauthorized", "detail": "no such token"}')
+    with pytest.raises(SystemExit, match=r"does not let agent ending work: 401 unauthorized: no such token"):
+        run(NoSlots(), threading.Event())
+
+
+def test_an_agent_that_loses_its_cluster_ends_with_a_sentence(run: Any) -> None:
+    from ray.exceptions import RaySystemError  # noqa: PLC0415 - heavy
+
+    from trainer.cluster import ClusterUnreachable  # noqa: PLC0415 - heavy
+
+    with pytest.raises(ClusterUnreachable, match=r"the Ray cluster at head:6379 is lost: .*GCS does not answer"):
+        run(NoSlots(RaySystemError("GCS does not answer")), threading.Event())
