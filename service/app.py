@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from service.api import agents, experiments, health, packages, running, streaming, trials
 from service.api.access import needs_by_method, needs_read_or_lease
+from service.api.guard import Guard
 from service.api.problems import Problem, add_error_handlers, responses
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
@@ -41,6 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(running.router)
     app.include_router(health.router)
     add_error_handlers(app)
+    app.add_middleware(Guard)
     return app
 
 

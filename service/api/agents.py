@@ -1,9 +1,9 @@
 """Who asks for trials: agents, over all experiments, and anyone, of one."""
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Path, Response
 from fastapi.concurrency import run_in_threadpool
 
 from service.api.access import needs
@@ -51,7 +51,9 @@ def get_agents(context: Ctx) -> list[AgentView]:
     responses=NOTHING_NOW | responses(422),
     dependencies=[Depends(needs(Role.AGENT))],
 )
-async def post_claim(name: str, message: Claim, context: Ctx) -> Assignment | Response:
+async def post_claim(
+    name: Annotated[str, Path(min_length=1, max_length=200)], message: Claim, context: Ctx
+) -> Assignment | Response:
     """An agent's ask over all experiments; waits up to `wait_seconds` for work that fits its free resources."""
     await run_in_threadpool(claiming.note_agent, context, name, message.nodes)
     deadline = asyncio.get_running_loop().time() + message.wait_seconds

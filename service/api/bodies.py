@@ -12,7 +12,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from service.errors import BadRequest, Invalid, Mistake, TooLarge
 from service.operations.context import Context
 from service.operations.packages import store_package, too_large, zip_of
-from service.spec.parsing import read_document
+from service.spec.documents import read_document
 
 MAX_SPEC_BYTES = 5_000_000
 
@@ -27,8 +27,8 @@ async def read_submission(request: Request, context: Context) -> Any:
     if content_type.startswith("multipart/form-data"):
         return await _read_form(request, context)
     body = await read_limited(request, MAX_SPEC_BYTES, _spec_too_large)
-    # JSON is YAML, and curl -d sends neither's name.
-    return read_document(body, is_yaml="json" not in content_type)
+    # curl -d sends neither's name.
+    return await run_in_threadpool(read_document, body, is_json="json" in content_type)
 
 
 async def _read_form(request: Request, context: Context) -> Any:
@@ -39,7 +39,7 @@ async def _read_form(request: Request, context: Context) -> Any:
     except MultiPartException as error:
         raise BadRequest(f"the multipart body cannot be read: {error.message}") from error
     try:
-        document = read_document(await _spec_of(form), is_yaml=True)
+        document = await run_in_threadpool(read_document, await _spec_of(form), is_json=False)
         code = [part for part in form.getlist("code") if isinstance(part, UploadFile)]
         if code:
             await _put_package(document, code, context)

@@ -35,14 +35,16 @@ def waiting_for(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str |
         return f"an agent: none is connected (needs {need})"
     if any(fits_ever(scaling, nodes) for nodes in agents.values()):
         return None
+    if not scaling.worker:
+        return f"{need}; the largest agent has nodes: {max(map(len, agents.values()))}"
     scarce = _scarce(scaling, list(agents.values()))
     totals = [sum(node.total.get(scarce, 0) for node in nodes) for nodes in agents.values()]
     return f"{need}; the largest agent has {_number(max(totals))} {scarce}" + _shape(scaling, max(totals), scarce)
 
 
 def _workers_on(scaling: Scaling, node: Resources) -> int:
-    per_resource = [int(node.get(name, 0) / amount + _ROUNDING) for name, amount in scaling.worker.items()]
-    return min([scaling.num_workers, *per_resource])
+    per_resource = [node.get(name, 0) / amount + _ROUNDING for name, amount in scaling.worker.items()]
+    return int(min([scaling.num_workers, *per_resource]))
 
 
 def _scarce(scaling: Scaling, agents: list[Sequence[Node]]) -> str:

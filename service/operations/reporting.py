@@ -1,6 +1,7 @@
 """Reports of running attempts: stored once, judged at once, answered after the commit."""
 
 import math
+import reprlib
 from typing import Any
 
 from sqlalchemy import select
@@ -13,7 +14,10 @@ from service.operations.judging import judge
 from service.operations.leases import Held, hold
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
-from trainer.wire import Answer, Decision, Report
+from trainer.wire import MAX_COUNT, Answer, Decision, Report, mended
+
+MAX_DEPTH = 20
+"""Metrics nested deeper are cut off there; nobody reads them, and readers of JSON give up on them."""
 
 
 def take_reports(context: Context, trial_id: str, token: str | None, reports: list[Report]) -> Answer:
@@ -69,9 +73,16 @@ def _step_of(held: Held, report: Report) -> int:
             [Mistake(f"metrics.{name}", f"is the experiment's step_metric and must be reported; got: {known}")]
         )
     step = report.metrics[name]
-    if isinstance(step, bool) or not isinstance(step, int | float) or step < 0 or step != int(step):
-        raise Invalid([Mistake(f"metrics.{name}", f"is the step and must be a whole number from 0, not {step!r}")])
+    if not _is_step(step):
+        raise Invalid(
+            [Mistake(f"metrics.{name}", f"is the step and must be a whole number from 0 to 2^53, not {_quoted(step)}")]
+        )
     return int(step)
+
+
+def _is_step(value: Any) -> bool:
+    # The order matters: what is not finite has no int.
+    return type(value) in {int, float} and 0 <= value <= MAX_COUNT and value == int(value)
 
 
 def _step_of_repeat(held: Held, report: Report) -> int:
@@ -89,7 +100,7 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
     existing = held.session.get(ReportRow, (held.trial.id, step))
     if existing is not None and existing.attempt != held.attempt.number:
         return
-    metrics = {name: _storable(value) for name, value in report.metrics.items()}
+    metrics = _storable(report.metrics)
     value = _objective_value(held, report.metrics)
     if existing is None:
         held.session.add(_row(held, report, step, metrics, value))
@@ -136,22 +147,35 @@ def _objective_value(held: Held, metrics: dict[str, Any]) -> float | None:
         return None
     try:
         value = float(metrics[name])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if math.isfinite(value):
         return value
-    ask_to_stop(held.trial, StopCause.DIVERGED, f"diverged: {name} is {metrics[name]!r}, not a finite number")
+    ask_to_stop(held.trial, StopCause.DIVERGED, f"diverged: {name} is {_quoted(metrics[name])}, not a finite number")
     return None
 
 
-def _storable(value: Any) -> Any:
-    """JSON has no NaN and no infinities: they are kept as text."""
+def _quoted(value: Any) -> str:
+    return reprlib.repr(value)
+
+
+def _storable(value: Any, depth: int = 0) -> Any:
+    """What any reader of JSON and any database takes: text that is text, numbers that fit, an end to the nesting."""
+    if isinstance(value, dict | list) and depth == MAX_DEPTH:
+        return "..."
+    if isinstance(value, dict):
+        return {mended(name): _storable(inner, depth + 1) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_storable(inner, depth + 1) for inner in value]
+    return mended(value) if isinstance(value, str) else _number(value)
+
+
+def _number(value: Any) -> Any:
+    """JSON has no NaN and no infinities, and its readers no larger integers: they are kept as text."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    if isinstance(value, dict):
-        return {str(name): _storable(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_storable(inner) for inner in value]
     return value
 
 

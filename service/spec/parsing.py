@@ -1,46 +1,25 @@
-"""From a request's body to a specification, or to every mistake in it at once."""
+"""From a request's document to a specification, or to every mistake in it at once."""
 
-import json
-import re
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, TypeAdapter
 
 import search.mistakes
 from search.mistakes import parse
-from service.errors import BadRequest, Invalid, Mistake
+from service.errors import Invalid, Mistake
+from service.spec.documents import mistakes_in_values
 from service.spec.models import ExperimentSpec
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-4 as text; people mean the number."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
-    list("-+0123456789."),
-)
-
-
-def read_document(body: bytes, *, is_yaml: bool) -> Any:
-    """Raises BadRequest when the body is not YAML, or not JSON."""
-    try:
-        return yaml.load(body, _Loader) if is_yaml else json.loads(body)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError) as error:
-        language = "YAML" if is_yaml else "JSON"
-        hint = "" if is_yaml else " (send YAML with Content-Type: application/yaml)"
-        raise BadRequest(f"the body is not {language}: {error}{hint}") from error
-
-
 def parse_spec(document: Any) -> ExperimentSpec:
-    """Raises Invalid with every mistake, each with the path of its field."""
+    """Raises Invalid with every mistake, each with the path of its field, and BadRequest for a document without end."""
     if not isinstance(document, dict):
         raise Invalid([Mistake("", "must be an object with name, space, objectives, …")])
-    spec, mistakes = parse(_SPEC, document)
+    spec, mistakes = None, mistakes_in_values(document)
+    if not mistakes:
+        spec, mistakes = parse(_SPEC, document)
     if spec is None:
         raise Invalid([_readable(mistake) for mistake in mistakes])
     return spec

@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.store.types import Json, UtcDateTime
+from service.store.types import Int64, Json, UtcDateTime
 
 NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -21,6 +21,7 @@ NAMES = {
 class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=NAMES)
     type_annotation_map = {  # noqa: RUF012
+        Int64: BigInteger,
         datetime: UtcDateTime,
         dict[str, Any]: Json,
         list[float]: Json,
@@ -65,7 +66,7 @@ class ExperimentRow(Base):
     end_detail: Mapped[str | None]
     priority: Mapped[int] = mapped_column(default=0)
     trial_count: Mapped[int] = mapped_column(default=0)
-    event_count: Mapped[int] = mapped_column(default=0)
+    event_count: Mapped[Int64] = mapped_column(default=0)
     created_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
@@ -89,10 +90,10 @@ class TrialRow(Base):
     stop_reason: Mapped[str | None]
     killed: Mapped[bool] = mapped_column(default=False)
     value: Mapped[float | None]
-    last_step: Mapped[int | None]
-    judged_step: Mapped[int | None]
+    last_step: Mapped[Int64 | None]
+    judged_step: Mapped[Int64 | None]
     attempt_count: Mapped[int] = mapped_column(default=0)
-    changed_at_event: Mapped[int] = mapped_column(default=0)
+    changed_at_event: Mapped[Int64] = mapped_column(default=0)
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
@@ -121,9 +122,9 @@ class AttemptRow(Base):
     lease_token: Mapped[str] = mapped_column(String(64), unique=True)
     lease_expires_at: Mapped[datetime | None]
     resume_uri: Mapped[str | None]
-    resume_step: Mapped[int | None]
-    first_step: Mapped[int]
-    next_sequence: Mapped[int] = mapped_column(default=0)
+    resume_step: Mapped[Int64 | None]
+    first_step: Mapped[Int64]
+    next_sequence: Mapped[Int64] = mapped_column(default=0)
     outcome: Mapped[str | None] = mapped_column(String(20))
     failure: Mapped[dict[str, Any] | None]
     started_at: Mapped[datetime]
@@ -154,9 +155,9 @@ class ReportRow(Base):
 
     __tablename__ = "reports"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
-    step: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[Int64] = mapped_column(primary_key=True)
     attempt: Mapped[int]
-    sequence: Mapped[int]
+    sequence: Mapped[Int64]
     metrics: Mapped[dict[str, Any]]
     value: Mapped[float | None]
     at: Mapped[datetime]
@@ -167,7 +168,7 @@ class MilestoneRow(Base):
 
     __tablename__ = "milestones"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
-    milestone: Mapped[int] = mapped_column(primary_key=True)
+    milestone: Mapped[Int64] = mapped_column(primary_key=True)
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
     value: Mapped[float]
 
@@ -182,8 +183,8 @@ class DecisionRow(Base):
     decision: Mapped[str] = mapped_column(String(20))
     rule: Mapped[str] = mapped_column(String(40))
     metric: Mapped[str]
-    step: Mapped[int]
-    milestone: Mapped[int]
+    step: Mapped[Int64]
+    milestone: Mapped[Int64]
     value: Mapped[float]
     cutoff: Mapped[float | None]
     compared_count: Mapped[int]
@@ -194,7 +195,7 @@ class DecisionRow(Base):
 class CheckpointRow(Base):
     __tablename__ = "checkpoints"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
-    step: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[Int64] = mapped_column(primary_key=True)
     attempt: Mapped[int]
     uri: Mapped[str]
     at: Mapped[datetime]
@@ -205,7 +206,7 @@ class EventRow(Base):
 
     __tablename__ = "events"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
-    seq: Mapped[int] = mapped_column(primary_key=True)
+    seq: Mapped[Int64] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(String(40))
     trial_id: Mapped[str | None] = mapped_column(String(20))
     data: Mapped[dict[str, Any]]
@@ -235,7 +236,7 @@ class MirrorRow(Base):
 
     __tablename__ = "mirrors"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
-    cursor: Mapped[int] = mapped_column(default=0)
+    cursor: Mapped[Int64] = mapped_column(default=0)
     mlflow_experiment_id: Mapped[str | None]
     parent_run_id: Mapped[str | None]
     error: Mapped[str | None]

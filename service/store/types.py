@@ -1,12 +1,17 @@
 """Column types that read the same from SQLite and PostgreSQL."""
 
 from datetime import UTC, datetime
+from typing import Annotated
 
 from sqlalchemy import JSON, DateTime, Dialect
 from sqlalchemy.types import TypeDecorator
 
 # Not JSONB: it forgets the order in which people wrote their parameters.
 Json = JSON(none_as_null=True)
+
+
+Int64 = Annotated[int, 64]
+"""Steps and numbers of events: PostgreSQL's plain integer ends at 2^31, which tokens seen pass within a day."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

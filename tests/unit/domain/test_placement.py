@@ -49,3 +49,14 @@ def test_the_sentence_names_what_is_scarce() -> None:
     assert waiting_for(scaling(1, CPU=8), {"a": [node(CPU=4), node(CPU=4)]}) == (
         "1 worker x 8 CPU; the largest agent has 8 CPU, but not in nodes that PACK can use"
     )
+
+
+def test_the_smallest_share_and_the_largest_node_still_make_a_count() -> None:
+    assert fits(scaling(100_000, CPU=1e-4), [{"CPU": 1e18}])
+    assert not fits(scaling(2, CPU=1e18), [{"CPU": 1e18}])
+
+
+def test_workers_that_take_nothing_wait_for_nodes() -> None:
+    assert waiting_for(scaling(2, "STRICT_SPREAD", CPU=0), {"a": [node(CPU=4)]}) == (
+        "2 workers x nothing; the largest agent has nodes: 1"
+    )

@@ -1,0 +1,129 @@
+"""Whatever a client sends, it is answered with what is wrong with it, and nobody else's calls suffer from it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conftest import Api, Held, a_spec
+
+JSON = {"Content-Type": "application/json"}
+TORCH = {"kind": "torch", "entrypoint": "train:train_fn"}
+
+
+def held_of(service: Api, **changes: Any) -> Held:
+    held = service.ask(service.create(**changes)["name"])
+    assert held
+    return held
+
+
+def report(held: Held, metrics: str, sequence: int = 0, **more: str) -> Any:
+    """A report whose JSON is written by hand."""
+    facts = "".join(f', "{name}": {value}' for name, value in more.items())
+    body = f'{{"reports": [{{"sequence": {sequence}, "metrics": {metrics}{facts}}}]}}'
+    return held.api.http.post(f"/v1/trials/{held.trial}/reports", content=body, headers=held.headers | JSON)
+
+
+def spec_with(part: str, value: str) -> str:
+    """A spec's JSON with a value written by hand at `config.x`, `tags.x` …"""
+    where, _, name = part.partition(".")
+    return json.dumps(a_spec(**{where: {name: "HERE"} if name else "HERE"})).replace('"HERE"', value)
+
+
+def all_reads_work(service: Api, experiment: str, trial: str) -> None:
+    for path in ("/v1/experiments", "/v1/experiments?tag=team:vision", "/v1/agents", f"/v1/trials/{trial}",
+                 f"/v1/trials/{trial}/reports", f"/v1/experiments/{experiment}/trials",
+                 f"/v1/experiments/{experiment}/events?follow=false"):  # fmt: skip
+        service.get(path)
+
+
+@pytest.mark.parametrize("metrics", [
+    r'{"accuracy": 0.1, "note": "\ud800 \u0000"}', r'{"accuracy": 0.1, "\ud800\u0000": 1}',
+    r'{"accuracy": "\ud800"}', '{"accuracy": 1' + "0" * 400 + "}", '{"accuracy": Infinity}',
+    '{"accuracy": 0.1, "deep": ' + "[" * 900 + "]" * 900 + "}",
+])  # fmt: skip
+def test_odd_metrics_are_kept_in_a_form_that_all_can_read(service: Api, metrics: str) -> None:
+    held = held_of(service)
+    assert report(held, metrics).status_code == 200
+    assert len(service.get(f"/v1/trials/{held.trial}/reports")["items"]) == 1
+    all_reads_work(service, held.assignment["experiment"], held.trial)
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e300", "1e999", str(2**63), "1.5", "true", r'"\ud800"'])
+def test_a_step_that_is_none_is_refused(service: Api, value: str) -> None:
+    answer = report(held_of(service, step_metric="epoch"), f'{{"epoch": {value}, "accuracy": 1}}')
+    assert (answer.status_code, answer.json()["type"]) == (422, "invalid")
+
+
+def test_steps_may_be_tokens(service: Api) -> None:
+    held = held_of(service, step_metric="tokens")
+    assert report(held, '{"tokens": 3000000000, "accuracy": 1}', checkpoint='"there"').status_code == 200
+    assert held.shown()["step"] == held.shown()["checkpoint"]["step"] == 3_000_000_000
+
+
+def test_numbers_and_texts_out_of_bounds_are_refused(service: Api) -> None:
+    held = held_of(service)
+    assert report(held, "{}", sequence=2**63).status_code == 422
+    assert report(held, "{}", step=str(2**63)).status_code == 422
+    assert report(held, "{}", checkpoint=r'"a\u0000"').status_code == 422
+    assert report(held, "{}", checkpoint=r'"a\ud800"').status_code == 422
+    assert report(held, "[" * 100_000).status_code in {400, 422}
+
+
+def test_why_a_trial_failed_is_told_though_it_cannot_be_written(service: Api) -> None:
+    held = held_of(service)
+    error = r'{"kind": "user_error", "message": "no file \ud800\u0000", "traceback": "\udcff"}'
+    body = f'{{"outcome": "failed", "error": {error}}}'
+    path = f"/v1/trials/{held.trial}/finish"
+    assert service.http.post(path, content=body, headers=held.headers | JSON).status_code == 200
+    assert held.shown()["reason"] == "no file ??"
+    all_reads_work(service, held.assignment["experiment"], held.trial)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/yaml"])
+@pytest.mark.parametrize(("part", "value"), [
+    ("config.x", r'"\ud800"'), ("config.x", r'"\u0000"'), ("config.x", r'{"\ud800": 1}'), ("config.x", "1e999"),
+    ("config.x", "1" + "0" * 400), ("config.x", "[" * 60 + "]" * 60), ("config.x", "[" * 100_000),
+    ("tags.x", r'"\u0000"'), ("tags.x", r'"\ud800"'), ("step_metric", r'"\u0000"'), ("limits.max_seconds", "1e999"),
+    ("space.x", r'{"type": "categorical", "choices": ["\ud800", "b"]}'),
+])  # fmt: skip
+def test_specs_that_cannot_be_kept_are_refused_and_leave_nothing(
+    service: Api, part: str, value: str, content_type: str
+) -> None:
+    answer = service.http.post(
+        "/v1/experiments", content=spec_with(part, value), headers={"Content-Type": content_type}
+    )
+    assert answer.status_code in {400, 422}, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert service.get("/v1/experiments?tag=team:x")["items"] == service.get("/v1/experiments")["items"] == []
+
+
+@pytest.mark.parametrize("scaling", [
+    '{"num_workers": 1' + "0" * 400 + "}", '{"num_workers": 10000000}', '{"resources_per_worker": {"CPU": 5e-324}}',
+    '{"resources_per_worker": {"CPU": 1e999}}', '{"resources_per_worker": {"CPU": NaN}}',
+])  # fmt: skip
+def test_resources_that_no_cluster_has_are_refused(service: Api, scaling: str) -> None:
+    body = json.dumps(a_spec(trainer=TORCH | {"scaling": "HERE"})).replace('"HERE"', scaling)
+    assert service.http.post("/v1/experiments", content=body, headers=JSON).status_code == 422
+    assert service.claim(status=204) is None
+
+
+@pytest.mark.parametrize("amount", ["Infinity", "1e999", "NaN", "-1", "1" + "0" * 400])
+def test_nodes_that_nobody_has_are_refused(service: Api, amount: str) -> None:
+    service.create(trainer=TORCH)
+    nodes = f'[{{"total": {{"CPU": {amount}}}, "free": {{"CPU": {amount}}}}}]'
+    body = f'{{"request_id": "one", "nodes": {nodes}}}'
+    assert service.http.post("/v1/agents/here/claim", content=body, headers=JSON).status_code in {400, 422}
+    assert service.get("/v1/agents") == []
+    assert service.claim() is not None
+
+
+@pytest.mark.parametrize("path", [
+    "/v1/experiments/a%00b", "/v1/trials/a%00b", "/v1/experiments?cursor=%00", "/v1/experiments?tag=a%00:b",
+])  # fmt: skip
+def test_no_address_has_a_nul(service: Api, path: str) -> None:
+    assert service.get(path, 400)["type"] == "bad-request"
+
+
+def test_names_of_agents_have_an_end(service: Api) -> None:
+    service.post(f"/v1/agents/{'n' * 300}/claim", 422, json={"request_id": "one", "nodes": []})
