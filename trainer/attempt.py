@@ -50,6 +50,10 @@ class Attempt:
         self._watch_news = threading.Event()
         self._kill_at: float | None = None
 
+    @property
+    def ended_at_once(self) -> bool:
+        return self.ending in ENDED_AT_ONCE
+
     def start(self) -> None:
         for thread in (self._reports, self._logs, self._watch):
             thread.start()
@@ -59,7 +63,7 @@ class Attempt:
     async def joined(self, rank: int, member: dict[str, Any]) -> None:
         self.members[rank] = member
         self._runs.joined(member["actor"])
-        if self.ending in ENDED_AT_ONCE:
+        if self.ended_at_once:
             self._runs.end_workers()
 
     async def answer(self, *report: Any) -> str:

@@ -75,8 +75,9 @@ def classify(error: BaseException, *, wanted: str) -> dict[str, Any]:
     told = list(_chain(error))
     names = {type(link).__name__ for link in told}
     text = " ".join(str(link) for link in told)
-    if "WorkerGroupStartupTimeoutError" in names:
-        return {"kind": LOST, "message": f"{wanted} did not come free together in time; nothing was started"}
+    if names & {"WorkerGroupStartupTimeoutError", "GangNotFormed"}:
+        # Others were quicker to take what was free at the claim: nobody's failure, and no sign of a bad trial.
+        return {"kind": PREEMPTED, "message": f"{wanted} did not come free together in time; nothing was started"}
     if any(getattr(link, "preempted", False) for link in told):
         return {"kind": PREEMPTED, "message": "a node of the workers was taken away"}
     if any(word in text for word in MEMORY_WORDS):

@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import ray
 from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, UserCallback
+from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.kinds import BACKENDS, Backend
+from trainer.resources import gang
 from trainer.warm_group import KeptGroup, hosted
 
 # How long a gang's resources may take to come together before the attempt is given back.
@@ -20,12 +23,17 @@ Train = Callable[[], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: the trainer's part of an assignment, in Ray's terms."""
+    """One run: the trainer's part of an assignment, in Ray's terms.
+
+    `abandoned()` says whether the run is not wanted any more. It is asked while the gang's resources come together,
+    when there are no workers yet that could be ended.
+    """
 
     trainer: dict[str, Any]
     name: str
     storage_path: str
     keep_checkpoints: int
+    abandoned: Callable[[], bool]
 
     @property
     def backend(self) -> Backend:
@@ -45,6 +53,10 @@ class Plan:
             callbacks=list(callbacks),
             worker_runtime_env={"env_vars": self.trainer["env"]} if self.trainer["env"] else {},
         )
+
+
+class GangNotFormed(RuntimeError):
+    """The resources of a gang did not come free together in time."""
 
 
 class Runs(Protocol):
@@ -80,6 +92,7 @@ class WarmRuns:
         def saved(sequence: int, checkpoint: Any) -> None:
             self._saved(plan.name, sequence, checkpoint.path)
 
+        self.kept.abandoned = plan.abandoned
         try:
             trainer = hosted(plan.backend.trainer_class(), self.kept, saved)
             options = plan.backend.options()
@@ -98,7 +111,7 @@ class WarmRuns:
         self.kept.end_workers()
 
     def close(self) -> None:
-        self.kept.give_up()
+        self.kept.close()
 
 
 class FreshRuns:
@@ -111,6 +124,7 @@ class FreshRuns:
 
     def fit(self, train: Train, plan: Plan) -> BaseException | None:
         try:
+            self._await_resources(plan)
             with _quick_polls(self._start_seconds):
                 trainer, options = plan.backend.trainer_class(), plan.backend.options()
                 config = plan.config(Saves(self._slot, plan.name))
@@ -120,6 +134,21 @@ class FreshRuns:
         finally:
             self._actors = []
         return None
+
+    def _await_resources(self, plan: Plan) -> None:
+        """Raise GangNotFormed unless the gang's resources are free together.
+
+        Ray's controller would wait for them, too, but in another process, and deaf meanwhile.
+        """
+        scaling = plan.trainer["scaling"]
+        group = placement_group(gang(scaling), scaling.get("placement_strategy") or "PACK")
+        try:
+            until = time.monotonic() + self._start_seconds
+            while not group.wait(1):
+                if plan.abandoned() or time.monotonic() > until:
+                    raise GangNotFormed
+        finally:
+            remove_placement_group(group)
 
     def joined(self, actor: Any) -> None:
         self._actors.append(actor)

@@ -191,7 +191,7 @@ class Slot:
             attempt.conclude(None, lambda _rank: None)
             kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
             return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
-        raised = None if attempt.ending else runs.fit(train_function(job), _plan(assignment))
+        raised = None if attempt.ending else runs.fit(train_function(job), _plan(attempt))
         body = attempt.conclude(raised, lambda rank: self._rest_of_log(attempt.members[rank]))
         if not attempt.clean:
             runs.end_workers()
@@ -250,12 +250,14 @@ class Slot:
         return ray.get(task.remote(*arguments), timeout=REST_SECONDS)
 
 
-def _plan(assignment: dict[str, Any]) -> Plan:
+def _plan(attempt: Attempt) -> Plan:
+    assignment = attempt.assignment
     return Plan(
         trainer=assignment["trainer"],
         name=assignment["run_name"],
         storage_path=assignment["storage_path"],
         keep_checkpoints=assignment["keep_checkpoints"],
+        abandoned=lambda: attempt.ended_at_once,
     )
 
 

@@ -37,11 +37,11 @@ ENDING_SECONDS = 0.005
 
 
 class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
-    """A placement group that Ray Train's own shutdown leaves alone, and whose forming can be given up."""
+    """A placement group that Ray Train's own shutdown leaves alone, and whose forming can be abandoned."""
 
-    def __init__(self, handle: PlacementGroupHandle, given_up: Callable[[], bool]) -> None:
+    def __init__(self, handle: PlacementGroupHandle, kept: "KeptGroup") -> None:
         self.handle = handle
-        self._given_up = given_up
+        self._kept = kept
 
     @property
     def placement_group(self) -> Any:
@@ -52,7 +52,7 @@ class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
 
     def wait(self, timeout_seconds: float = 30) -> bool:
         waited = 0.0
-        while not self._given_up():
+        while not self._kept.abandoned():
             if self.handle.wait(min(1.0, timeout_seconds - waited)):
                 return True
             waited += 1.0
@@ -75,12 +75,13 @@ class KeptGroup:
     """The placement group, synchronization actor and workers of one shape, kept from run to run.
 
     It stands in for Ray's `WorkerGroup` class as the controller's factory of groups. `start_seconds`: how long the
-    placement group may take to form.
+    placement group may take to form. `abandoned`: says, meanwhile, whether the present run is not wanted any more.
     """
+
+    abandoned: Callable[[], bool]
 
     def __init__(self, start_seconds: float) -> None:
         self._start_seconds = start_seconds
-        self._given_up = False
         self.placement_group: KeptPlacementGroup | None = None
         self.sync_actor: Any = None
         self.workers: list[Any] = []
@@ -95,7 +96,7 @@ class KeptGroup:
             with self._synchronization():
                 group._start()  # noqa: SLF001
         except BaseException:
-            self.end_workers()
+            self.close()  # what has not formed yet must not do so behind our back
             raise
         return group
 
@@ -124,13 +125,8 @@ class KeptGroup:
             ray.kill(worker.actor)
         self.wake()
 
-    def give_up(self) -> None:
-        """End a group that may still be forming. From any thread; nothing can be run afterwards."""
-        self._given_up = True
-        self.close()
-
     def close(self) -> None:
-        """End everything."""
+        """End everything. From any thread."""
         self.end_workers()
         if self.sync_actor is not None:
             ray.kill(self.sync_actor)
@@ -141,7 +137,7 @@ class KeptGroup:
 
     def keep_placement_group(self, create: Callable[[], PlacementGroupHandle]) -> KeptPlacementGroup:
         if self.placement_group is None:
-            self.placement_group = KeptPlacementGroup(create(), lambda: self._given_up)
+            self.placement_group = KeptPlacementGroup(create(), self)
         return self.placement_group
 
     @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.wire import FailureKind
+from trainer.wire import Answer, Decision, FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -58,3 +58,28 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
     assert error is not None
     assert (error.kind, error.message) == (FailureKind.LOST, "the slot failed: MemoryError: no room left")
     assert ended(actor)
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeService, reuse_workers: bool) -> None:
+    import ray  # noqa: PLC0415 - heavy
+    from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
+
+    from trainer.runs import START_SECONDS  # noqa: PLC0415 - heavy
+    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+
+    scaling = {"num_workers": 1, "resources_per_worker": {"not-to-be-had": 1}}
+    trial = alone.add_trial(
+        {"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers}, lease_seconds=3
+    )
+    actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", scaling)
+    ray.get(actor.run.remote(alone.assign(trial)))
+    alone.wait_for(lambda: waiting(placement_group_table()))
+    alone.orders[trial] = Answer(decision=Decision.KILL)
+    assert alone.finished(trial, START_SECONDS / 2).outcome == Outcome.STOPPED
+    assert not waiting(placement_group_table())
+    ray.kill(actor)
+
+
+def waiting(groups: dict[str, Any]) -> list[Any]:
+    return [group for group in groups.values() if group["state"] == "PENDING"]

@@ -82,6 +82,13 @@ def test_a_worker_killed_for_memory_is_not_taken_for_a_lost_one() -> None:
     assert classify(type(killed)("gone"), wanted="")["kind"] == "lost"
 
 
+@pytest.mark.parametrize("name", ["WorkerGroupStartupTimeoutError", "GangNotFormed"])
+def test_a_gang_that_finds_no_room_is_no_loss(name: str) -> None:
+    told = classify(type(name, (Exception,), {})("too slow"), wanted="2 workers x 1 GPU")
+    assert told["kind"] == "preempted"
+    assert told["message"].startswith("2 workers x 1 GPU did not come free")
+
+
 def test_a_gang_fits_only_where_every_worker_finds_room() -> None:
     two_gpus = gang({"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1}})
     assert two_gpus == [{"CPU": 1, "GPU": 1}] * 2
