@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer.calls import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
 from trainer.delivery import LogOutbox, ReportOutbox
-from trainer.failures import LOST, PREEMPTED, USER_ERROR, classify, headline, user_traceback
+from trainer.failures import LOST, PREEMPTED, USER_ERROR, as_sent, classify, headline, user_traceback
 from trainer.rounds import STOP, Rounds
 from trainer.runs import Runs
 
@@ -210,6 +210,8 @@ class Attempt:
 
     def finish(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """Tell the service; returns the next assignment, if it gave one."""
+        if "error" in body:
+            body = {**body, "error": as_sent(body["error"])}
         given_up = threading.Event()
         if self.ending in ("preempted", "abandoned"):
             threading.Timer(GIVE_BACK_SECONDS, given_up.set).start()

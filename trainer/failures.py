@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.package import BadEntrypoint
+from trainer.text import storable
 
 # The kinds of `trainer.wire.FailureKind`, spelled out: this code runs where pydantic may not be.
 LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"
 USER_ERROR, CANNOT_START = "user_error", "cannot_start"
+
+# The longest texts that are sent, in characters.
+MESSAGE_LENGTH = 2_000
+TRACEBACK_LENGTH = 100_000
+RANKS_LENGTH = 400_000  # of all ranks' tracebacks together
 
 # How Ray words the death of a worker that its memory monitor ended. (Of one that the kernel ended it can't know.)
 MEMORY_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
@@ -92,6 +98,17 @@ def classify(error: BaseException, *, wanted: str) -> dict[str, Any]:
             "traceback": text,
         }
     return {"kind": CANNOT_START, "message": headline(told[-1]), "traceback": user_traceback(error)}
+
+
+def as_sent(failure: dict[str, Any]) -> dict[str, Any]:
+    """The failure with texts that the service can keep, however many ranks have failed."""
+    told = {**failure, "message": storable(failure["message"], MESSAGE_LENGTH)}
+    if failure.get("traceback") is not None:
+        told["traceback"] = storable(failure["traceback"], TRACEBACK_LENGTH)
+    ranks = failure.get("ranks", [])
+    longest = min(TRACEBACK_LENGTH, RANKS_LENGTH // max(1, len(ranks)))
+    told["ranks"] = [{**rank, "traceback": storable(rank["traceback"], longest)} for rank in ranks]
+    return told
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

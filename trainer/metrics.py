@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from trainer.text import storable
+
 DROPPED = object()
 
 
@@ -12,14 +14,14 @@ def plain(metrics: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     NumPy's scalars become numbers. NaN and the infinities, for which JSON has no number, become the strings "NaN",
     "Infinity" and "-Infinity".
     """
-    values = {str(name): _plain(value) for name, value in metrics.items()}
+    values = {storable(str(name)): _plain(value) for name, value in metrics.items()}
     dropped = [name for name, value in values.items() if value is DROPPED]
     return {name: value for name, value in values.items() if value is not DROPPED}, dropped
 
 
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
-        return value
+        return storable(value) if isinstance(value, str) else value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else _not_finite(value)
     if isinstance(value, dict):

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from trainer.text import storable
+
 # Lines that Ray writes for its own log monitor.
 MARKS = re.compile(r"^:(?:job_id|actor_name|task_name):.*\n?", re.MULTILINE)
 
@@ -32,7 +34,7 @@ class Stream:
         """What was added, whole characters only (`last`: whatever there is)."""
         added = self._file.read(CHUNK_BYTES)
         self.position += len(added)
-        return MARKS.sub("", self._decoder.decode(added, final=last and len(added) < CHUNK_BYTES))
+        return MARKS.sub("", storable(self._decoder.decode(added, final=last and len(added) < CHUNK_BYTES)))
 
     def close(self) -> None:
         self._file.close()

@@ -182,5 +182,5 @@ class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
         values, dropped = plain(metrics)
         for name in set(dropped) - self._warned:
             self._warned.add(name)
-            logger.warning("metric %r is %s, which is no number or text: left out", name, type(metrics[name]).__name__)
+            logger.warning("metric %r is no number or text: left out", name)
         return values

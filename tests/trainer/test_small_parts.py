@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer.failures import classify, describe
+from trainer.failures import as_sent, classify, describe
 from trainer.metrics import plain
 from trainer.package import BadEntrypoint, call, find_function, unpack
 from trainer.resources import gang, place
-from trainer.wire import Scaling
+from trainer.text import storable
+from trainer.wire import Failure, Scaling
+from trainer.worker_logs import Stream
 
 
 def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_name() -> None:
@@ -21,6 +23,46 @@ def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_nam
     )
     assert values == {"a": "NaN", "b": "-Infinity", "c": 2, "e": [1, {"f": 2}]}
     assert dropped == ["d"]
+
+
+def test_metrics_hold_no_text_that_a_database_cannot_keep() -> None:
+    values, _ = plain({"\ud800": "a\0b", "nested": [{"c": "\udcff"}]})
+    assert values == {"?": "a\ufffdb", "nested": [{"c": "?"}]}
+
+
+def test_a_long_text_keeps_its_head_and_its_tail() -> None:
+    cut = storable("head" + 5_000 * "x" + "tail", 200)
+    assert len(cut) <= 200
+    assert cut.startswith("head")
+    assert cut.endswith("tail")
+    assert "characters left out" in cut
+
+
+@pytest.mark.parametrize("ranks", [1, 64])
+def test_a_failure_is_sent_in_texts_that_the_service_can_keep(ranks: int) -> None:
+    traceback = "Traceback\0" + 300_000 * "\udce9"
+    told = as_sent(
+        {
+            "kind": "user_error",
+            "message": "no file \udce9\0" + 5_000 * "x",
+            "traceback": traceback,
+            "ranks": [{"rank": rank, "traceback": traceback} for rank in range(ranks)],
+        }
+    )
+    failure = Failure.model_validate(told)
+    assert failure.message.startswith("no file ?\ufffd")
+    assert len(failure.message) <= 2_000
+    assert max(len(text) for text in (failure.traceback or "", *(r.traceback for r in failure.ranks))) <= 100_000
+    assert len(failure.model_dump_json()) < 1_000_000
+
+
+def test_what_is_read_of_a_log_can_be_kept(tmp_path: Path) -> None:
+    path = tmp_path / "worker.out"
+    path.touch()
+    stream = Stream(str(path))
+    path.write_bytes(b"a\0b\xff\n")
+    assert stream.read() == "a\ufffdb\ufffd\n"
+    stream.close()
 
 
 @pytest.fixture(autouse=True)
