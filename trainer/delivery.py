@@ -171,7 +171,10 @@ class LogOutbox(Outbox):
             if self._kept + len(text) > TEXT_KEPT:
                 return  # the service has been away for long; Ray's own log files have it all
             self._kept += len(text)
-            self._chunks.append((rank, offset, text))
+            for start in range(0, len(text), TEXT_IN_A_CALL):
+                piece = text[start : start + TEXT_IN_A_CALL]
+                self._chunks.append((rank, offset, piece))
+                offset += len(piece.encode())
             self._news.notify_all()
 
     def _waiting(self) -> bool:

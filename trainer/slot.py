@@ -6,6 +6,7 @@ to the service by itself and gets its next assignment from there: an agent that 
 
 import asyncio
 import logging
+import os
 import queue
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachabl
 from trainer.failures import CANNOT_START, LOST
 from trainer.kinds import BACKENDS
 from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
+from trainer.text import storable
 from trainer.worker_side import Job, train_function
 
 logger = logging.getLogger("paceline")
@@ -30,6 +32,7 @@ logger = logging.getLogger("paceline")
 ORPHAN_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
 REST_SECONDS = 5.0
+REST_BYTES = 5_000_000
 
 
 class Slot:
@@ -262,12 +265,15 @@ def _plan(attempt: Attempt) -> Plan:
 
 
 def read_rest(positions: dict[str, int]) -> str:
-    """What each file holds from its position on."""
+    """What each file holds from its position on; of very much, the end."""
     parts = []
     for path, position in positions.items():
         with Path(path).open("rb") as file:
-            file.seek(position)
-            parts.append(file.read().decode(errors="replace"))
+            start = max(position, file.seek(0, os.SEEK_END) - REST_BYTES)
+            if start > position:
+                parts.append(f"[... {start - position} bytes left out ...]\n")
+            file.seek(start)
+            parts.append(storable(file.read().decode(errors="replace")))
     return "".join(parts)
 
 

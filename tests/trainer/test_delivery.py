@@ -8,7 +8,7 @@ import pytest
 from tests.trainer.fake_service import FakeService
 from trainer import calls
 from trainer.calls import CallRefused, Service, ServiceFailed, ServiceUnreachable
-from trainer.delivery import ReportOutbox
+from trainer.delivery import LogOutbox, ReportOutbox
 
 PATIENCE_SECONDS = 20
 
@@ -85,3 +85,14 @@ def test_an_error_that_is_no_answer_ends_the_delivery_and_is_said(service: FakeS
     assert outbox.flush(PATIENCE_SECONDS)
     outbox.join()
     assert [str(error) for error in refused] == ["the loop is closed"]
+
+
+def test_a_long_text_is_sent_in_pieces_that_the_wire_takes(service: FakeService, trial: str) -> None:
+    text = 1_500_000 * "\N{BULLET}"
+    outbox = LogOutbox(Service(service.url, f"lease-{trial}"), trial, nothing)
+    outbox.put(0, 0, text)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert service.log(trial) == text
+    outbox.close()
+    outbox.join()

@@ -83,3 +83,16 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
 
 def waiting(groups: dict[str, Any]) -> list[Any]:
     return [group for group in groups.values() if group["state"] == "PENDING"]
+
+
+def test_the_rest_of_a_log_is_read_from_its_position_and_of_very_much_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer import slot  # noqa: PLC0415 - heavy
+
+    monkeypatch.setattr(slot, "REST_BYTES", 12)
+    path = tmp_path / "worker.out"
+    path.write_bytes(b"read already\nlast\0words\n")
+    assert slot.read_rest({str(path): len("read already\n")}) == "last\ufffdwords\n"
+    path.write_bytes(b"read already\n" + 1_000 * b"-" + b"last words\n")
+    assert slot.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"
