@@ -28,6 +28,7 @@ from trainer.failures import describe
 from trainer.hygiene import Baseline
 from trainer.metrics import plain
 from trainer.package import call, find_function, unpack
+from trainer.text import storable
 from trainer.worker_logs import LogTail
 
 FLUSH_SECONDS = 10.0
@@ -182,5 +183,6 @@ class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
         values, dropped = plain(metrics)
         for name in set(dropped) - self._warned:
             self._warned.add(name)
-            logger.warning("metric %r is no number or text: left out", name)
+            kinds = [type(value).__name__ for key, value in metrics.items() if storable(str(key)) == name]
+            logger.warning("metric %r is %s, which is no number or text: left out", name, kinds[0])
         return values
