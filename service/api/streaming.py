@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
@@ -18,8 +17,9 @@ from service.domain.statuses import LIVE_EXPERIMENT, LIVE_TRIAL
 from service.errors import NotFound
 from service.operations.bell import rung
 from service.operations.context import Context
-from service.operations.logs import log_files
+from service.operations.logs import Log
 from service.store.events import events_after
+from trainer.wire import Count, Rank
 
 router = APIRouter()
 
@@ -39,10 +39,10 @@ async def get_events(
     experiment: str,
     context: Ctx,
     follow: bool = True,
-    after: Annotated[int, Query(ge=0, description="the number of the last event seen")] = 0,
-    cursor: Annotated[int | None, Query(ge=0)] = None,
+    after: Annotated[Count, Query(description="the number of the last event seen")] = 0,
+    cursor: Annotated[Count | None, Query()] = None,
     limit: Limit = 100,
-    last_event_id: Annotated[int | None, Header(alias="Last-Event-ID", ge=0)] = None,
+    last_event_id: Annotated[Count | None, Header(alias="Last-Event-ID")] = None,
 ) -> Page[EventView] | Response:
     """Server-sent events until the experiment has ended, resumable with `Last-Event-ID`; `follow=false`: JSON pages."""
     seen = max(after, cursor or 0, last_event_id or 0)
@@ -58,17 +58,16 @@ async def get_events(
 async def get_logs(
     trial: str,
     context: Ctx,
-    rank: Annotated[int | None, Query(ge=0)] = None,
-    tail: Annotated[int | None, Query(ge=0, description="the last lines only")] = None,
+    rank: Annotated[Rank | None, Query()] = None,
+    tail: Annotated[Count | None, Query(description="the last lines of each rank only")] = None,
     attempt: Annotated[int | None, Query(ge=1, description="default: the newest")] = None,
     follow: bool = False,
 ) -> Response:
     """What the ranks wrote, as plain text; without `rank`, each line says whose it is."""
-    number, _ = await run_in_threadpool(_attempt, context, trial, attempt)
-    log = Log(context, trial, number, rank)
-    if follow:
-        return StreamingResponse(_log_stream(context, trial, number, log, tail), media_type="text/plain; charset=utf-8")
-    return PlainTextResponse(_tail(await run_in_threadpool(log.read), tail))
+    number, live = await run_in_threadpool(_attempt, context, trial, attempt)
+    log = await run_in_threadpool(lambda: Log(context, trial, number, rank=rank, tail=tail))
+    stream = _log_stream(context, trial, number, log, live=live) if follow else _whole_log(log)
+    return StreamingResponse(stream, media_type="text/plain; charset=utf-8")
 
 
 def stopping(context: Context) -> bool:
@@ -94,46 +93,22 @@ async def _event_stream(context: Context, experiment_id: str, seen: int) -> Asyn
                     yield ": still here\n\n"
 
 
-async def _log_stream(context: Context, trial: str, attempt: int, log: "Log", tail: int | None) -> AsyncIterator[str]:
-    text = _tail(await run_in_threadpool(log.read), tail)
+async def _whole_log(log: Log) -> AsyncIterator[str]:
+    while text := await run_in_threadpool(log.read, whole_lines=False):
+        yield text
+
+
+async def _log_stream(context: Context, trial: str, attempt: int, log: Log, *, live: bool) -> AsyncIterator[str]:
     while not stopping(context):
+        text = await run_in_threadpool(log.read, whole_lines=live)
         if text:
             yield text
-        _, live = await run_in_threadpool(_attempt, context, trial, attempt)
-        text = await run_in_threadpool(log.read)
-        if not live and not text:
-            return
-        if not text:
+        elif live:
             await asyncio.sleep(LOOK_AGAIN_SECONDS / 2)
-
-
-class Log:
-    """An attempt's log files, read on from where the last read ended, whole lines only until `rank` is alone."""
-
-    def __init__(self, context: Context, trial: str, attempt: int, rank: int | None) -> None:
-        self._place = (context, trial, attempt, rank)
-        self._rank = rank
-        self._offsets: dict[Path, int] = {}
-
-    def read(self) -> str:
-        return "".join(self._read(rank, path) for rank, path in log_files(*self._place))
-
-    def _read(self, rank: int, path: Path) -> str:
-        with path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
-            chunk = file.read()
-        whole = chunk[: chunk.rfind(b"\n") + 1] or chunk
-        self._offsets[path] = self._offsets.get(path, 0) + len(whole)
-        text = whole.decode(errors="replace")
-        if self._rank is not None:
-            return text
-        return "".join(f"[rank {rank}] {line}\n" for line in text.splitlines())
-
-
-def _tail(text: str, lines: int | None) -> str:
-    if lines is None:
-        return text
-    return "".join(text.splitlines(keepends=True)[-lines:]) if lines else ""
+            # Before the last reads: what was written until the end is read after it.
+            _, live = await run_in_threadpool(_attempt, context, trial, attempt)
+        else:
+            return
 
 
 def _experiment_id(context: Context, experiment: str) -> str:

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from tests.conftest import Api
 
 
@@ -92,3 +94,38 @@ def test_a_late_holder_cannot_write_logs(service: Api) -> None:
     held.report(accuracy=1)
     held.finish()
     assert held.call("logs", 409, {"rank": 0, "offset": 0, "text": "late\n"})["type"] == "lease-lost"
+
+
+@pytest.mark.parametrize(("rank", "offset"), [(0, 10**12), (0, 2**62), (0, 2**63), (10**300, 0)])
+def test_a_log_goes_on_where_it_was(service: Api, rank: int, offset: int) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.call("logs", 422, {"rank": rank, "offset": offset, "text": "x"})
+    assert service.http.get(f"/v1/trials/{held.trial}/logs").text == ""
+
+
+def test_the_last_words_of_a_process_are_shown_though_it_did_not_end_the_line(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": "a\nlast words \u0000"})
+    path = f"/v1/trials/{held.trial}/logs"
+    assert service.http.get(path).text == "[rank 0] a\n[rank 0] last words ?\n"
+    assert service.http.get(path, params={"rank": 0, "tail": 1}).text == "last words ?"
+    held.finish("stopped")
+    assert service.http.get(path, params={"follow": True}).text == "[rank 0] a\n[rank 0] last words ?\n"
+
+
+def test_long_logs_come_whole_and_their_tails_alone(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    lines = "".join(f"line {number}\n" for number in range(60_000))
+    for rank in (0, 1):
+        held.call("logs", 204, {"rank": rank, "offset": 0, "text": lines})
+    path = f"/v1/trials/{held.trial}/logs"
+    assert service.http.get(path, params={"rank": 1}).text == lines
+    assert len(service.http.get(path).text.splitlines()) == 120_000
+    tail = service.http.get(path, params={"rank": 1, "tail": 50_000}).text
+    assert tail == "".join(lines.splitlines(keepends=True)[-50_000:])
+    assert service.http.get(path, params={"tail": 1}).text == "[rank 0] line 59999\n[rank 1] line 59999\n"
+    assert service.http.get(path, params={"tail": 0}).text == ""
+    assert service.http.get(path, params={"tail": 10**15, "rank": 1}).text == lines
