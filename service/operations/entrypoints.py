@@ -7,6 +7,9 @@ import zipfile
 from service.errors import Mistake
 from service.store.tables import PackageRow
 
+MAX_SOURCE_BYTES = 1_000_000
+"""Longer files are not looked into: a tree takes a hundred times their size."""
+
 
 def mistakes_in_entrypoint(package: PackageRow, body: bytes, entrypoint: str) -> list[Mistake]:
     """What a user should mend: no such module, a syntax error, no such function."""
@@ -16,8 +19,13 @@ def mistakes_in_entrypoint(package: PackageRow, body: bytes, entrypoint: str) ->
     if filename is None:
         modules = ", ".join(name for name in package.files if name.endswith(".py"))
         return [Mistake("trainer.entrypoint", f"the package has no module {module!r}; it has: {modules}")]
+    source = _read(package, body, filename)
+    if len(source) > MAX_SOURCE_BYTES:
+        return []
     try:
-        tree = ast.parse(_read(package, body, filename), filename)
+        tree = ast.parse(source, filename)
+    except (RecursionError, MemoryError):
+        return []  # nested deeper than this thread can follow; a worker may be able to
     except (SyntaxError, ValueError) as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         message = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -39,8 +47,9 @@ def _read(package: PackageRow, body: bytes, filename: str) -> bytes:
 def _names(statements: list[ast.stmt]) -> set[str]:
     """The names a module binds at its top level, in branches too."""
     names: set[str] = set()
-    for node in statements:
-        match node:
+    left: list[ast.AST] = list(statements)
+    while left:
+        match node := left.pop():
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
             case ast.Import() | ast.ImportFrom():
@@ -49,8 +58,7 @@ def _names(statements: list[ast.stmt]) -> set[str]:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
             case _:
-                for block in ("body", "orelse", "finalbody"):
-                    names |= _names(getattr(node, block, []))
-                for handler in getattr(node, "handlers", []):
-                    names |= _names(handler.body)
+                for block in ("body", "orelse", "finalbody", "handlers"):
+                    inner = getattr(node, block, [])
+                    left += inner if isinstance(inner, list) else []
     return names

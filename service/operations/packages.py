@@ -2,10 +2,14 @@
 
 import hashlib
 import io
+import lzma
 import os
+import re
 import stat
+import struct
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 from service.errors import InsufficientStorage, Invalid, Mistake, NotFound, TooLarge
@@ -14,13 +18,27 @@ from service.store.tables import PackageRow
 
 UNPACKED_TO_PACKED = 20
 MAX_FILES = 10_000
+PYTHON_FILE = re.compile(r"[A-Za-z0-9_.-]+\.py")
+
+# What Python's zipfile raises for a broken, encrypted or unknown archive; NotImplementedError is a RuntimeError.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    RuntimeError,
+    ValueError,
+    EOFError,
+    OSError,
+    MemoryError,
+)
 
 
 def store_package(context: Context, body: bytes, filename: str) -> PackageRow:
     """Returns the package; the same bytes give the same one. Raises Invalid, TooLarge, InsufficientStorage."""
     if len(body) > context.settings.max_package_bytes:
         raise too_large(context)
-    filename = PurePosixPath(filename).name
+    filename = _kept_name(filename)
     files = _files_of(body, filename, context.settings.max_package_bytes * UNPACKED_TO_PACKED)
     digest = hashlib.sha256(body).hexdigest()
     _write(context.settings.packages_dir / digest, body)
@@ -62,14 +80,30 @@ def zip_of(files: list[tuple[str, bytes]]) -> bytes:
     return buffer.getvalue()
 
 
+def _kept_name(filename: str) -> str:
+    """The name goes into a header when the package is fetched; a zip's says nothing and is not kept."""
+    if not filename.endswith(".py"):
+        return "package.zip"
+    name = PurePosixPath(filename).name
+    if not PYTHON_FILE.fullmatch(name):
+        raise Invalid([Mistake("filename", f"must be of letters, digits, _, - and dots, as in train.py, not {name!r}")])
+    return name
+
+
 def _files_of(body: bytes, filename: str, max_unpacked: int) -> list[str]:
     if filename.endswith(".py"):
         return [filename]
     if not zipfile.is_zipfile(io.BytesIO(body)):
-        raise Invalid([Mistake("package", f"must be a zip or one .py file; {filename!r} is neither")])
-    with zipfile.ZipFile(io.BytesIO(body)) as archive:
-        members = [info for info in archive.infolist() if not info.is_dir()]
-        _check_members(members, max_unpacked)
+        raise Invalid([Mistake("package", "must be a zip or, with ?filename=train.py, a .py file; it is neither")])
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            members = [info for info in archive.infolist() if not info.is_dir()]
+            _check_members(members, max_unpacked)
+            damaged = archive.testzip()
+    except _UNREADABLE as error:
+        raise Invalid([Mistake("package", f"the zip cannot be read: {error}")]) from error
+    if damaged is not None:
+        raise Invalid([Mistake(f"package.{damaged}", "is damaged; make the zip again")])
     return sorted(info.filename for info in members)
 
 
@@ -91,6 +125,8 @@ def _check_members(members: list[zipfile.ZipInfo], max_unpacked: int) -> None:
 
 def _fault_in(info: zipfile.ZipInfo) -> str | None:
     path = PurePosixPath(info.filename.replace("\\", "/"))
+    if not path.parts:
+        return "has no name"
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
         return "leads out of the package; all paths must stay below its root"
     if stat.S_ISLNK(info.external_attr >> 16):

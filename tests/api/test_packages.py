@@ -3,9 +3,16 @@
 import io
 import stat
 import zipfile
+from typing import Any
+
+import pytest
 
 from service.settings import Settings
-from tests.conftest import Api, changed, running
+from tests.conftest import Api, a_spec, changed, running
+
+TRAIN = b"def train_fn(config): pass\n"
+DIRECTORY = b"PK\1\2"
+"""What a zip's directory begins with."""
 
 
 def zipped(*members: tuple[str, bytes]) -> bytes:
@@ -64,3 +71,48 @@ def test_a_package_that_is_too_large_is_refused_and_says_what_to_do(settings: Se
 def test_what_is_not_there_is_not_found(service: Api) -> None:
     service.get("/v1/packages/sha256:" + "0" * 64, 404)
     service.get("/v1/packages/sha256:..%2f..%2fpaceline.db", 404)
+
+
+def patched(archive: bytes, *changes: tuple[int, int]) -> bytes:
+    """With (offset, byte) set; negative offsets count from the zip's directory, less one."""
+    body, directory = bytearray(archive), archive.index(DIRECTORY)
+    for offset, byte in changes:
+        body[offset if offset >= 0 else directory - offset] = byte
+    return bytes(body)
+
+
+BROKEN = {
+    "a directory that is none": b"x" * 50 + b"PK\5\6" + bytes([0, 0, 0, 0, 1, 0, 1, 0, 40, 0, 0, 0, 5, 0, 0, 0, 0, 0]),
+    "a member without a name": zipped((".", b""), ("train.py", TRAIN)),
+    "an encrypted member": patched(zipped(("train.py", TRAIN)), (6, 1), (-8, 1)),
+    "an unknown compression": patched(zipped(("train.py", TRAIN)), (8, 99), (-10, 99)),
+    "a damaged member": zipped(("train.py", TRAIN)).replace(b"pass", b"pasS"),
+    "a name that is no text": patched(zipped(("X.py", b""), ("train.py", TRAIN)).replace(b"X.py", b"\xff.py"), (-9, 8)),
+}
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN.keys())
+def test_zips_that_workers_could_not_unpack_are_refused(service: Api, body: bytes) -> None:
+    assert service.post("/v1/packages", 422, content=body)["type"] == "invalid"
+
+
+@pytest.mark.parametrize("name", ["训练.py", 'a"b.py', "a\r\nX-Evil: 1\r\n\r\nb.py", ".py", "a b.py"])
+def test_names_that_no_header_holds_are_refused(service: Api, name: str) -> None:
+    assert "train.py" in service.post("/v1/packages", 422, content=TRAIN, params={"filename": name})["detail"]
+
+
+def test_a_zip_may_have_any_name(service: Api) -> None:
+    body = zipped(("train.py", TRAIN))
+    package = service.post("/v1/packages", 201, content=body, params={"filename": '我 "1".zip'})
+    got = service.http.get(f"/v1/packages/{package['id']}")
+    assert got.headers["content-disposition"] == 'attachment; filename="package.zip"'
+
+
+@pytest.mark.parametrize("source", [
+    b"a = " + b"-" * 20_000 + b"1\n", b"if a: pass\n" + b"elif b: pass\n" * 1500,
+    b"a = " + b"+".join([b"1"] * 6000) + b"\n", b"x = 1\n" * 200_000,
+], ids=["minus", "elif", "sum", "long"])  # fmt: skip
+def test_code_that_is_hard_to_read_is_left_to_the_worker(service: Api, source: bytes) -> None:
+    sent: Any = service.post("/v1/packages", 201, content=source + TRAIN, params={"filename": "train.py"})
+    trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": sent["id"]}
+    service.post("/v1/experiments", 201, json=a_spec(trainer=trainer))
