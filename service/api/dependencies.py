@@ -19,6 +19,6 @@ def _token(authorization: Annotated[str | None, Header()] = None) -> str | None:
 
 Ctx = Annotated[Context, Depends(_context)]
 Token = Annotated[str | None, Depends(_token)]
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=1000)]

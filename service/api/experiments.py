@@ -7,6 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.orm import Session
 
 from service.api.bodies import read_submission
+from service.api.cursors import EXPERIMENT_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
 from service.api.problems import responses
 from service.api.views import ExperimentView, Page, TrialDetail, trial_views
@@ -68,12 +69,15 @@ def get_experiments(
     if tag is not None and ":" not in tag:
         raise BadRequest(f"tag must be name:value, as in team:vision, not {tag!r}")
     name, _, value = (tag or "").partition(":")
+    after = from_cursor(EXPERIMENT_PLACE, cursor)
     with context.database.read() as session:
         rows = page_of_experiments(
-            session, status=status, tag=(name, value) if tag else None, after=cursor, limit=limit + 1
+            session, status=status, tag=(name, value) if tag else None, after=after, limit=limit + 1
         )
         items = [view_of(context, session, row) for row in rows[:limit]]
-    return Page(items=items, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+    last = rows[limit - 1] if len(rows) > limit else None
+    next_cursor = to_cursor(EXPERIMENT_PLACE, (last.created_at, last.id)) if last else None
+    return Page(items=items, next_cursor=next_cursor)
 
 
 @router.get("/{experiment}", responses=responses(404))

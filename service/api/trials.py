@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, Limit
 from service.api.experiments import named
 from service.api.problems import responses
@@ -18,6 +19,7 @@ from service.operations import controlling
 from service.spec.models import ExperimentSpec
 from service.store.tables import CheckpointRow, DecisionRow, TrialRow
 from service.store.trials import page_of_trials, reports_of
+from trainer.wire import Count
 
 router = APIRouter(tags=["trials"])
 
@@ -32,6 +34,7 @@ def get_trials(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Page[TrialView] | Response:
+    after = from_cursor(TRIAL_PLACE, cursor)
     with context.database.read() as session:
         row = named(session, experiment)
         objective = ExperimentSpec.model_validate(row.spec).objective
@@ -40,13 +43,14 @@ def get_trials(
             row.id,
             status=status,
             by_value=objective.direction if sort == "value" else None,
-            after=cursor,
+            after=after,
             limit=1_000_000 if table == "csv" else limit + 1,
         )
         if table == "csv":
             return Response(_csv(trial_views(session, rows), objective.metric), media_type="text/csv")
-        more = len(rows) > limit
-        return Page(items=trial_views(session, rows[:limit]), next_cursor=rows[limit - 1].id if more else None)
+        last = rows[limit - 1] if len(rows) > limit else None
+        next_cursor = to_cursor(TRIAL_PLACE, (last.value, last.number)) if last else None
+        return Page(items=trial_views(session, rows[:limit]), next_cursor=next_cursor)
 
 
 @router.get("/v1/trials/{trial}", responses=responses(404))
@@ -57,11 +61,12 @@ def get_trial(trial: str, context: Ctx) -> TrialDetail:
 
 
 @router.get("/v1/trials/{trial}/reports", responses=responses(404))
-def get_reports(trial: str, context: Ctx, cursor: Cursor = None, limit: Limit = 1000) -> Page[ReportView]:
+def get_reports(
+    trial: str, context: Ctx, cursor: Annotated[Count | None, Query()] = None, limit: Limit = 1000
+) -> Page[ReportView]:
     """The curve, by step."""
-    after = int(cursor) if cursor and cursor.isdigit() else -1
     with context.database.read() as session:
-        rows = reports_of(session, trial_named(session, trial).id, after, limit + 1)
+        rows = reports_of(session, trial_named(session, trial).id, -1 if cursor is None else cursor, limit + 1)
     more = len(rows) > limit
     return Page(
         items=[ReportView.of(row) for row in rows[:limit]], next_cursor=str(rows[limit - 1].step) if more else None

@@ -1,6 +1,7 @@
 """Queries on experiments."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import Select, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
@@ -41,18 +42,18 @@ def live_experiment_ids(session: Session) -> Sequence[str]:
 
 
 def page_of_experiments(
-    session: Session, *, status: str | None, tag: tuple[str, str] | None, after: str | None, limit: int
+    session: Session, *, status: str | None, tag: tuple[str, str] | None, after: tuple[datetime, str] | None, limit: int
 ) -> list[ExperimentRow]:
-    """Newest first. `after` is the id of the last one seen."""
+    """Newest first. `after` is when the last one seen was created, and its id."""
     query = select(ExperimentRow).order_by(ExperimentRow.created_at.desc(), ExperimentRow.id.desc())
     if status:
         query = query.where(ExperimentRow.status == status)
     if tag:
         query = query.where(ExperimentRow.tags[tag[0]].as_string() == tag[1])
-    last = session.get(ExperimentRow, after) if after else None
-    if last is not None:
+    if after is not None:
+        created_at, experiment_id = after
         place = tuple_(ExperimentRow.created_at, ExperimentRow.id)
-        query = query.where(place < tuple_(literal(last.created_at, UtcDateTime), literal(last.id)))
+        query = query.where(place < tuple_(literal(created_at, UtcDateTime), literal(experiment_id)))
     return list(session.scalars(query.limit(limit)))
 
 

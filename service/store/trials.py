@@ -1,5 +1,6 @@
 """Queries on trials, their curves and what was decided on them."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -10,6 +11,9 @@ from service.domain.statuses import TrialStatus
 from service.store.tables import CheckpointRow, MilestoneRow, ReportRow, TrialRow
 
 Direction = Literal["minimize", "maximize"]
+
+_LAST = sys.float_info.max
+"""Stands for the value of a trial that has none."""
 
 
 def counts_by_status(session: Session, experiment_id: str) -> dict[str, int]:
@@ -51,26 +55,23 @@ def page_of_trials(
     *,
     status: str | None,
     by_value: Direction | None,
-    after: str | None,
+    after: tuple[float | None, int] | None,
     limit: int,
 ) -> list[TrialRow]:
-    """By number, or best value first (trials without a value last). `after` is the id of the last one seen."""
+    """By number, or best value first (trials without a value last). `after` is the last one seen: value and number."""
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
     if status:
         query = query.where(TrialRow.status == status)
-    last = session.get(TrialRow, after) if after else None
+    value, number = after or (None, None)
     if by_value is None:
-        query = query.order_by(TrialRow.number)
-        return list(session.scalars((query.where(TrialRow.number > last.number) if last else query).limit(limit)))
-    worst = float("1e308") * (1 if by_value == "minimize" else -1)
-    value = func.coalesce(TrialRow.value, literal(worst))
-    rank = value if by_value == "minimize" else -value
-    query = query.order_by(rank, TrialRow.number)
-    if last:
-        last_value = worst if last.value is None else last.value
-        last_rank = last_value if by_value == "minimize" else -last_value
-        query = query.where(tuple_(rank, TrialRow.number) > tuple_(literal(last_rank), literal(last.number)))
-    return list(session.scalars(query.limit(limit)))
+        query = query.where(TrialRow.number > number) if after else query
+        return list(session.scalars(query.order_by(TrialRow.number).limit(limit)))
+    sign = 1 if by_value == "minimize" else -1
+    rank = func.coalesce(sign * TrialRow.value, literal(_LAST))
+    if after:
+        last = tuple_(literal(_LAST if value is None else sign * value), literal(number))
+        query = query.where(tuple_(rank, TrialRow.number) > last)
+    return list(session.scalars(query.order_by(rank, TrialRow.number).limit(limit)))
 
 
 def curve_of(session: Session, trial_id: str) -> dict[int, float]:

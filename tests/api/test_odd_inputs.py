@@ -127,3 +127,73 @@ def test_no_address_has_a_nul(service: Api, path: str) -> None:
 
 def test_names_of_agents_have_an_end(service: Api) -> None:
     service.post(f"/v1/agents/{'n' * 300}/claim", 422, json={"request_id": "one", "nodes": []})
+
+
+def test_aliases_are_no_way_to_write_a_spec_without_end(service: Api) -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
+    )
+    merges = "a0: &a0 {x: 1, y: 2, z: 3}\n" + "".join(
+        f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 9)
+    )
+    for body in (bomb, merges, "a: &a [*a]\n", "[" * 200_000, "- " * 100_000):
+        assert service.post("/v1/experiments", 400, content=body)["type"] == "bad-request"
+
+
+def test_json_needs_no_header_to_be_json(service: Api) -> None:
+    service.post("/v1/experiments", 201, content=json.dumps(a_spec(), indent="\t"))
+
+
+@pytest.mark.parametrize("cursor", ["²", "9" * 30, "nope", "W10=", "WzFd", "[]"])
+def test_a_cursor_that_is_none_is_refused(service: Api, cursor: str) -> None:
+    held = held_of(service)
+    experiment = held.assignment["experiment"]
+    for path in ("/v1/experiments", f"/v1/experiments/{experiment}/trials"):
+        assert service.get(path, 400, params={"cursor": cursor})["type"] == "bad-request"
+    for path in (f"/v1/trials/{held.trial}/reports", f"/v1/experiments/{experiment}/events?follow=false"):
+        service.get(path, 422, params={"cursor": cursor})
+    service.get(f"/v1/experiments/{experiment}/events", 422, params={"follow": False, "after": 2**70})
+
+
+def test_pages_go_on_though_the_last_one_seen_was_deleted(service: Api) -> None:
+    names = [service.create()["name"] for _ in range(3)]
+    page = service.get("/v1/experiments", params={"limit": 2})
+    service.post(f"/v1/experiments/{names[1]}/cancel")
+    service.http.delete(f"/v1/experiments/{names[1]}").raise_for_status()
+    rest = service.get("/v1/experiments", params={"limit": 2, "cursor": page["next_cursor"]})
+    assert [item["name"] for item in page["items"] + rest["items"]] == names[::-1]
+    assert rest["next_cursor"] is None
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_trials_come_in_pages_by_value(service: Api, direction: str) -> None:
+    name = service.create(objectives=[{"metric": "accuracy", "direction": direction}])["name"]
+    for value in (0.5, None, 0.1, 0.5, None, -0.7):
+        held = service.ask(name)
+        assert held
+        if value is not None:
+            held.report(accuracy=value)
+    params: dict[str, Any] = {"sort": "value", "limit": 2}
+    whole = service.get(f"/v1/experiments/{name}/trials", params=params | {"limit": 10})["items"]
+    paged, cursor = [], None
+    while page := service.get(f"/v1/experiments/{name}/trials", params=params | ({"cursor": cursor} if cursor else {})):
+        paged += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert paged == whole
+    values = [trial["values"][0] for trial in whole[:4]]
+    assert values == sorted(values, reverse=direction == "maximize")
+    assert [trial["values"] for trial in whole[4:]] == [None, None]
+
+
+def test_bodies_have_an_end(service: Api) -> None:
+    big = b'{"a": "' + b"x" * 17_000_000 + b'"}'
+    for content in (big, iter([big])):
+        problem = service.post("/v1/agents/here/claim", 413, content=content, headers=JSON)
+        assert (problem["type"], problem["max_bytes"]) == ("too-large", 16_000_000)
+    service.get("/v1/agents")
+
+
+def test_an_empty_idempotency_key_is_refused(service: Api) -> None:
+    service.post("/v1/experiments", 422, json=a_spec(), headers={"Idempotency-Key": ""})
