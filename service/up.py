@@ -199,7 +199,7 @@ def _agent(options: Options, directory: Path, env: Mapping[str, str], logs: Path
 
     since = datetime.now(UTC)
     child = Child(command, env, _fresh(logs / "agent.log"))
-    return Part("agent", child, lambda: _has_agent(options.url, since), grace_seconds=4)
+    return Part("agent", child, lambda: _has_agent(options.url, since), grace_seconds=5)
 
 
 def _answers(url: str) -> bool:

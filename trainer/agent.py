@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.2
 # How long a claim waits at the service: short while slots are busy, whose end changes the offer.
-IDLE_WAIT_SECONDS = 5.0
+IDLE_WAIT_SECONDS = 2.0
 BUSY_WAIT_SECONDS = 1.0
 # At the end, for a claim that is under way: as long as it may wait, and for its answer to arrive.
 LAST_CLAIM_SECONDS = IDLE_WAIT_SECONDS + 1.0
