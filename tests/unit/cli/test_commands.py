@@ -210,7 +210,7 @@ def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
     for command in ("up", "serve", "agent", "submit", "watch", "ls", "show", "best", "logs", "stop", "db", "token"):
         ended = run(command, "--help")
         assert ended.code == 0
-        assert "Usage: paceline" in ended.out
+        assert f"paceline {command} " in ended.out
     assert run("--version").out.startswith("paceline ")
 
 
