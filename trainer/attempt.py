@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ray.exceptions import RayActorError
+
 from trainer.calls import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
 from trainer.delivery import LogOutbox, ReportOutbox
-from trainer.failures import LOST, PREEMPTED, USER_ERROR, as_sent, classify, headline, user_traceback
+from trainer.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, as_sent, classify, headline, user_traceback
 from trainer.rounds import STOP, Rounds
 from trainer.runs import Runs
 
@@ -18,6 +20,8 @@ logger = logging.getLogger("paceline")
 # How long the other ranks get to say what happened to them after one rank has failed.
 OTHER_RANKS_SECONDS = 0.5
 GIVE_BACK_SECONDS = 3.0
+# A living worker answers within milliseconds; one whose interpreter is held by native code may not.
+ALIVE_SECONDS = 2.0
 ENDED_AT_ONCE = ("kill", "refused", "preempted", "abandoned", "lease-lost")
 
 
@@ -37,6 +41,7 @@ class Attempt:
         self.ends: dict[int, dict[str, Any]] = {}
         self.log_offsets: dict[int, int] = {}
         self.over = threading.Event()
+        self._dead: set[int] = set()
         self._world_size: int = assignment["trainer"]["scaling"]["num_workers"]
         self._loop = loop
         self._runs = runs
@@ -80,8 +85,15 @@ class Attempt:
         if len(self.ends) == self._world_size:
             self._runs.wake(ending=True)
         elif end["failure"] is not None:
+            await self._look_for_dead_ranks()
             # The others may wait for this rank for ever.
             self._loop.call_later(OTHER_RANKS_SECONDS, self._end_workers_unless_over)
+
+    async def _look_for_dead_ranks(self) -> None:
+        """A rank that fails may only have noticed that another has died: in a collective, that comes first."""
+        missing = {rank: member for rank, member in self.members.items() if rank not in self.ends}
+        answers = await asyncio.gather(*(_lives(member["actor"]) for member in missing.values()))
+        self._dead |= {rank for rank, lives in zip(missing, answers, strict=True) if not lives}
 
     def saved(self, sequence: int, path: str) -> None:
         self._reports.add_checkpoint(sequence, self.checkpoint_uri(path))
@@ -239,6 +251,8 @@ class Attempt:
 
     def _failure(self, error: BaseException | None) -> dict[str, Any] | None:
         failures = {rank: end["failure"] for rank, end in self.ends.items() if end["failure"]}
+        if failures and self._dead:
+            return _of_the_dead(error, failures, self._dead, self._wanted())
         if failures:
             return _told(failures)
         if error is not None:
@@ -251,6 +265,28 @@ class Attempt:
         scaling = self.assignment["trainer"]["scaling"]
         each = scaling.get("resources_per_worker") or ({"GPU": 1} if scaling.get("use_gpu") else {"CPU": 1})
         return f"{self._world_size} workers x {', '.join(f'{amount:g} {name}' for name, amount in each.items())}"
+
+
+async def _lives(actor: Any) -> bool:
+    try:
+        await asyncio.wait_for(actor.__ray_ready__.remote(), ALIVE_SECONDS)
+    except RayActorError:
+        return False
+    except TimeoutError:
+        return True  # busy, which the dead are not
+    return True
+
+
+def _of_the_dead(
+    error: BaseException | None, failures: dict[int, dict[str, Any]], dead: set[int], wanted: str
+) -> dict[str, Any]:
+    """A worker died, and the others failed of that."""
+    cause = classify(error, wanted=wanted) if error is not None else {}
+    if cause.get("kind") in (OUT_OF_MEMORY, PREEMPTED):
+        return cause
+    told = _told(failures)
+    ranks = ", ".join(str(rank) for rank in sorted(dead))
+    return {**told, "kind": LOST, "message": f"the worker of rank {ranks} died; then {told['message']}"}
 
 
 def _undelivered(error: Exception) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Why an attempt ended badly: an exception becomes a kind, a line for a person and the whole traceback."""
 
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,8 @@ USER_ERROR, CANNOT_START = "user_error", "cannot_start"
 MESSAGE_LENGTH = 2_000
 TRACEBACK_LENGTH = 100_000
 RANKS_LENGTH = 400_000  # of all ranks' tracebacks together
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as Ray paints its own errors
 
 # How Ray words the death of a worker that its memory monitor ended. (Of one that the kernel ended it can't know.)
 MEMORY_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
@@ -38,6 +41,8 @@ def headline(error: BaseException) -> str:
         return str(error)
     if isinstance(error, SystemExit):
         return f"the training function called sys.exit({error.code!r}); return from it instead"
+    while isinstance(cause := getattr(error, "cause", None), BaseException):
+        error = cause  # Ray's wrapping of what a worker raised
     first_line = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
 
@@ -102,9 +107,9 @@ def classify(error: BaseException, *, wanted: str) -> dict[str, Any]:
 
 def as_sent(failure: dict[str, Any]) -> dict[str, Any]:
     """The failure with texts that the service can keep, however many ranks have failed."""
-    told = {**failure, "message": storable(failure["message"], MESSAGE_LENGTH)}
+    told = {**failure, "message": storable(COLOURS.sub("", failure["message"]), MESSAGE_LENGTH)}
     if failure.get("traceback") is not None:
-        told["traceback"] = storable(failure["traceback"], TRACEBACK_LENGTH)
+        told["traceback"] = storable(COLOURS.sub("", failure["traceback"]), TRACEBACK_LENGTH)
     ranks = failure.get("ranks", [])
     longest = min(TRACEBACK_LENGTH, RANKS_LENGTH // max(1, len(ranks)))
     told["ranks"] = [{**rank, "traceback": storable(rank["traceback"], longest)} for rank in ranks]

@@ -243,6 +243,23 @@ def test_a_report_that_the_service_refuses_ends_the_trial_and_says_why(service: 
     assert service.reports[trial] == []
 
 
+def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_the_users_error(
+    service: FakeService, add: Add
+) -> None:
+    error = service.finished(add("reduce_and_lose_a_rank")).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST, error.message
+    assert "rank 1" in error.message or "a worker process died" in error.message
+
+
+def test_a_lone_worker_serves_one_trial_after_another(service: FakeService, add: Add, record: Path) -> None:
+    trials = [add("say_who", trainer={"scaling": {"num_workers": 1}}) for _ in range(3)]
+    for trial in trials:
+        finish = service.finished(trial)
+        assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert len(set(pids(record))) == 1
+
+
 def test_fresh_processes_for_each_trial_by_the_public_fit(service: FakeService, add: Add, record: Path) -> None:
     fresh = {"reuse_workers": False}
     whole, stopped = add("say_who", trainer=fresh), add("say_who_often", trainer=fresh)

@@ -6,6 +6,7 @@ Shipped as the package of the tests' trials. It knows Ray Train and nothing of P
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,15 @@ def say_who(config: dict[str, Any]) -> None:
     write_down(config, "env", os.environ.get("FROM_SPEC"), os.environ.get("CUDA_VISIBLE_DEVICES"))
     write_down(config, "gpu", *ray.get_runtime_context().get_accelerator_ids()["GPU"])
     ray.train.report({"epoch": 1})
+
+
+def reduce_and_lose_a_rank(config: dict[str, Any]) -> None:
+    """Ranks that meet in a collective at every step, of which one is killed."""
+    for step in range(1, 1000):
+        if step == 3 and ray.train.get_context().get_world_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        torch.distributed.all_reduce(torch.ones(1))
+        ray.train.report({"epoch": step})
 
 
 def say_who_often(config: dict[str, Any]) -> None:
