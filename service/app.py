@@ -30,6 +30,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=VERSION,
         description="A durable hyperparameter-tuning service over Ray Train.",
         lifespan=_lifespan,
+        redirect_slashes=False,  # a redirect has no body, and curl shows nothing
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context

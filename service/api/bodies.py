@@ -39,6 +39,7 @@ async def _read_form(request: Request, context: Context) -> Any:
     except MultiPartException as error:
         raise BadRequest(f"the multipart body cannot be read: {error.message}") from error
     try:
+        _check_parts(form)
         document = await run_in_threadpool(read_document, await _spec_of(form), is_json=False)
         code = [part for part in form.getlist("code") if isinstance(part, UploadFile)]
         if code:
@@ -46,6 +47,14 @@ async def _read_form(request: Request, context: Context) -> Any:
         return document
     finally:
         await form.close()
+
+
+def _check_parts(form: FormData) -> None:
+    wrong = [Mistake(name, "is not known; known here: spec, code") for name in form if name not in {"spec", "code"}]
+    names = [part.filename for part in form.getlist("code") if isinstance(part, UploadFile)]
+    wrong += [Mistake("code", f"{name!r} is sent twice") for name in {n for n in names if names.count(n) > 1}]
+    if wrong:
+        raise Invalid(wrong)
 
 
 async def _spec_of(form: FormData) -> bytes:

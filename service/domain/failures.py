@@ -14,7 +14,7 @@ BUDGETS: dict[FailureKind, Budget] = {
 }
 """Who pays for a retry. Kinds that are not here are never tried again by themselves."""
 
-MAX_LOSSES = 10
+MAX_LOSSES = 5
 """Losses of one trial before it fails: a trial that takes its node down must not do so for ever."""
 
 FAILURES_TO_GIVE_UP = 3

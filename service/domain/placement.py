@@ -27,19 +27,28 @@ def fits_ever(scaling: Scaling, nodes: Sequence[Node]) -> bool:
 
 
 def waiting_for(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str | None:
-    """What an experiment waits for, as a sentence; None when some agent can run it, now or later."""
-    need = f"{scaling.num_workers} workers x {_amounts(scaling.worker)}"
-    if scaling.num_workers == 1:
-        need = f"1 worker x {_amounts(scaling.worker)}"
+    """What an experiment waits for, as a sentence; None when some agent has room for it now."""
+    need = f"{scaling.num_workers} worker{'s' * (scaling.num_workers > 1)} x {_amounts(scaling.worker)}"
     if not agents:
         return f"an agent: none is connected (needs {need})"
-    if any(fits_ever(scaling, nodes) for nodes in agents.values()):
+    total = [[node.total for node in nodes] for nodes in agents.values()]
+    free = [[node.free for node in nodes] for nodes in agents.values()]
+    if any(fits(scaling, nodes) for nodes in free):
         return None
+    if any(fits(scaling, nodes) for nodes in total):
+        return f"{need}; {_most(scaling, free, 'free now')}"
+    return f"{need}; the largest agent has {_most(scaling, total)}"
+
+
+def _most(scaling: Scaling, agents: Sequence[Sequence[Resources]], when: str = "") -> str:
+    """How much the nearest agent has of what is scarcest."""
     if not scaling.worker:
-        return f"{need}; the largest agent has nodes: {max(map(len, agents.values()))}"
-    scarce = _scarce(scaling, list(agents.values()))
-    totals = [sum(node.total.get(scarce, 0) for node in nodes) for nodes in agents.values()]
-    return f"{need}; the largest agent has {_number(max(totals))} {scarce}" + _shape(scaling, max(totals), scarce)
+        return f"nodes: {max(map(len, agents))}"
+    scarce = _scarce(scaling, agents)
+    most = max(sum(node.get(scarce, 0) for node in nodes) for nodes in agents)
+    enough = most >= scaling.worker[scarce] * scaling.num_workers
+    shape = f", but not in nodes that {scaling.placement_strategy} can use" if enough else ""
+    return f"{_number(most)} {scarce}{' ' * bool(when)}{when}{shape}"
 
 
 def _workers_on(scaling: Scaling, node: Resources) -> int:
@@ -47,19 +56,14 @@ def _workers_on(scaling: Scaling, node: Resources) -> int:
     return int(min([scaling.num_workers, *per_resource]))
 
 
-def _scarce(scaling: Scaling, agents: list[Sequence[Node]]) -> str:
+def _scarce(scaling: Scaling, agents: Sequence[Sequence[Resources]]) -> str:
     """The resource of which the cluster nearest to it has the smallest share of what is needed."""
 
     def share(name: str) -> float:
         needed = scaling.worker[name] * scaling.num_workers
-        return max(sum(node.total.get(name, 0) for node in nodes) for nodes in agents) / needed
+        return max(sum(node.get(name, 0) for node in nodes) for nodes in agents) / needed
 
     return min(scaling.worker, key=share)
-
-
-def _shape(scaling: Scaling, total: float, name: str) -> str:
-    enough = total >= scaling.worker[name] * scaling.num_workers
-    return f", but not in nodes that {scaling.placement_strategy} can use" if enough else ""
 
 
 def _amounts(resources: Resources) -> str:

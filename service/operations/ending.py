@@ -86,8 +86,10 @@ def ask_to_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
 def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> str | None:
     if reason is EndReason.CANNOT_START:
         count, why = alike_unstartable_count(session, experiment.id)
-        return f"the first {count} trials could not start: {why}"
+        first = f"the first {count} trials" if count > 1 else "the only trial"
+        return f"{first} could not start: {why}"
     if reason is EndReason.TOO_MANY_FAILURES:
         failed = trials_with(session, experiment.id, TrialStatus.FAILED)
-        return f"{len(failed)} trials failed; the last: {failed[-1].reason}" if failed else None
+        trials = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
+        return f"{trials} failed; the last: {failed[-1].reason}" if failed else None
     return None

@@ -32,9 +32,22 @@ def mistakes_in_entrypoint(package: PackageRow, body: bytes, entrypoint: str) ->
         return [Mistake("trainer.package", f"{filename}{line}: {message}")]
     names = _names(tree.body)
     if function in names or "*" in names:
-        return []
+        return _mistakes_in_signature(tree, filename, function)
     functions = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef)) or "none"
     return [Mistake("trainer.entrypoint", f"{filename} has no function {function!r}; it has: {functions}")]
+
+
+def _mistakes_in_signature(tree: ast.Module, filename: str, function: str) -> list[Mistake]:
+    """Ray Train calls it with the configuration, or with nothing."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            needed = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
+            if needed > 1:
+                message = (
+                    f"{filename}: {function} must take one argument, the configuration, or none; it takes {needed}"
+                )
+                return [Mistake("trainer.entrypoint", message)]
+    return []
 
 
 def _read(package: PackageRow, body: bytes, filename: str) -> bytes:

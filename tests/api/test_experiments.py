@@ -124,6 +124,19 @@ def test_code_that_cannot_run_is_refused_before_anything_runs(service: Api) -> N
     assert service.get("/v1/experiments")["items"] == []
 
 
+def test_a_training_function_of_two_arguments_is_refused(service: Api) -> None:
+    response = sent(service, torch_spec(), ("train.py", b"def train_fn(config, more):\n    pass\n"))
+    assert paths_of(response) == {"trainer.entrypoint"}
+    assert sent(service, torch_spec(), ("train.py", b"def train_fn(config, more=1):\n    pass\n")).status_code == 201
+
+
+def test_parts_of_a_form_that_nobody_knows_are_mistakes(service: Api) -> None:
+    spec = ("e.yaml", yaml.safe_dump(torch_spec()).encode())
+    response = service.http.post("/v1/experiments", files={"spec": spec, "cod": ("train.py", CODE)})
+    assert paths_of(response) == {"cod"}
+    assert paths_of(sent(service, torch_spec(), ("train.py", CODE), ("train.py", b"x = 1"))) == {"code"}
+
+
 def test_an_unknown_package_is_a_mistake(service: Api) -> None:
     trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": "sha256:" + "0" * 64}
     assert paths_of(service.http.post("/v1/experiments", json=a_spec(trainer=trainer))) == {"trainer.package"}

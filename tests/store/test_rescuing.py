@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
+from service.domain.failures import MAX_LOSSES
 from service.errors import LeaseLost
 from service.operations import rescuing
 from service.operations.assigning import Asker, assign
@@ -102,7 +103,7 @@ def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) ->
         let_pass(context, 31)
         losses += rescue_lost_attempts(context)
         assign(context, held.experiment_id, Asker("a holder", f"request {losses}"))
-    assert losses == 11
+    assert losses == MAX_LOSSES + 1
     trial = trial_of(context, held)
     assert trial.failure_kind == "lost"
 

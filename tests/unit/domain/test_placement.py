@@ -45,7 +45,11 @@ def test_the_sentence_names_what_is_scarce() -> None:
     group = scaling(4, CPU=2, GPU=1)
     agents = {"a": [node(CPU=64, GPU=2)], "b": [node(CPU=4, GPU=1), node(CPU=4, GPU=1)]}
     assert waiting_for(group, agents) == "4 workers x 2 CPU + 1 GPU; the largest agent has 2 GPU"
-    assert waiting_for(group, {"a": [node(CPU=8, GPU=4)]}) is None
+    roomy = {"CPU": 8.0, "GPU": 4.0}
+    assert waiting_for(group, {"a": [Node(total=roomy, free=roomy)]}) is None
+    assert waiting_for(group, {"a": [Node(total=roomy, free={"CPU": 8, "GPU": 1})]}) == (
+        "4 workers x 2 CPU + 1 GPU; 1 GPU free now"
+    )
     assert waiting_for(scaling(1, CPU=8), {"a": [node(CPU=4), node(CPU=4)]}) == (
         "1 worker x 8 CPU; the largest agent has 8 CPU, but not in nodes that PACK can use"
     )
