@@ -126,9 +126,10 @@ def _refusal(answer: requests.Response) -> Exception:
 
 def pauses() -> Iterator[float]:
     """How long to wait before each next try, in seconds: longer and longer, never the same for all."""
+    spread = random.Random()  # noqa: S311 - no secret; and not the one that user code seeds and draws from
     pause = FIRST_PAUSE_SECONDS
     while True:
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spread, not secrecy
+        yield pause * spread.uniform(0.5, 1.0)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 

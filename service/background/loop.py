@@ -42,6 +42,7 @@ class Loop:
         self.name = work.name
         self._work = work
         self._clock = clock
+        self._spread = random.Random()  # noqa: S311 - no secret
         self._stop = threading.Event()
         self._error: str | None = None
         self._failures = 0
@@ -66,7 +67,7 @@ class Loop:
     def _run(self) -> None:
         while not self._stop.is_set():
             pause = self._step()
-            self._stop.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret, only spread
+            self._stop.wait(pause * self._spread.uniform(0.8, 1.2))
 
     def _step(self) -> float:
         """Does a piece of work; returns the seconds to rest."""

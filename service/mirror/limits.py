@@ -19,7 +19,8 @@ def name(text: str) -> str:
     """`text` as the name of a metric, parameter or tag: MLflow refuses brackets, and paths that climb."""
     legal = _FOREIGN.sub("_", text)[:NAME_LENGTH]
     climbs = legal.startswith(("/", "..")) or posixpath.normpath(legal) != legal
-    return (legal.replace("/", "_").replace("..", "_") if climbs else legal) or "_"
+    taken = legal.replace("/", "_").replace("..", "_") if climbs else legal
+    return "_" if taken in {"", "."} else taken
 
 
 def number(value: Any) -> float | None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.mirror import limits
@@ -87,6 +87,9 @@ def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
 
 
 @given(st.text())
+@example(".")
+@example("..")
+@example("a/../b")
 def test_every_name_becomes_one_that_mlflow_takes(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name  # noqa: PLC0415 - MLflow takes seconds to import
 
