@@ -18,7 +18,6 @@ from search.space import Params
 from service.domain.limits import has_room
 from service.domain.placement import fits_ever
 from service.domain.statuses import EndReason, ExperimentStatus, TrialStatus
-from service.errors import Conflict
 from service.operations.context import Context
 from service.operations.ending import begin_end, is_open, limits_of, progress_of, settle_experiment
 from service.operations.moving import move_trial
@@ -58,13 +57,16 @@ class ProposalFailed(Exception):
 
 
 def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | None:
-    """None when the experiment has nothing to run now. Raises Conflict when the same request came twice at once."""
+    """None when the experiment has nothing to run now. The same request twice at once gets one answer."""
     proposed: tuple[int, Params] | None = None
     for _ in range(MAX_PROPOSALS):
         try:
             taken = _take(context, experiment_id, asker, proposed)
-        except IntegrityError as error:
-            raise Conflict("the same request is being answered at this moment; ask again") from error
+        except IntegrityError:
+            given = given_before(context, asker)
+            if given is None:
+                raise
+            return given.assignment
         if not isinstance(taken, int):
             return taken
         params = _propose(context, experiment_id, taken)
