@@ -7,13 +7,13 @@ FAST := -m "not slow and not stack"
 .PHONY: demo up test check test-stack
 .DEFAULT_GOAL := demo
 
-## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT= choose ports.
+## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
 demo: .venv/.installed
 	@$(BIN)/paceline demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make up: the same stack, until Ctrl-C.
 up: .venv/.installed
-	@exec $(BIN)/paceline up $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
+	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make test: everything that needs no container engine.
 test: .venv/.installed
@@ -32,6 +32,7 @@ test-stack: .venv/.installed
 	$(BIN)/pytest -m stack $(ARGS)
 
 .venv/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "Installing into .venv; the first time takes a few minutes …"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
