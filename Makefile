@@ -9,7 +9,7 @@ FAST := -m "not slow and not stack"
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
 demo: .venv/.installed
-	@$(BIN)/paceline demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
+	@$(BIN)/paceline demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make up: the same stack, until Ctrl-C.
 up: .venv/.installed
