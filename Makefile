@@ -25,7 +25,7 @@ check: .venv/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest $(FAST) $(ARGS)
+	$(BIN)/pytest $(FAST) -n 2 --dist loadfile $(ARGS)
 
 ## make test-stack: the tests that need a container engine.
 test-stack: .venv/.installed

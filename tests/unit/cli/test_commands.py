@@ -65,6 +65,7 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     """Run `paceline` with arguments, as from a shell whose PACELINE_URL is the service."""
     monkeypatch.setenv("PACELINE_URL", url)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(cli.out, "width", 200)  # it may have read another width when it was made
 
     def run(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
