@@ -18,6 +18,7 @@ from service.mirror.views import mlflow_url
 from service.operations import controlling
 from service.operations.context import Context
 from service.operations.creating import create_experiment
+from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.spec.parsing import parse_spec
 from service.store.agents import nodes_of_connected
@@ -120,7 +121,7 @@ def get_best(experiment: str, context: Ctx) -> TrialDetail:
     """The best trial that ran to its end."""
     with context.database.read() as session:
         row = named(session, experiment)
-        spec = ExperimentSpec.model_validate(row.spec)
+        spec = spec_of(row)
         best = best_trial(session, row.id, spec.objective.direction)
         if best is None:
             raise NotFound(
@@ -138,7 +139,7 @@ def named(session: Session, name_or_id: str) -> ExperimentRow:
 
 
 def view_of(context: Context, session: Session, row: ExperimentRow) -> ExperimentView:
-    spec = ExperimentSpec.model_validate(row.spec)
+    spec = spec_of(row)
     best = best_trial(session, row.id, spec.objective.direction)
     counts = counts_by_status(session, row.id)
     mirror = session.get(MirrorRow, row.id)

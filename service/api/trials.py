@@ -16,7 +16,7 @@ from service.api.views import CheckpointView, DecisionView, Page, ReportView, Tr
 from service.domain.statuses import TrialStatus
 from service.errors import NotFound
 from service.operations import controlling
-from service.spec.models import ExperimentSpec
+from service.operations.specs import spec_of
 from service.store.tables import CheckpointRow, DecisionRow, TrialRow
 from service.store.trials import page_of_trials, reports_of
 from trainer.wire import Count
@@ -37,7 +37,7 @@ def get_trials(
     after = from_cursor(TRIAL_PLACE, cursor)
     with context.database.read() as session:
         row = named(session, experiment)
-        objective = ExperimentSpec.model_validate(row.spec).objective
+        objective = spec_of(row).objective
         rows = page_of_trials(
             session,
             row.id,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
@@ -10,12 +10,10 @@ from sqlalchemy.orm import Session
 from service.store.attempts import attempts_of
 from service.store.tables import (
     AttemptRow,
+    Base,
     CheckpointRow,
-    DecisionRow,
     EventRow,
     ExperimentRow,
-    PackageRow,
-    ReportRow,
     TrialRow,
 )
 from service.store.trials import newest_checkpoint, newest_checkpoints
@@ -30,27 +28,27 @@ class Page(BaseModel, Generic[Item]):
     next_cursor: str | None = None
 
 
-class PackageView(BaseModel):
+class RowView(BaseModel):
+    """What shows a row's columns by their own names."""
+
+    @classmethod
+    def of(cls, row: Base) -> Self:
+        return cls.model_validate(row, from_attributes=True)
+
+
+class PackageView(RowView):
     id: str
     filename: str
     size: int
     files: list[str]
     created_at: datetime
 
-    @classmethod
-    def of(cls, row: PackageRow) -> "PackageView":
-        return cls(id=row.id, filename=row.filename, size=row.size, files=row.files, created_at=row.created_at)
 
-
-class CheckpointView(BaseModel):
+class CheckpointView(RowView):
     uri: str
     step: int
     attempt: int
     at: datetime
-
-    @classmethod
-    def of(cls, row: CheckpointRow) -> "CheckpointView":
-        return cls(uri=row.uri, step=row.step, attempt=row.attempt, at=row.at)
 
 
 class TrialView(BaseModel):
@@ -169,19 +167,15 @@ class ExperimentView(BaseModel):
         )
 
 
-class ReportView(BaseModel):
+class ReportView(RowView):
     step: int
     attempt: int
     sequence: int
     metrics: dict[str, Any]
     at: datetime
 
-    @classmethod
-    def of(cls, row: ReportRow) -> "ReportView":
-        return cls(step=row.step, attempt=row.attempt, sequence=row.sequence, metrics=row.metrics, at=row.at)
 
-
-class DecisionView(BaseModel):
+class DecisionView(RowView):
     """`cutoff` is what `value` was held against, from `compared_count` trials at the `milestone`."""
 
     decision: str
@@ -195,10 +189,6 @@ class DecisionView(BaseModel):
     reason: str
     attempt: int
     at: datetime
-
-    @classmethod
-    def of(cls, row: DecisionRow) -> "DecisionView":
-        return cls.model_validate(row, from_attributes=True)
 
 
 class EventView(BaseModel):

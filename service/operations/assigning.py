@@ -21,7 +21,7 @@ from service.domain.statuses import EndReason, ExperimentStatus, TrialStatus
 from service.operations.context import Context
 from service.operations.ending import begin_end, is_open, limits_of, progress_of, settle_experiment
 from service.operations.moving import move_trial
-from service.spec.models import ExperimentSpec
+from service.operations.specs import spec_of
 from service.store.agents import nodes_of_connected
 from service.store.attempts import attempt_by_request
 from service.store.database import database_now
@@ -102,7 +102,7 @@ def may_go_on(context: Context, experiment_id: str) -> bool:
 
 
 def _could_run(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) -> bool:
-    trainer = ExperimentSpec.model_validate(experiment.spec).trainer
+    trainer = spec_of(experiment).trainer
     return trainer.kind is not Kind.EXTERNAL and any(fits_ever(trainer.scaling, nodes) for nodes in agents)
 
 
@@ -167,7 +167,7 @@ def _room(session: Session, experiment: ExperimentRow) -> Literal["any", "queued
     """Whether a trial may start: any, or only one that is queued already."""
     if experiment.status != ExperimentStatus.RUNNING or not is_open(experiment):
         return None
-    spec = ExperimentSpec.model_validate(experiment.spec)
+    spec = spec_of(experiment)
     progress = progress_of(session, experiment, database_now(session))
     if not has_room(limits_of(spec), progress):
         return None
@@ -206,7 +206,7 @@ def _start_attempt(
 def _assignment(
     context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, attempt: AttemptRow
 ) -> Assignment:
-    spec = ExperimentSpec.model_validate(experiment.spec)
+    spec = spec_of(experiment)
     resume = None
     if attempt.resume_uri is not None and attempt.resume_step is not None:
         resume = CheckpointRef(uri=attempt.resume_uri, step=attempt.resume_step)
@@ -237,5 +237,5 @@ def _no_new_trials(context: Context, experiment_id: str, number: int, reason: En
             return
         now = database_now(session)
         begin_end(session, experiment, reason, now, detail)
-        settle_experiment(session, experiment, ExperimentSpec.model_validate(experiment.spec), now)
+        settle_experiment(session, experiment, spec_of(experiment), now)
     context.ring()

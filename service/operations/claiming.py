@@ -7,7 +7,7 @@ from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import NotFound, WrongState
 from service.operations.assigning import Asker, ProposalFailed, assign, given_before
 from service.operations.context import Context
-from service.spec.models import ExperimentSpec
+from service.operations.specs import spec_of
 from service.store.database import database_now
 from service.store.experiments import find_experiment, running_experiments
 from service.store.tables import AgentRow
@@ -72,7 +72,7 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
 
 def _candidates(context: Context, nodes: list[Node]) -> list[str]:
     with context.database.read() as session:
-        specs = [(row.id, ExperimentSpec.model_validate(row.spec)) for row in running_experiments(session)]
+        specs = [(row.id, spec_of(row)) for row in running_experiments(session)]
     return [
         id_
         for id_, spec in specs

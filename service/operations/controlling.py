@@ -12,7 +12,7 @@ from service.errors import NotFound, WrongState
 from service.operations.context import Context
 from service.operations.ending import ask_to_stop, begin_end, settle_experiment
 from service.operations.moving import move_experiment, move_trial
-from service.spec.models import ExperimentSpec
+from service.operations.specs import spec_of
 from service.store.database import database_now
 from service.store.experiments import lock_experiment
 from service.store.tables import ExperimentRow, TrialRow
@@ -70,7 +70,7 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
         now = database_now(session)
         if trial.status == TrialStatus.QUEUED:
             move_trial(session, experiment, trial, TrialStatus.STOPPED, reason="a user stopped it", at=now)
-            settle_experiment(session, experiment, ExperimentSpec.model_validate(experiment.spec), now)
+            settle_experiment(session, experiment, spec_of(experiment), now)
         elif trial.status == TrialStatus.RUNNING:
             ask_to_stop(trial, StopCause.USER, "a user stopped it")
     context.ring()
@@ -104,7 +104,7 @@ def _move_to(to: ExperimentStatus) -> Change:
 def _stop(session: Session, experiment: ExperimentRow, now: datetime) -> None:
     if experiment.status in LIVE_EXPERIMENT:
         begin_end(session, experiment, EndReason.USER, now)
-        settle_experiment(session, experiment, ExperimentSpec.model_validate(experiment.spec), now)
+        settle_experiment(session, experiment, spec_of(experiment), now)
 
 
 def _cancel(session: Session, experiment: ExperimentRow, now: datetime) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from service.errors import LeaseLost, NotFound, Unauthorized
+from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.store.attempts import attempt_by_token
 from service.store.database import database_now
@@ -35,14 +36,20 @@ def find_held(session: Session, trial_id: str, token: str | None) -> Held:
     trial = session.get(TrialRow, trial_id)
     if trial is None:
         raise NotFound(f"there is no trial {trial_id!r}")
-    lock_experiment(session, trial.experiment_id)
     attempt = attempt_by_token(session, token)
     if attempt is None or attempt.trial_id != trial_id:
         raise Unauthorized(f"the token is no lease of trial {trial_id}")
-    session.refresh(trial)
-    experiment = session.get_one(ExperimentRow, trial.experiment_id)
-    spec = ExperimentSpec.model_validate(experiment.spec)
-    return Held(session, experiment, spec, trial, attempt, database_now(session))
+    return locked(session, attempt)
+
+
+def locked(session: Session, attempt: AttemptRow) -> Held:
+    """The attempt as it is once the lock is ours."""
+    experiment = lock_experiment(session, attempt.experiment_id)
+    if experiment is None:
+        raise NotFound(f"there is no trial {attempt.trial_id!r}")
+    session.refresh(attempt)
+    trial = session.get_one(TrialRow, attempt.trial_id, populate_existing=True)
+    return Held(session, experiment, spec_of(experiment), trial, attempt, database_now(session))
 
 
 def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRow:

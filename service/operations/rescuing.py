@@ -4,18 +4,17 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from sqlalchemy.orm import Session
-
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.context import Context
 from service.operations.ending import ask_to_stop, is_open, settle_experiment
 from service.operations.finishing import take_away
-from service.operations.leases import Held
+from service.operations.leases import locked
+from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.store.attempts import expired_attempts, living_attempts
 from service.store.database import database_now
 from service.store.experiments import live_experiment_ids, lock_experiment
-from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from service.store.tables import AttemptRow, ExperimentRow
 from trainer.wire import Failure, FailureKind
 
 Item = TypeVar("Item")
@@ -60,7 +59,7 @@ def _each(context: Context, items: Sequence[Item], act: Callable[[Context, Item]
 
 def _rescue(context: Context, attempt_id: int) -> bool:
     with context.database.write() as session:
-        held = _held(session, attempt_id)
+        held = locked(session, session.get_one(AttemptRow, attempt_id))
         expires_at = held.attempt.lease_expires_at
         if held.attempt.ended_at is not None or expires_at is None or expires_at >= held.now:
             return False
@@ -70,22 +69,12 @@ def _rescue(context: Context, attempt_id: int) -> bool:
         return True
 
 
-def _held(session: Session, attempt_id: int) -> Held:
-    attempt = session.get_one(AttemptRow, attempt_id)
-    lock_experiment(session, attempt.experiment_id)
-    session.refresh(attempt)
-    trial = session.get_one(TrialRow, attempt.trial_id, populate_existing=True)
-    experiment = session.get_one(ExperimentRow, attempt.experiment_id)
-    spec = ExperimentSpec.model_validate(experiment.spec)
-    return Held(session, experiment, spec, trial, attempt, database_now(session))
-
-
 def _enforce(context: Context, experiment_id: str) -> int:
     with context.database.read() as session:
         experiment = session.get(ExperimentRow, experiment_id)
         if experiment is None:
             return 0
-        spec = ExperimentSpec.model_validate(experiment.spec)
+        spec = spec_of(experiment)
         now = database_now(session)
         overdue = [a.id for a in living_attempts(session, experiment_id) if _overdue(spec, a, now) is not None]
         expired = _out_of_time(spec, experiment, now)
@@ -117,7 +106,7 @@ def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime) -> str | 
 def _end_overdue(context: Context, attempt_id: int) -> bool:
     """A trial out of time may save and leave; a silent one is ended, since it would not hear."""
     with context.database.write() as session:
-        held = _held(session, attempt_id)
+        held = locked(session, session.get_one(AttemptRow, attempt_id))
         why = _overdue(held.spec, held.attempt, held.now)
         if held.attempt.ended_at is not None or why is None or held.trial.status != TrialStatus.RUNNING:
             return False

@@ -21,11 +21,6 @@ def attempt_by_request(session: Session, holder: str, request_id: str) -> Attemp
     return session.scalar(select(AttemptRow).where(AttemptRow.holder == holder, AttemptRow.request_id == request_id))
 
 
-def living_attempt(session: Session, trial_id: str) -> AttemptRow | None:
-    query = select(AttemptRow).where(AttemptRow.trial_id == trial_id, AttemptRow.ended_at.is_(None))
-    return session.scalar(query.execution_options(populate_existing=True))
-
-
 def attempts_of(session: Session, trial_id: str) -> Sequence[AttemptRow]:
     return session.scalars(select(AttemptRow).where(AttemptRow.trial_id == trial_id).order_by(AttemptRow.number)).all()
 
