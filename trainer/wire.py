@@ -150,12 +150,36 @@ class Node(Message):
     free: dict[Text, Capacity]
 
 
+class HeldAttempt(Message):
+    """One attempt that an agent was given, by its trial's id and its number."""
+
+    trial: Text
+    attempt: PositiveInt
+
+
+class HeldAttempts(Message):
+    """What an agent of this name holds, as the service sees it."""
+
+    attempts: list[HeldAttempt]
+
+
 class Claim(Message):
-    """An agent's ask over all experiments. The same `request_id` gets the same answer."""
+    """An agent's ask over all experiments. The same `request_id` gets the same answer.
+
+    `lost`: attempts that the agent was given and that no slot of it runs. They end at once, as their leases would in
+    time; those that have ended already are passed over.
+    """
 
     request_id: Text = Field(min_length=1, max_length=200)
     nodes: list[Node]
     running: list[Text] = Field(default_factory=list, description="ids of the trials that run on this agent")
+    lost: list[HeldAttempt] = Field(default_factory=list)
+    wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)
+
+
+class Heartbeat(Message):
+    """Extends the lease. The answer comes at once if there is something to do, else after `wait_seconds`."""
+
     wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)
 
 
