@@ -14,6 +14,7 @@ from service.api.problems import Problem, add_error_handlers, responses
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
 from service.background.rescuing import Rescuing
+from service.background.telling import Telling
 from service.operations.context import Context
 from service.settings import Settings
 from service.spec.models import ExperimentSpec
@@ -49,6 +50,8 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _loops(context: Context) -> list[Loop]:
     loops = [Loop(Rescuing(context))]
+    if not context.database.is_sqlite:
+        loops.append(Loop(Telling(context)))
     if context.settings.mlflow_uri:
         loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
     return loops
@@ -59,8 +62,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     for loop in app.state.loops:
         loop.start()
     yield
-    app.state.context.stopping.set()
-    app.state.context.ring()
+    app.state.context.stop()
     for loop in app.state.loops:
         loop.stop()
     app.state.context.database.close()

@@ -50,8 +50,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         context: Context = self.config.app.state.context  # type: ignore[union-attr]
-        context.stopping.set()
-        context.ring()
+        context.stop()
         super().handle_exit(sig, frame)
 
 

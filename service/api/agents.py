@@ -17,12 +17,14 @@ from service.operations.bell import rung
 from service.store.agents import CONNECTED, all_agents
 from service.store.attempts import living_attempts
 from service.store.database import database_now
-from trainer.wire import Assignment, Claim
+from trainer.wire import Assignment, Claim, HeldAttempts
 
 router = APIRouter(tags=["running trials"])
 
 LOOK_AGAIN_SECONDS = 1.0
 """A long poll looks this often even if nothing rang: another service process may have made the change."""
+
+AgentName = Annotated[str, Path(min_length=1, max_length=200)]
 
 NOTHING_NOW: dict[int | str, dict[str, Any]] = {204: {"description": "Nothing to run now"}}
 
@@ -45,17 +47,23 @@ def get_agents(context: Ctx) -> list[AgentView]:
         ]
 
 
+@router.get("/v1/agents/{name}/attempts", dependencies=[Depends(needs(Role.AGENT))])
+def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
+    """What runs in the agent's name: one that starts anew compares it with what its slots run."""
+    return claiming.attempts_held_by(context, name)
+
+
 @router.post(
     "/v1/agents/{name}/claim",
     response_model=Assignment,
     responses=NOTHING_NOW | responses(422),
     dependencies=[Depends(needs(Role.AGENT))],
 )
-async def post_claim(
-    name: Annotated[str, Path(min_length=1, max_length=200)], message: Claim, context: Ctx
-) -> Assignment | Response:
+async def post_claim(name: AgentName, message: Claim, context: Ctx) -> Assignment | Response:
     """An agent's ask over all experiments; waits up to `wait_seconds` for work that fits its free resources."""
     await run_in_threadpool(claiming.note_agent, context, name, message.nodes)
+    if message.lost:
+        await run_in_threadpool(claiming.give_up_lost, context, name, message.lost)
     deadline = asyncio.get_running_loop().time() + message.wait_seconds
     with context.freed.listening() as freed:
         while True:

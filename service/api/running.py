@@ -1,13 +1,17 @@
 """The calls of those who run trials: agents, slots, and anyone with curl. A lease token is the right to report."""
 
+import asyncio
+
 from fastapi import APIRouter
+from fastapi.concurrency import run_in_threadpool
 
 from service.api.dependencies import Ctx, Token
 from service.api.problems import responses
+from service.operations.bell import rung
 from service.operations.finishing import finish
 from service.operations.logs import take_log
-from service.operations.reporting import take_heartbeat, take_reports
-from trainer.wire import Answer, Finish, Finished, LogChunk, Reports
+from service.operations.reporting import look_for_news, take_heartbeat, take_reports
+from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk, Reports
 
 router = APIRouter(tags=["running trials"])
 
@@ -19,9 +23,18 @@ def post_reports(trial: str, message: Reports, context: Ctx, token: Token) -> An
 
 
 @router.post("/v1/trials/{trial}/heartbeat", responses=responses(401, 404, 409))
-def post_heartbeat(trial: str, context: Ctx, token: Token) -> Answer:
-    """Extends the lease; a user's stop arrives here too."""
-    return take_heartbeat(context, trial, token)
+async def post_heartbeat(trial: str, context: Ctx, token: Token, message: Heartbeat | None = None) -> Answer:
+    """Extends the lease; a user's stop arrives here too, at once for those who wait for it with `wait_seconds`."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + (message.wait_seconds if message else 0)
+    with context.told.listening(trial) as told:
+        answer = await run_in_threadpool(take_heartbeat, context, trial, token)
+        while answer.decision is Decision.CONTINUE and not context.stopping.is_set():
+            if not await rung(told, deadline - clock()):
+                break
+            told.clear()
+            answer = await run_in_threadpool(look_for_news, context, trial, token)
+    return answer
 
 
 @router.post("/v1/trials/{trial}/logs", status_code=204, responses=responses(401, 409, 422, 507))

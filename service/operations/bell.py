@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 
 
 class Bell:
@@ -31,6 +32,42 @@ class Bell:
         finally:
             with self._guard:
                 self._waiting.discard(entry)
+
+
+class Bells:
+    """A bell for each of those that somebody listens for."""
+
+    def __init__(self) -> None:
+        self._bells: defaultdict[str, Bell] = defaultdict(Bell)
+        self._listeners: defaultdict[str, int] = defaultdict(int)
+        self._guard = threading.Lock()
+
+    def ring(self, names: Collection[str] | None = None) -> None:
+        """All of them when it is not said for whom."""
+        with self._guard:
+            wanted = self._bells.keys() if names is None else self._bells.keys() & set(names)
+            bells = [self._bells[name] for name in wanted]
+        for bell in bells:
+            bell.ring()
+
+    def listened_for(self) -> set[str]:
+        with self._guard:
+            return set(self._bells)
+
+    @contextlib.contextmanager
+    def listening(self, name: str) -> Iterator[asyncio.Event]:
+        """As `Bell.listening`."""
+        with self._guard:
+            self._listeners[name] += 1
+            bell = self._bells[name]
+        try:
+            with bell.listening() as event:
+                yield event
+        finally:
+            with self._guard:
+                self._listeners[name] -= 1
+                if not self._listeners[name]:
+                    del self._listeners[name], self._bells[name]
 
 
 async def rung(event: asyncio.Event, seconds: float) -> bool:

@@ -1,17 +1,21 @@
 """An agent's ask over all experiments, and anybody's ask for a trial of one."""
 
 import secrets
+from collections.abc import Sequence
 
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import NotFound, WrongState
 from service.operations.assigning import Asker, ProposalFailed, assign, given_before
 from service.operations.context import Context
+from service.operations.finishing import take_away
+from service.operations.leases import locked
 from service.operations.specs import spec_of
+from service.store.attempts import living_attempts
 from service.store.database import database_now
 from service.store.experiments import find_experiment, running_experiments
-from service.store.tables import AgentRow
-from trainer.wire import Assignment, Claim, Kind, Node
+from service.store.tables import AgentRow, AttemptRow
+from trainer.wire import Assignment, Claim, Failure, FailureKind, HeldAttempt, HeldAttempts, Kind, Node
 
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
@@ -29,6 +33,27 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
             context.ring()
             return assignment
     return None
+
+
+def give_up_lost(context: Context, agent: str, lost: Sequence[HeldAttempt]) -> None:
+    """Ends attempts that the agent holds and says it has lost. Those that have ended already are passed over."""
+    wanted = {(one.trial, one.attempt) for one in lost}
+    with context.database.read() as session:
+        ids = [a.id for a in living_attempts(session, holder=agent) if (a.trial_id, a.number) in wanted]
+    for attempt_id in ids:
+        with context.database.write() as session:
+            held = locked(session, session.get_one(AttemptRow, attempt_id))
+            if held.attempt.ended_at is None:
+                take_away(held, Failure(kind=FailureKind.LOST, message=f"agent {agent!r} has no slot that runs it"))
+    if ids:
+        context.told.ring()
+        context.ring()
+
+
+def attempts_held_by(context: Context, agent: str) -> HeldAttempts:
+    with context.database.read() as session:
+        living = living_attempts(session, holder=agent)
+        return HeldAttempts(attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living])
 
 
 def note_agent(context: Context, name: str, nodes: list[Node]) -> None:

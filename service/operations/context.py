@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from service.clock import Clock, utc_now
-from service.operations.bell import Bell
+from service.operations.bell import Bell, Bells
 from service.operations.handover import Handover
 from service.operations.proposals import Proposals
 from service.settings import Settings
@@ -13,7 +13,10 @@ from service.store.database import Database
 
 @dataclass(frozen=True)
 class Context:
-    """`changed` rings after each commit that event streams wait for, `freed` after those that may let a trial start."""
+    """`changed` rings after each commit that event streams wait for, `freed` after those that may let a trial start.
+
+    `told` rings by trial, when there may be news for whoever runs it.
+    """
 
     settings: Settings
     database: Database
@@ -21,6 +24,7 @@ class Context:
     proposals: Proposals = field(default_factory=Proposals)
     changed: Bell = field(default_factory=Bell)
     freed: Bell = field(default_factory=Bell)
+    told: Bells = field(default_factory=Bells)
     handover: Handover = field(default_factory=Handover)
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -28,3 +32,9 @@ class Context:
         """After a commit that may let a trial start, or end."""
         self.changed.ring()
         self.freed.ring()
+
+    def stop(self) -> None:
+        """The service ends: whoever waits is answered now."""
+        self.stopping.set()
+        self.told.ring()
+        self.ring()

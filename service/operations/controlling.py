@@ -73,6 +73,7 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
             settle_experiment(session, experiment, spec_of(experiment), now)
         elif trial.status == TrialStatus.RUNNING:
             ask_to_stop(trial, StopCause.USER, "a user stopped it")
+    context.told.ring([trial_id])
     context.ring()
     return trial
 
@@ -83,6 +84,7 @@ def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:
         if experiment is None:
             raise NotFound(f"there is no experiment {name_or_id!r}")
         change(session, experiment, database_now(session))
+    context.told.ring()
     context.ring()
     return experiment
 

@@ -32,6 +32,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
     """
     with contextlib.ExitStack() as stack:
         stack.callback(context.ring)
+        stack.callback(context.told.ring, [trial_id])
         with context.database.write() as session:
             held = find_held(session, trial_id, token)
             if message.next:
@@ -40,6 +41,8 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
                 end_attempt(held, message.outcome, message.error)
             elif held.attempt.lease_expires_at is None or held.attempt.outcome != message.outcome:
                 raise lease_lost(held.attempt)
+            if held.experiment.end_reason:
+                stack.callback(context.told.ring)
         return Finished(status=held.trial.status, next=_next(context, held) if message.next else None)
 
 

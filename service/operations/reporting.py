@@ -11,7 +11,7 @@ from service.errors import Invalid, Mistake
 from service.operations.context import Context
 from service.operations.ending import ask_to_stop, begin_end
 from service.operations.judging import judge
-from service.operations.leases import Held, hold
+from service.operations.leases import Held, check_lease, hold
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
 from trainer.wire import MAX_COUNT, Answer, Decision, Report, mended
@@ -29,6 +29,8 @@ def take_reports(context: Context, trial_id: str, token: str | None, reports: li
             _take(held, report)
         answer = answer_to(held.trial)
     context.changed.ring()
+    if held.experiment.end_reason:
+        context.told.ring()
     return answer
 
 
@@ -38,6 +40,13 @@ def take_heartbeat(context: Context, trial_id: str, token: str | None) -> Answer
         held = hold(session, trial_id, token)
         held.extend(context.settings.lease_seconds)
         return answer_to(held.trial)
+
+
+def look_for_news(context: Context, trial_id: str, token: str | None) -> Answer:
+    """What the holder is to do now. Changes nothing. Raises LeaseLost, Unauthorized."""
+    with context.database.read() as session:
+        check_lease(session, trial_id, token)
+        return answer_to(session.get_one(TrialRow, trial_id))
 
 
 def answer_to(trial: TrialRow) -> Answer:

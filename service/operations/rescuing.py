@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from service.domain.statuses import StopCause, TrialStatus
@@ -27,19 +28,24 @@ def rescue_lost_attempts(context: Context) -> int:
     return _each(context, expired, _rescue)
 
 
-def enforce_time_limits(context: Context) -> int:
-    """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop."""
+def enforce_time_limits(context: Context, heard_since: datetime | None = None) -> int:
+    """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop.
+
+    Who reported nothing before `heard_since` may have tried.
+    """
     with context.database.read() as session:
         ids = live_experiment_ids(session)
-    return _each(context, ids, _enforce)
+    return _each(context, ids, partial(_enforce, heard_since=heard_since))
 
 
-def extend_all_leases(context: Context) -> None:
-    """For a service that starts: holders could not reach it while it was away, and get a whole lease to do so."""
+def extend_all_leases(context: Context) -> datetime:
+    """For a service that was away or deaf: holders could not reach it, and get a whole lease to do so. Returns now."""
     with context.database.write() as session:
-        until = database_now(session) + timedelta(seconds=context.settings.lease_seconds)
+        now = database_now(session)
+        until = now + timedelta(seconds=context.settings.lease_seconds)
         for attempt in living_attempts(session):
             attempt.lease_expires_at = max(until, attempt.lease_expires_at or until)
+    return now
 
 
 def _each(context: Context, items: Sequence[Item], act: Callable[[Context, Item], int]) -> int:
@@ -51,6 +57,7 @@ def _each(context: Context, items: Sequence[Item], act: Callable[[Context, Item]
         except Exception as error:  # noqa: BLE001 - raised below, after the others have had their turn
             errors.append(error)
     if count:
+        context.told.ring()
         context.ring()
     if errors:
         raise ExceptionGroup(f"{len(errors)} of {len(items)} failed", errors)
@@ -69,21 +76,22 @@ def _rescue(context: Context, attempt_id: int) -> bool:
         return True
 
 
-def _enforce(context: Context, experiment_id: str) -> int:
+def _enforce(context: Context, experiment_id: str, heard_since: datetime | None) -> int:
     with context.database.read() as session:
         experiment = session.get(ExperimentRow, experiment_id)
         if experiment is None:
             return 0
         spec = spec_of(experiment)
         now = database_now(session)
-        overdue = [a.id for a in living_attempts(session, experiment_id) if _overdue(spec, a, now) is not None]
+        living = living_attempts(session, experiment_id)
+        overdue = [a.id for a in living if _overdue(spec, a, now, heard_since) is not None]
         expired = _out_of_time(spec, experiment, now)
     if expired:
         with context.database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             if experiment is not None:
                 settle_experiment(session, experiment, spec, database_now(session))
-    return sum(_end_overdue(context, attempt_id) for attempt_id in overdue) + expired
+    return sum(_end_overdue(context, attempt_id, heard_since) for attempt_id in overdue) + expired
 
 
 def _out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
@@ -92,9 +100,10 @@ def _out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime)
     return limit is not None and elapsed >= limit and is_open(experiment)
 
 
-def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime) -> str | None:
+def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime, heard_since: datetime | None) -> str | None:
     running = (now - attempt.started_at).total_seconds()
-    silent = (now - (attempt.last_report_at or attempt.started_at)).total_seconds()
+    last_word = max(filter(None, (attempt.started_at, attempt.last_report_at, heard_since)))
+    silent = (now - last_word).total_seconds()
     limit, timeout = spec.limits.max_trial_seconds, spec.failures.report_timeout_seconds
     if timeout is not None and silent >= timeout:
         return f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
@@ -103,11 +112,11 @@ def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime) -> str | 
     return None
 
 
-def _end_overdue(context: Context, attempt_id: int) -> bool:
+def _end_overdue(context: Context, attempt_id: int, heard_since: datetime | None) -> bool:
     """A trial out of time may save and leave; a silent one is ended, since it would not hear."""
     with context.database.write() as session:
         held = locked(session, session.get_one(AttemptRow, attempt_id))
-        why = _overdue(held.spec, held.attempt, held.now)
+        why = _overdue(held.spec, held.attempt, held.now, heard_since)
         if held.attempt.ended_at is not None or why is None or held.trial.status != TrialStatus.RUNNING:
             return False
         if why.startswith("no report"):

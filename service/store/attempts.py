@@ -30,11 +30,15 @@ def expired_attempts(session: Session, now: datetime) -> Sequence[AttemptRow]:
     return session.scalars(query.order_by(AttemptRow.lease_expires_at).limit(1000)).all()
 
 
-def living_attempts(session: Session, experiment_id: str | None = None) -> Sequence[AttemptRow]:
+def living_attempts(
+    session: Session, experiment_id: str | None = None, holder: str | None = None
+) -> Sequence[AttemptRow]:
     query = select(AttemptRow).where(AttemptRow.ended_at.is_(None))
     if experiment_id:
         query = query.where(AttemptRow.experiment_id == experiment_id)
-    return session.scalars(query).all()
+    if holder:
+        query = query.where(AttemptRow.holder == holder)
+    return session.scalars(query.order_by(AttemptRow.id)).all()
 
 
 def reported_count(session: Session, experiment_id: str) -> int:

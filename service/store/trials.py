@@ -7,8 +7,8 @@ from typing import Literal
 from sqlalchemy import func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import TrialStatus
-from service.store.tables import CheckpointRow, MilestoneRow, ReportRow, TrialRow
+from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
+from service.store.tables import CheckpointRow, ExperimentRow, MilestoneRow, ReportRow, TrialRow
 
 Direction = Literal["minimize", "maximize"]
 
@@ -26,6 +26,15 @@ def counts_by_status(session: Session, experiment_id: str) -> dict[str, int]:
 def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> Sequence[TrialRow]:
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses))
     return session.scalars(query.order_by(TrialRow.number)).all()
+
+
+def ids_told_to_leave(session: Session) -> set[str]:
+    """Running trials, of all experiments, that were asked to stop."""
+    live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
+    query = select(TrialRow.id).where(
+        TrialRow.experiment_id.in_(live), TrialRow.status == TrialStatus.RUNNING, TrialRow.stop_cause.is_not(None)
+    )
+    return set(session.scalars(query))
 
 
 def next_queued(session: Session, experiment_id: str) -> TrialRow | None:

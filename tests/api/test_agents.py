@@ -113,3 +113,23 @@ def test_experiments_that_no_agent_can_run_do_not_keep_slots_from_going_on(servi
     assert held
     held.report(accuracy=1)
     assert held.finish(next=True)["next"]
+
+
+def test_an_agent_that_starts_anew_gives_up_what_none_of_its_slots_runs(service: Api) -> None:
+    name = service.create(trainer=TORCH)["name"]
+    lost, kept, others = service.claim("here"), service.claim("here"), service.claim("there")
+    assert lost
+    assert kept
+    assert others
+    held = service.get("/v1/agents/here/attempts")["attempts"]
+    assert held == [{"trial": one.trial, "attempt": 1} for one in (lost, kept)]
+    again = service.claim("here", lost=[held[0], {"trial": others.trial, "attempt": 1}])
+    assert again
+    assert again.trial == lost.trial
+    assert again.assignment["attempt"] == 2
+    lost.report(409, accuracy=1)
+    kept.report(accuracy=1)
+    others.report(accuracy=1)
+    service.claim("here", lost=held[:1])
+    again.report(accuracy=1)
+    assert service.get(f"/v1/experiments/{name}")["counts"]["failed"] == 0

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
+from service.background.rescuing import Rescuing
 from service.domain.failures import MAX_LOSSES
 from service.errors import LeaseLost
 from service.operations import rescuing
@@ -118,6 +119,23 @@ def test_a_service_that_was_away_gives_every_holder_a_whole_lease(context: Conte
         expires_at = session.query(AttemptRow).one().lease_expires_at
         assert expires_at
         assert expires_at > database_now(session) + timedelta(seconds=20)
+
+
+def test_a_service_that_was_deaf_judges_nobody_by_the_silence(context: Context) -> None:
+    """Without its database, or suspended: for longer than a lease, and than a trial may be silent."""
+    held = an_assignment(context, failures={"report_timeout_seconds": 60})
+    seconds = [0.0]
+    loop = Rescuing(context, clock=lambda: seconds[0])
+    loop.run_once()
+    let_pass(context, 100)
+    seconds[0] += 100
+    assert loop.run_once() == 0
+    take_heartbeat(context, held.trial, held.lease.token)
+    assert trial_of(context, held).status == "running"
+    let_pass(context, 31)
+    seconds[0] += 1
+    assert loop.run_once() == 1
+    assert trial_of(context, held).status == "queued"
 
 
 def test_a_trial_over_its_time_is_told_to_leave(context: Context) -> None:
