@@ -90,7 +90,7 @@ class Invalid(ServiceError):
 
 
 class InsufficientStorage(ServiceError):
-    status, type, title = 507, "insufficient-storage", "The data directory cannot be written"
+    status, type, title = 507, "insufficient-storage", "No room to write"
 
 
 class Unavailable(ServiceError):

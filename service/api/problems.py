@@ -13,8 +13,8 @@ from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from service.errors import Invalid, Mistake, ServiceError, Unauthorized, Unavailable
-from service.store.database import is_outage
+from service.errors import InsufficientStorage, Invalid, Mistake, ServiceError, Unauthorized, Unavailable
+from service.store.database import is_full, is_outage
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,8 @@ async def _database_error(request: Request, error: Exception) -> Response:
     if isinstance(error, DataError):
         logger.warning("%s %s sent what the database cannot hold", request.method, request.url.path, exc_info=error)
         return answer(Invalid([Mistake("", "a value is longer or larger than the database can hold")]))
+    if is_full(error):
+        return await _full(request, error)
     return await (_outage if is_outage(error) else _our_error)(request, error)
 
 
@@ -112,6 +114,12 @@ async def _outage(_: Request, error: Exception) -> Response:
     logger.warning("the database does not answer: %s", error.__cause__ or error)
     away = Unavailable("the database is away or busy; ask again, nothing was lost")
     return answer(away, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+async def _full(_: Request, error: Exception) -> Response:
+    logger.error("the database's disk is full: %s", error.__cause__ or error)
+    full = InsufficientStorage("the database's disk is full; free some of it and ask again, nothing was lost")
+    return answer(full, {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 async def _our_error(request: Request, error: Exception) -> Response:

@@ -13,6 +13,12 @@ from sqlalchemy.orm import Session, sessionmaker
 
 BUSY_TIMEOUT_SECONDS = 30
 
+PATIENCE = {"statement_timeout": "20s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
+"""What PostgreSQL ends by itself: one service process that hangs must not keep a lock from all the others."""
+
+CONNECTING = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 15_000}
+"""libpq's settings, the last in milliseconds: a server that vanished from the network is soon known to be away."""
+
 
 class Database:
     def __init__(self, url: str) -> None:
@@ -55,17 +61,39 @@ def is_outage(error: DBAPIError) -> bool:
     return error.connection_invalidated or type(error).__name__ in {"OperationalError", "InterfaceError"}
 
 
+def is_full(error: DBAPIError) -> bool:
+    """Whether the database has no room to write."""
+    original = error.orig
+    return (
+        getattr(original, "sqlstate", None) == "53100" or getattr(original, "sqlite_errorname", None) == "SQLITE_FULL"
+    )
+
+
 def _engine(url: str) -> Engine:
     """Values stay out of error messages: lease tokens are among them."""
     if make_url(url).get_backend_name() != "sqlite":
-        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=10, max_overflow=20)
-        event.listen(engine, "handle_error", _drop_details)
-        return engine
+        return _postgresql(url)
     arguments = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
     engine = create_engine(url, hide_parameters=True, connect_args=arguments)
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _postgresql(url: str) -> Engine:
+    pool = {"pool_pre_ping": True, "pool_size": 10, "max_overflow": 20, "pool_timeout": 10}
+    engine = create_engine(url, hide_parameters=True, connect_args=CONNECTING, **pool)
+    event.listen(engine, "handle_error", _drop_details)
+    event.listen(engine, "connect", _set_up_postgresql)
+    return engine
+
+
+def _set_up_postgresql(connection: Any, _record: Any) -> None:
+    """By statements, since poolers in between refuse what they do not know in the address."""
+    with connection.cursor() as cursor:
+        for setting, value in PATIENCE.items():
+            cursor.execute(f"SET {setting} = '{value}'")
+    connection.commit()
 
 
 def _drop_details(context: ExceptionContext) -> None:

@@ -18,6 +18,8 @@ def upgrade(database: Database) -> None:
     """Several service processes may do it at once: on PostgreSQL one does and the others wait."""
     with database.engine.begin() as connection:
         if not database.is_sqlite:
+            connection.execute(text("set local statement_timeout = 0"))
+            connection.execute(text("set local lock_timeout = 0"))
             connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
         command.upgrade(config(connection), "head")
 

