@@ -5,11 +5,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Depends, FastAPI
+from prometheus_client import CollectorRegistry
 from pydantic.json_schema import models_json_schema
 
-from service.api import agents, experiments, health, packages, running, streaming, trials
+from service.api import agents, experiments, health, metrics, packages, running, streaming, trials
 from service.api.access import needs_by_method, needs_read_or_lease
 from service.api.guard import Guard
+from service.api.metering import Metering
 from service.api.problems import Problem, add_error_handlers, responses
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
@@ -43,8 +45,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(agents.router, responses=responses(401, 403))
     app.include_router(running.router)
     app.include_router(health.router)
+    app.include_router(metrics.router)
     add_error_handlers(app)
+    app.state.registry = CollectorRegistry()
+    app.state.registry.register(metrics.State(context, app.state.loops))
     app.add_middleware(Guard)
+    app.add_middleware(Metering, registry=app.state.registry)
     return app
 
 

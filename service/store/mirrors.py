@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
@@ -37,6 +38,17 @@ def lag(session: Session) -> int:
         MirrorRow, MirrorRow.experiment_id == ExperimentRow.id
     )
     return int(session.scalar(behind) or 0)
+
+
+def oldest_waiting(session: Session) -> datetime | None:
+    """When the oldest event that is not yet mirrored happened."""
+    first = (
+        select(func.min(EventRow.at))
+        .join(ExperimentRow, ExperimentRow.id == EventRow.experiment_id)
+        .outerjoin(MirrorRow, MirrorRow.experiment_id == ExperimentRow.id)
+        .where(ExperimentRow.event_count > _CURSOR, EventRow.seq == _CURSOR + 1)
+    )
+    return session.scalar(first)
 
 
 def experiments_behind(session: Session) -> list[str]:

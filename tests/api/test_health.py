@@ -1,6 +1,7 @@
 """Alive, and able to serve; and what a caller gets when something of ours fails."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -91,3 +92,38 @@ def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> Non
 def test_settings_that_are_no_numbers_are_named() -> None:
     with pytest.raises(BadSettings, match="PACELINE_PORT must be a number, not 'http'"):
         Settings.from_env({"PACELINE_PORT": "http"})
+
+
+def test_how_far_mlflow_lags_is_seen(settings: Settings) -> None:
+    with running(replace(settings, mlflow_uri="http://127.0.0.1:9")) as service:
+        held = service.ask(service.create()["name"])
+        assert held
+        held.report(accuracy=1)
+        lines = service.http.get("/metrics").text.splitlines()
+        found = dict(line.split() for line in lines if line.startswith("paceline_mirror_lag"))
+        assert float(found["paceline_mirror_lag_events"]) == service.get("/readyz")["mlflow_lag"] == 4
+        assert float(found["paceline_mirror_lag_seconds"]) > 0
+
+
+def test_metrics_count_what_there_is_by_route_and_status(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=1)
+    service.get(f"/v1/trials/{held.trial}")
+    service.get("/v1/trials/none", 404)
+    service.http.get("/wp-login.php")
+    lines = service.http.get("/metrics").text.splitlines()
+    for line in (
+        'paceline_experiments{status="running"} 1.0',
+        'paceline_live_trials{status="running"} 1.0',
+        "paceline_leases 1.0",
+        "paceline_agents_connected 0.0",
+        "paceline_database_up 1.0",
+        'paceline_loop_ok{loop="rescuing"} 1.0',
+        'paceline_http_request_seconds_count{method="GET",route="/v1/trials/{trial}",status="200"} 1.0',
+        'paceline_http_request_seconds_count{method="GET",route="/v1/trials/{trial}",status="404"} 1.0',
+        'paceline_http_request_seconds_count{method="GET",route="none",status="404"} 1.0',
+    ):
+        assert line in lines
+    assert not any(held.trial in line or name in line for line in lines)

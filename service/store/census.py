@@ -1,0 +1,32 @@
+"""How many there are of each, over all experiments."""
+
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, TrialStatus
+from service.store.agents import nodes_of_connected
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+
+
+def experiments(session: Session) -> dict[str, float]:
+    """By status, also those that none has."""
+    found = dict(session.execute(select(ExperimentRow.status, func.count()).group_by(ExperimentRow.status)).all())
+    return {status.value: float(found.get(status.value, 0)) for status in ExperimentStatus}
+
+
+def live_trials(session: Session) -> dict[str, float]:
+    """The trials of live experiments by status, also those that none has."""
+    live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
+    query = select(TrialRow.status, func.count()).where(TrialRow.experiment_id.in_(live)).group_by(TrialRow.status)
+    found = dict(session.execute(query).all())
+    return {status.value: float(found.get(status.value, 0)) for status in TrialStatus}
+
+
+def living_attempts(session: Session) -> int:
+    return session.scalar(select(func.count()).where(AttemptRow.ended_at.is_(None))) or 0
+
+
+def connected_agents(session: Session, now: datetime) -> int:
+    return len(nodes_of_connected(session, now))
