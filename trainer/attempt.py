@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from ray.exceptions import RayActorError
 from trainer.calls import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
 from trainer.delivery import LogOutbox, ReportOutbox
 from trainer.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, as_sent, classify, headline, user_traceback
+from trainer.heartbeat import Heartbeat
 from trainer.rounds import STOP, Rounds
 from trainer.runs import Runs
 
@@ -51,17 +51,20 @@ class Attempt:
         self._reports = ReportOutbox(Service(url, token), self._trial, self._decided, self.lose, self._refused)
         self._logs = LogOutbox(Service(url, token), self._trial, self.lose)
         self._rounds = Rounds(self._deliver, lambda _sequence: runs.wake())
-        self._watch = threading.Thread(target=self._keep_watch, args=(Service(url, token),), daemon=True)
-        self._watch_news = threading.Event()
-        self._kill_at: float | None = None
+        seconds = float(assignment["lease"]["seconds"])
+        self._heartbeat = Heartbeat(Service(url, token), self._trial, seconds, self._ordered, self.lose)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._ending_lock = threading.Lock()
 
     @property
     def ended_at_once(self) -> bool:
         return self.ending in ENDED_AT_ONCE
 
     def start(self) -> None:
-        for thread in (self._reports, self._logs, self._watch):
+        for thread in (self._reports, self._logs, self._heartbeat):
             thread.start()
+        if limit := self.assignment.get("max_seconds"):
+            self._later("time limit", limit, self.stop, f"max_trial_seconds: {limit:g} seconds are over")
 
     # What the workers say.
 
@@ -109,20 +112,28 @@ class Attempt:
         if self.ending is None:
             logger.info("%s is to stop: %s", self.run, reason or "no reason given")
             self.ending = "stop"
-            self._kill_at = time.monotonic() + float(self.assignment["stop_grace_seconds"])
-            self._watch_news.set()
+            self._begin_grace()
             self._loop.call_soon_threadsafe(self._rounds.leave)
 
     def end(self, why: str) -> None:
-        """End the workers at once. `why` is one of ENDED_AT_ONCE."""
-        self.ending = why
+        """End the workers at once, unless it is over. `why` is one of ENDED_AT_ONCE."""
+        with self._ending_lock:  # once it is over, the workers may be those of the next attempt
+            if self.over.is_set() or self.ending == "lease-lost":
+                return
+            logger.info("%s is ended at once: %s", self.run, why)
+            self.ending = why
+            self._runs.end_workers()
         self._loop.call_soon_threadsafe(self._rounds.leave)
-        self._runs.end_workers()
 
     def lose(self) -> None:
         """The lease is lost: nothing of this attempt counts any more."""
-        logger.warning("%s has lost its lease", self.run)
         self.end("lease-lost")
+
+    def _ordered(self, decision: str, reason: str | None) -> None:
+        if decision == "kill":
+            self.end("kill")
+        else:
+            self.stop(reason)
 
     def _refused(self, error: Exception) -> None:
         """The service cannot take what the function reports: that is to be mended, not to train on with."""
@@ -136,8 +147,7 @@ class Attempt:
             return
         if decision == STOP:
             logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
-            self._kill_at = self._kill_at or time.monotonic() + float(self.assignment["stop_grace_seconds"])
-            self._watch_news.set()
+            self._begin_grace()
         self._loop.call_soon_threadsafe(self._rounds.decide, sequence, decision)
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
@@ -147,39 +157,21 @@ class Attempt:
         if not self.over.is_set():
             self._runs.end_workers()
 
-    def _keep_watch(self, service: Service) -> None:
-        """Heartbeats, the time limit and the grace period, until it is over."""
-        every = float(self.assignment["lease"]["seconds"]) / 3
-        limit = self.assignment.get("max_seconds")
-        stop_at = time.monotonic() + limit if limit else None
-        beat_at = time.monotonic() + every
-        while not self.over.is_set():
-            times = [t for t in (beat_at, stop_at, self._kill_at) if t is not None]
-            self._watch_news.wait(max(0.0, min(times) - time.monotonic()))
-            self._watch_news.clear()
-            now = time.monotonic()
-            if stop_at is not None and now >= stop_at:
-                stop_at = None
-                self.stop(f"max_trial_seconds: {limit:g} seconds are over")
-            if self._kill_at is not None and now >= self._kill_at:
-                self._kill_at = None
-                self.end("kill")
-            if now >= beat_at:
-                self._beat(service)
-                beat_at = time.monotonic() + every
+    def _begin_grace(self) -> None:
+        self._later("grace period", float(self.assignment["stop_grace_seconds"]), self.end, "kill")
 
-    def _beat(self, service: Service) -> None:
-        try:
-            answer = service.post(f"/v1/trials/{self._trial}/heartbeat", {}) or {}
-        except LeaseLost:
-            self.lose()
-        except (ServiceUnreachable, CallRefused) as error:
-            logger.warning("no heartbeat for %s: %s", self.run, error)
-        else:
-            if answer.get("decision") == "stop":
-                self.stop(answer.get("reason"))
-            elif answer.get("decision") == "kill":
-                self.end("kill")
+    def _later(self, name: str, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Call it in so many seconds, unless it is over by then or a timer of this name runs already."""
+
+        def start() -> None:
+            if not self.over.is_set() and name not in self._timers:
+                self._timers[name] = self._loop.call_later(seconds, call, *arguments)
+
+        self._loop.call_soon_threadsafe(start)
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
 
     # The end.
 
@@ -215,10 +207,12 @@ class Attempt:
             self.finish({"outcome": "failed", "error": failure})
 
     def _close(self) -> None:
-        self.over.set()
-        self._watch_news.set()
+        with self._ending_lock:
+            self.over.set()
+        self._heartbeat.close()
         self._reports.close()
         self._logs.close()
+        self._loop.call_soon_threadsafe(self._cancel_timers)
 
     def finish(self, body: dict[str, Any]) -> dict[str, Any] | None:
         """Tell the service; returns the next assignment, if it gave one."""

@@ -13,7 +13,19 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from trainer.wire import Answer, Assignment, Claim, Decision, Finish, Lease, LogChunk, Report, Reports, Trainer
+from trainer.wire import (
+    Answer,
+    Assignment,
+    Claim,
+    Decision,
+    Finish,
+    Heartbeat,
+    Lease,
+    LogChunk,
+    Report,
+    Reports,
+    Trainer,
+)
 
 Decide = Callable[[str, Report], Answer]
 
@@ -116,6 +128,17 @@ class FakeService:
         assert found is not None
         return found.model_dump(mode="json")
 
+    def order(self, trial: str, decision: Decision, reason: str | None = None) -> None:
+        """What its holder hears at once, and again at each further call."""
+        with self._changed:
+            self.orders[trial] = Answer(decision=decision, reason=reason)
+            self._changed.notify_all()
+
+    def lose(self, trial: str) -> None:
+        with self._changed:
+            self.lost.add(trial)
+            self._changed.notify_all()
+
     def wait_for(self, condition: Callable[[], Any], seconds: float = 60, what: str = "it") -> Any:
         with self._changed:
             found = self._changed.wait_for(condition, seconds)
@@ -168,11 +191,13 @@ class FakeService:
             self._changed.notify_all()
         return next((a for a in answers if a.decision != Decision.CONTINUE), answers[-1])
 
-    def heartbeat(self, trial: str, _body: bytes) -> Answer:
+    def heartbeat(self, trial: str, body: bytes) -> Answer | dict[str, Any]:
+        seconds = Heartbeat.model_validate_json(body).wait_seconds
         with self._changed:
             self.heartbeats[trial] += 1
             self._changed.notify_all()
-        return self.orders.get(trial, Answer())
+            self._changed.wait_for(lambda: trial in self.orders or self.refusal(trial, "heartbeat"), seconds)
+            return self.refusal(trial, "heartbeat") or self.orders.get(trial, Answer())
 
     def chunk(self, trial: str, body: bytes) -> None:
         chunk = LogChunk.model_validate_json(body)
@@ -194,7 +219,7 @@ class FakeService:
         return {"status": finish.outcome, "next": following}
 
     def refusal(self, trial: str, verb: str) -> dict[str, Any] | None:
-        if trial in self.lost:
+        if trial in self.lost or (trial in self.finishes and verb != "finish"):
             return {"status": 409, "type": "lease-lost", "title": "Lease lost", "detail": "it is another's now"}
         if verb == "reports" and trial in self.refused:
             return {"status": 422, "type": "invalid", "title": "Mistakes", "detail": self.refused[trial]}
@@ -229,12 +254,10 @@ class FakeService:
 
             def _trial_call(self, body: bytes) -> None:
                 _, _, _, trial, verb = self.path.split("/")
-                refusal = service.refusal(trial, verb)
-                if refusal is not None:
-                    self._answer(refusal["status"], refusal)
-                    return
                 assert self.headers["Authorization"] == f"Bearer lease-{trial}"
-                self._answer(200, verbs[verb](trial, body))
+                answer = service.refusal(trial, verb) or verbs[verb](trial, body)
+                refused = isinstance(answer, dict) and "detail" in answer
+                self._answer(answer["status"] if refused else 200, answer)
 
             def _answer(self, status: int, value: Any) -> None:
                 self._send(*encoded(status, value))

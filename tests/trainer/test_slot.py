@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.wire import Answer, Decision, FailureKind, Outcome
+from trainer.wire import Decision, FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -69,13 +69,11 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
     from trainer.slot import Slot  # noqa: PLC0415 - heavy
 
     scaling = {"num_workers": 1, "resources_per_worker": {"not-to-be-had": 1}}
-    trial = alone.add_trial(
-        {"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers}, lease_seconds=3
-    )
+    trial = alone.add_trial({"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers})
     actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", scaling)
     ray.get(actor.run.remote(alone.assign(trial)))
     alone.wait_for(lambda: waiting(placement_group_table()))
-    alone.orders[trial] = Answer(decision=Decision.KILL)
+    alone.order(trial, Decision.KILL)
     assert alone.finished(trial, START_SECONDS / 2).outcome == Outcome.STOPPED
     assert not waiting(placement_group_table())
     ray.kill(actor)

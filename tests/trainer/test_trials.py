@@ -144,24 +144,24 @@ def test_a_cuda_allocation_that_fails_is_out_of_memory(service: FakeService, add
 def test_a_stop_that_is_ignored_ends_in_a_kill_after_the_grace_period(
     service: FakeService, add: Add, record: Path
 ) -> None:
-    trial = add("ignore_everything", lease_seconds=1.5, stop_grace_seconds=0.5)
+    trial = add("ignore_everything", stop_grace_seconds=0.5)
     service.wait_for(lambda: "started" in lines(record), what="the start")
-    service.orders[trial] = Answer(decision=Decision.STOP, reason="the user")
+    service.order(trial, Decision.STOP, "the user")
     assert service.finished(trial, 20).outcome == Outcome.STOPPED
 
 
 def test_a_kill_ends_the_workers_at_once_and_the_slot_goes_on(service: FakeService, add: Add, record: Path) -> None:
-    trial = add("ignore_everything", lease_seconds=1.5)
+    trial = add("ignore_everything")
     service.wait_for(lambda: "started" in lines(record), what="the start")
-    service.orders[trial] = Answer(decision=Decision.KILL)
+    service.order(trial, Decision.KILL)
     assert service.finished(trial, 5).outcome == Outcome.STOPPED
     assert service.finished(add()).outcome == Outcome.COMPLETED
 
 
 def test_a_users_stop_lets_the_next_report_count_and_leaves_there(service: FakeService, add: Add, record: Path) -> None:
-    trial = add(config={"steps": 1000, "pause": 0.1}, lease_seconds=1.5)
+    trial = add(config={"steps": 1000, "pause": 0.1})
     service.wait_for(lambda: service.reports[trial], what="a report")
-    service.orders[trial] = Answer(decision=Decision.STOP, reason="the user")
+    service.order(trial, Decision.STOP, "the user")
     assert service.finished(trial, 20).outcome == Outcome.STOPPED
     assert lines(record, 0) == lines(record, 1)
     assert len(service.reports[trial]) == len(lines(record, 0))
@@ -175,7 +175,7 @@ def test_a_trial_over_its_time_limit_is_stopped(service: FakeService, add: Add) 
 def test_a_lost_lease_ends_the_workers_and_nothing_more_is_said(service: FakeService, add: Add, record: Path) -> None:
     trial = add(config={"steps": 1000, "pause": 0.05})
     service.wait_for(lambda: service.reports[trial], what="a report")
-    service.lost.add(trial)
+    service.lose(trial)
     assert service.finished(add()).outcome == Outcome.COMPLETED
     assert trial not in service.finishes
     assert "end" in lines(record)  # of the second trial: the slot went on
