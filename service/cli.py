@@ -151,19 +151,13 @@ def agent(
     ray_address: Annotated[str, typer.Option(envvar="RAY_ADDRESS", help="The Ray cluster to run trials on.")] = "auto",
     name: Annotated[str | None, typer.Option(help="Unique among agents.", show_default="this host's name")] = None,
 ) -> None:
-    """Run trials for a service on a Ray cluster; start one beside each cluster."""
+    """Run trials for a service on a Ray cluster; start one beside each cluster. It waits for a cluster that is away."""
     _log_to_stderr()
     # By name: the service's code knows nothing of the trainer but its wire, and this command is the trainer's door.
-    trainer, cluster = importlib.import_module("trainer.agent"), importlib.import_module("trainer.cluster")
-    try:
-        trainer.run_agent(
-            service_url=url,
-            name=name or socket.gethostname(),
-            ray_address=ray_address,
-            token=os.environ.get("PACELINE_TOKEN"),
-        )
-    except cluster.ClusterUnreachable as error:
-        _fail([str(error)], FAILED)
+    keeping = importlib.import_module("trainer.keeping")
+    raise typer.Exit(
+        keeping.keep_agent(url, name or socket.gethostname(), ray_address, os.environ.get("PACELINE_TOKEN"))
+    )
 
 
 @app.command(

@@ -1,0 +1,108 @@
+"""What keeps an agent running, with small programs in the agent's place: it needs no Ray to know when to go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainer.keeping import CLUSTER_LOST, REFUSED
+
+KEEP = "import logging, os, sys; from trainer.keeping import Keeper; logging.basicConfig(level=logging.INFO); "
+KEEP += "sys.exit(Keeper([sys.executable, *sys.argv[1:]], dict(os.environ)).run())"
+
+# Each start takes the next line of the file named by its argument.
+PLAYED = """
+import os, pathlib, sys, time
+plan = pathlib.Path(sys.argv[1])
+line, _, rest = plan.read_text().partition("\\n")
+plan.write_text(rest)
+exec(line)
+"""
+AS_LONG_AS_THE_PARENT = "import threading; threading.Thread(target=lambda: (os.read(0, 1), os._exit(0))).start(); "
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    return tmp_path / "plan"
+
+
+@contextmanager
+def keeper(plan: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
+    plan.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-c", KEEP, "-c", PLAYED, str(plan)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def marks(path: Path) -> str:
+    return f"pathlib.Path({str(path)!r}).write_text(str(os.getpid())); "
+
+
+def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: Path) -> None:
+    ends = (f"sys.exit({CLUSTER_LOST})", "os.abort()", "os._exit(1)", "sys.exit(0)")
+    with keeper(plan, *ends) as process:
+        said = process.communicate(timeout=30)[1].splitlines()
+    assert process.returncode == 0
+    assert plan.read_text() == ""
+    assert [line.partition("keeping:")[2] for line in said] == [
+        "the agent has no cluster; starting it again in 0.5 s",
+        "the agent's process was ended by SIGABRT; starting it again in 1 s",
+        "the agent's process ended with code 1, as Ray ends it when its node is gone; starting it again in 2 s",
+    ]
+
+
+def test_an_agent_that_the_service_refuses_is_not_started_again(plan: Path) -> None:
+    with keeper(plan, f"sys.stderr.write('error: no such token'); sys.exit({REFUSED})", "sys.exit(0)") as process:
+        assert process.communicate(timeout=30)[1] == "error: no such token"
+    assert process.returncode == 1
+    assert plan.read_text() == "sys.exit(0)\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
+    plan: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    started, left = tmp_path / "started", tmp_path / "left"
+    heed = f"import signal; signal.signal(15, lambda *_: ({marks(left)[:-2]}, sys.exit(0))); {marks(started)}"
+    with keeper(plan, f"{heed}time.sleep(60)") as process:
+        until(started.exists)
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    assert left.exists()
+
+
+def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    with keeper(plan, f"import signal; signal.signal(15, signal.SIG_IGN); {marks(started)}time.sleep(60)") as process:
+        until(started.exists)
+        process.terminate()
+        assert process.stderr is not None
+        assert "SIGTERM: stopping" in process.stderr.readline()
+        process.terminate()
+        assert process.wait(10) == 0
+    until(lambda: not psutil.pid_exists(int(started.read_text())))
+
+
+def test_a_killed_parent_closes_its_agents_input(plan: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    with keeper(plan, f"{AS_LONG_AS_THE_PARENT}{marks(started)}time.sleep(60)") as process:
+        until(started.exists)
+        os.kill(process.pid, signal.SIGKILL)
+        until(lambda: not psutil.pid_exists(int(started.read_text())))

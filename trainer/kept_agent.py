@@ -1,0 +1,38 @@
+"""The agent as `trainer.keeping` runs it: `python -m trainer.kept_agent URL NAME RAY_ADDRESS`, a pipe as its input.
+
+The agent's token is in PACELINE_TOKEN, because everybody can read a command line.
+"""
+
+import logging
+import os
+import sys
+import threading
+
+from trainer.agent import AgentRefused, run_agent
+from trainer.cluster import ClusterUnreachable
+from trainer.keeping import CLUSTER_LOST, REFUSED
+
+
+def main(service_url: str, name: str, ray_address: str) -> int:
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    try:
+        run_agent(service_url, name, ray_address, token=os.environ.get("PACELINE_TOKEN"))
+    except AgentRefused as refused:
+        sys.stderr.write(f"error: {refused}\n")
+        return REFUSED
+    except ClusterUnreachable as error:
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the sentence says it all
+        return CLUSTER_LOST
+    return 0
+
+
+def _end_with_the_parent() -> None:
+    """At once: the slots go on without an agent, and the next one takes them over."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.exit(main(*sys.argv[1:4]))
