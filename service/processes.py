@@ -1,27 +1,34 @@
 """A child process with its whole family: own session, output in a file, and nobody left when it is stopped."""
 
 import contextlib
-import os
-import signal
+import random
 import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import psutil
+from service.marks import VARIABLE, end_marked, new_mark
+
+PORTS = range(20_000, 32_768)
+"""Below those that systems lend to outgoing connections, so that none is lent while its server starts again."""
 
 
 class Child:
     """`start` it again after it has died. Its output is appended to `log`.
 
-    `command` is asked for at each start, because it may hold what only another child's start makes known.
+    `command` is asked for at each start, because it may hold what only another child's start makes known. Input ends at
+    once, except with `lifeline`: then when it is stopped, or when this process is gone.
     """
 
-    def __init__(self, command: Callable[[], Sequence[str]], env: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, command: Callable[[], Sequence[str]], env: Mapping[str, str], log: Path, *, lifeline: bool = False
+    ) -> None:
         self.log = log
         self._command = command
-        self._env = dict(env)
+        self._mark = new_mark(env)
+        self._env = {**env, VARIABLE: self._mark}
+        self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -30,7 +37,7 @@ class Child:
             self._process = subprocess.Popen(  # noqa: S603
                 self._command(),
                 env=self._env,
-                stdin=subprocess.DEVNULL,
+                stdin=self._stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -45,14 +52,15 @@ class Child:
         """Ask it to leave, wait, then kill whatever remains of its family. Harmless when it has ended."""
         if self._process is None:
             return
-        relatives = family(self._process.pid)
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_seconds)
         self._process.kill()
         self._process.wait()
-        kill([*relatives, *family(self._process.pid)])
+        if self._process.stdin:
+            self._process.stdin.close()
+        end_marked(self._mark)
 
     def kill(self) -> None:
         self.stop(grace_seconds=0)
@@ -61,28 +69,6 @@ class Child:
         """Return the last lines of its output."""
         with self.log.open(errors="replace") as output:
             return [line.rstrip("\n") for line in deque(output, lines)]
-
-
-def family(leader: int) -> list[psutil.Process]:
-    """Every living process of the leader's session, and its descendants that opened sessions of their own."""
-    found = {process.pid: process for process in psutil.process_iter() if _session(process.pid) == leader}
-    with contextlib.suppress(psutil.NoSuchProcess):
-        found |= {process.pid: process for process in psutil.Process(leader).children(recursive=True)}
-    return list(found.values())
-
-
-def kill(processes: Sequence[psutil.Process], wait_seconds: float = 2) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
-    psutil.wait_procs(processes, timeout=wait_seconds)
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None
 
 
 def is_free(host: str, port: int) -> bool:
@@ -97,9 +83,9 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port that stays free while nobody asks for it by number."""
+    ports = random.sample(PORTS, len(PORTS))
+    return next(port for port in ports if is_free(host, port))
 
 
 def accepts(host: str, port: int) -> bool:

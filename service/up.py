@@ -13,12 +13,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
 from service.client import Client, Refused, Unreachable
+from service.leftovers import PREFIX, Leftovers
+from service.marks import VARIABLE, end_marked, new_mark
 from service.processes import Child, accepts, free_port, is_free
 from service.supervision import Part, Supervisor
 
@@ -68,27 +71,27 @@ class Options:
         return self.data_dir / "up.json"
 
 
-def run(options: Options, say: Callable[[str], None] = print) -> None:
+def run(options: Options, say: Callable[[str], None] = partial(print, flush=True)) -> None:
     """Run the stack until Ctrl-C, SIGTERM, or the terminal is closed. A second signal while stopping kills at once.
 
     Raises CannotStart before anything was started, and PartFailed for a part that cannot be kept running; in both
     cases, as at the end, nothing is left running.
     """
-    stopping = threading.Event()
-    with _only_one(options.data_dir.absolute()), _ray_directory(options.data_dir.absolute()) as ray_directory:
+    stopping, mark, say = threading.Event(), new_mark(), _to_whom_it_concerns(say)
+    data_dir = options.data_dir.absolute()
+    with _signals(stopping, mark), _only_one(data_dir), _leftovers(data_dir, mark, say) as leftovers:
         options = options.resolved()
-        supervisor = Supervisor(_stages(options, ray_directory), stopping, say)
-        with _signals(stopping, supervisor.kill):
-            try:
-                say("Starting Ray, MLflow, the service and an agent …" if options.mlflow else "Starting …")
-                supervisor.start(START_SECONDS)
-                if not stopping.is_set():
-                    _announce(options, say)
-                supervisor.watch_over()
-            finally:
-                say("Stopping …")
-                supervisor.stop()
-                options.state_file.unlink(missing_ok=True)
+        supervisor = Supervisor(_stages(options, leftovers), stopping, say)
+        try:
+            say("Starting Ray, MLflow, the service and an agent …" if options.mlflow else "Starting …")
+            supervisor.start(START_SECONDS)
+            if not stopping.is_set():
+                _announce(options, say)
+            supervisor.watch_over()
+        finally:
+            say("Stopping …")
+            supervisor.stop()
+            options.state_file.unlink(missing_ok=True)
     say("Stopped.")
 
 
@@ -124,14 +127,16 @@ def _announce(options: Options, say: Callable[[str], None]) -> None:
     say("Ctrl-C stops everything.")
 
 
-def _stages(options: Options, ray_directory: Path) -> Sequence[Sequence[Part]]:
-    logs = options.data_dir / "stack"
+def _stages(options: Options, leftovers: Leftovers) -> Sequence[Sequence[Part]]:
+    logs, ray_directory = options.data_dir / "stack", Path(leftovers.directory)
     logs.mkdir(exist_ok=True)
-    env = _environment(options)
-    first = [_ray(options, ray_directory, env, logs)]
+    env = _environment(options) | {VARIABLE: leftovers.mark}
+    ray_port = free_port(HOST)
+    first = [_ray(options, ray_directory, ray_port, env, logs)]
     if options.mlflow:
         first.append(_mlflow(options, env, logs))
-    return [first, [_service(options, env, logs)], [_agent(options, ray_directory, env, logs)]]
+    agent = _agent(options, f"{HOST}:{ray_port}", env, logs)
+    return [[_guardian(leftovers, logs)], first, [_service(options, env, logs)], [agent]]
 
 
 def _environment(options: Options) -> dict[str, str]:
@@ -161,19 +166,32 @@ def _environment(options: Options) -> dict[str, str]:
     )
 
 
-def _ray(options: Options, directory: Path, env: dict[str, str], logs: Path) -> Part:
-    port = free_port()
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
-    command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus), "--include-dashboard", "false"]
-    command += ["--disable-usage-stats", "--log-style", "record", "--log-color", "false"]
+def _guardian(leftovers: Leftovers, logs: Path) -> Part:
+    """Without the stack's mark, since it outlives the stack."""
+    child = Child(lambda: leftovers.guardian, os.environ, _fresh(logs / "guardian.log"), lifeline=True)
+    return Part("guardian", child, lambda: True)
+
+
+def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs: Path) -> Part:
+    cluster = directory / "ray_current_cluster"
+
+    def command() -> Sequence[str]:
+        _empty(directory)  # a former head's files would be taken for this one's
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
+        command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus), "--include-dashboard", "false"]
+        return [*command, "--disable-usage-stats", "--log-style", "record", "--log-color", "false"]
+
     # What workers leave behind in temporary files goes with the stack.
-    child = Child(lambda: command, env | {"TMPDIR": str(directory)}, _fresh(logs / "ray.log"))
-    return Part("ray", child, lambda: _ray_address(directory) is not None and accepts("127.0.0.1", port))
+    child = Child(command, env | {"TMPDIR": str(directory)}, _fresh(logs / "ray.log"))
+    return Part("ray", child, lambda: cluster.exists() and accepts(HOST, port))
 
 
-def _ray_address(directory: Path) -> str | None:
-    file = directory / "ray_current_cluster"
-    return file.read_text().strip() or None if file.exists() else None
+def _empty(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink()
 
 
 def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Part:
@@ -183,23 +201,28 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Part:
     command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}"]
     command += ["--artifacts-destination", str(home / "artifacts"), "--uvicorn-opts", "--log-level warning"]
     child = Child(lambda: command, env, _fresh(logs / "mlflow.log"))
-    return Part("mlflow", child, lambda: _answers(f"{options.mlflow_url}/health"))
+    answers = partial(_answers, f"{options.mlflow_url}/health")
+    return Part("mlflow", child, answers, answers=answers)
 
 
 def _service(options: Options, env: Mapping[str, str], logs: Path) -> Part:
     command = [sys.executable, "-m", "service.cli", "serve"]
     child = Child(lambda: command, env, _fresh(logs / "service.log"))
-    return Part("service", child, lambda: _answers(f"{options.url}/readyz"))
+    ready, answers = partial(_answers, f"{options.url}/readyz"), partial(_answers, f"{options.url}/healthz")
+    return Part("service", child, ready, answers=answers)
 
 
-def _agent(options: Options, directory: Path, env: Mapping[str, str], logs: Path) -> Part:
-    def command() -> Sequence[str]:
-        address = _ray_address(directory) or "auto"
-        return [sys.executable, "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", address]
+def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Path) -> Part:
+    command = [sys.executable, "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address]
+    started_at = datetime.now(UTC)
 
-    since = datetime.now(UTC)
-    child = Child(command, env, _fresh(logs / "agent.log"))
-    return Part("agent", child, lambda: _has_agent(options.url, since), grace_seconds=5)
+    def start() -> Sequence[str]:
+        nonlocal started_at
+        started_at = datetime.now(UTC)
+        return command
+
+    child = Child(start, env, _fresh(logs / "agent.log"))
+    return Part("agent", child, lambda: _has_agent(options.url, started_at), grace_seconds=5)
 
 
 def _answers(url: str) -> bool:
@@ -247,27 +270,40 @@ def _only_one(data_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ray_directory(data_dir: Path) -> Iterator[Path]:
-    bases = [Path(tempfile.gettempdir()), Path("/tmp"), data_dir]  # noqa: S108
-    base = next((base for base in bases if _is_short(base) and os.access(base, os.W_OK)), None)
-    if base is None:
-        raise CannotStart(f"Ray needs a directory with a short path, and {bases[0]} is too long: set TMPDIR=/tmp")
-    directory = Path(tempfile.mkdtemp(prefix="paceline-", dir=base))
+def _leftovers(data_dir: Path, mark: str, say: Callable[[str], None]) -> Iterator[Leftovers]:
+    """Room for a new stack's; those of the one before, if it was killed, are removed first."""
+    record = data_dir / "up.leftovers"
+    if former := Leftovers.read(record):
+        say("The last stack here was killed; removing what it left …")
+        former.remove()
+    directory = _base_for_ray(data_dir) / f"{PREFIX}{mark[-8:]}"
+    leftovers = Leftovers(mark, str(directory))
+    leftovers.write(record)
+    directory.mkdir(mode=0o700)
     try:
-        yield directory
+        yield leftovers
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        leftovers.remove()
+        record.unlink()
+
+
+def _base_for_ray(data_dir: Path) -> Path:
+    bases = [Path(tempfile.gettempdir()), Path("/tmp"), data_dir]  # noqa: S108
+    for base in bases:
+        if _is_short(base) and os.access(base, os.W_OK):
+            return base
+    raise CannotStart(f"Ray needs a directory with a short path, and {bases[0]} is too long: set TMPDIR=/tmp")
 
 
 def _is_short(base: Path) -> bool:
-    return len(os.fsencode(base / "paceline-12345678")) <= LONGEST_RAY_DIRECTORY
+    return len(os.fsencode(base / f"{PREFIX}12345678")) <= LONGEST_RAY_DIRECTORY
 
 
 @contextlib.contextmanager
-def _signals(stopping: threading.Event, kill: Callable[[], None]) -> Iterator[None]:
+def _signals(stopping: threading.Event, mark: str) -> Iterator[None]:
     def handle(_number: int, _frame: object) -> None:
         if stopping.is_set():
-            kill()
+            end_marked(mark)
         stopping.set()
 
     earlier = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
@@ -276,3 +312,13 @@ def _signals(stopping: threading.Event, kill: Callable[[], None]) -> Iterator[No
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def _to_whom_it_concerns(say: Callable[[str], None]) -> Callable[[str], None]:
+    """A terminal that was closed, and takes no more words, must not keep the stack from being stopped."""
+
+    def said(text: str) -> None:
+        with contextlib.suppress(OSError):
+            say(text)
+
+    return said

@@ -5,6 +5,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -37,6 +39,9 @@ class Tree:
         """What `name` has printed so far, as process ids."""
         return [int(line) for line in (self.directory / f"{name}.log").read_text().split()]
 
+    def has_printed(self, name: str, count: int) -> bool:
+        return len(self.pids(name)) == count
+
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[Tree]:
@@ -44,6 +49,20 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
     yield tree
     for child in tree.children:
         child.kill()
+
+
+@contextmanager
+def watched_over(part: Part, **options: float) -> Iterator[None]:
+    stopping = threading.Event()
+    supervisor = Supervisor([[part]], stopping, print, first_delay_seconds=0, **options)
+    part.start()
+    watching = threading.Thread(target=supervisor.watch_over)
+    watching.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        watching.join()
 
 
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -55,6 +74,10 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 def lives(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def runs(pids: list[int]) -> bool:
+    return bool(pids) and psutil.Process(pids[-1]).status() != psutil.STATUS_STOPPED
 
 
 def test_stopping_a_child_leaves_none_of_its_descendants(tree: Tree) -> None:
@@ -138,7 +161,7 @@ def test_being_told_to_stop_while_starting_ends_the_wait(tree: Tree) -> None:
 def test_a_part_that_died_is_started_again(tree: Tree) -> None:
     stopping, said = threading.Event(), list[str]()
     supervisor = Supervisor(
-        [[tree.part("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")]], stopping, said.append, 0
+        [[tree.part("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")]], stopping, said.append
     )
     supervisor.start(timeout_seconds=20)
     watching = threading.Thread(target=supervisor.watch_over)
@@ -150,16 +173,37 @@ def test_a_part_that_died_is_started_again(tree: Tree) -> None:
 
     stopping.set()
     watching.join()
-    assert said == ["worker ended with code -9; starting it again in 0 s"]
+    assert said == ["worker ended with code -9; starting it again"]
 
 
-def test_a_part_that_keeps_dying_ends_the_stack_with_its_last_lines(tree: Tree) -> None:
-    part = tree.part("worker", "raise SystemExit('out of luck')")
-    supervisor = Supervisor([[part]], threading.Event(), print, 0)
+def test_a_part_that_never_gets_ready_ends_the_stack_with_its_last_lines(tree: Tree) -> None:
+    part = tree.part("worker", "raise SystemExit('out of luck')", ready=lambda: False)
+    supervisor = Supervisor([[part]], threading.Event(), print, first_delay_seconds=0)
     part.start()
 
-    with pytest.raises(PartFailed, match=r"worker died 4 times in a row.*\n(.*\n)*.*out of luck"):
+    with pytest.raises(PartFailed, match=r"worker ended with code 1, for the 4th time before.*\n(.*\n)*.*out of luck"):
         supervisor.watch_over()
+
+
+def test_a_part_that_is_killed_again_and_again_comes_back_each_time(tree: Tree) -> None:
+    program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
+    with watched_over(tree.part("worker", program, ready=lambda: False)):
+        for killed_count in range(6):
+            until(partial(tree.has_printed, "worker", killed_count + 1))
+            psutil.Process(tree.pids("worker")[-1]).kill()
+        until(lambda: len(tree.pids("worker")) == 7)
+
+
+def test_a_part_that_hangs_is_started_again(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.supervision.ASK_SECONDS", 0)
+    program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
+    part = tree.part("worker", program)
+    part.answers = lambda: runs(tree.pids("worker"))
+    with watched_over(part, longest_silence_seconds=0.5):
+        until(lambda: len(tree.pids("worker")) == 1)
+        psutil.Process(tree.pids("worker")[0]).suspend()
+        until(lambda: len(tree.pids("worker")) == 2)
+    assert not lives(tree.pids("worker")[0])
 
 
 def test_parts_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
