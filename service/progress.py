@@ -148,6 +148,8 @@ def summary(experiment: Json, best: Json | None, progress: Progress) -> list[tup
     rows = [("experiment", f"{experiment['name']} {experiment['status']}{why}")]
     if experiment.get("end_detail"):
         rows.append(("why", experiment["end_detail"]))
+    if experiment.get("traceback"):
+        rows.append(("traceback", experiment["traceback"].rstrip()))
     rows.append(("trials", counted(progress.statuses.values()) or "none"))
     rows.extend(_best_rows(best, progress.metric) if best else [("best", "no trial has a value")])
     saved = progress.saved

@@ -22,6 +22,7 @@ from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.spec.parsing import parse_spec
 from service.store.agents import nodes_of_connected
+from service.store.attempts import first_traceback
 from service.store.database import database_now
 from service.store.experiments import find_experiment, page_of_experiments
 from service.store.tables import ExperimentRow, MirrorRow
@@ -147,6 +148,7 @@ def view_of(context: Context, session: Session, row: ExperimentRow) -> Experimen
         row,
         counts=counts,
         best=trial_views(session, [best])[0] if best else None,
+        traceback=first_traceback(session, row.id) if row.status == ExperimentStatus.FAILED else None,
         waiting_for=_waiting_for(session, row, spec, counts),
         mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui),
         mlflow_error=mirror.error if mirror else None,

@@ -116,7 +116,8 @@ class TrialDetail(TrialView):
 class ExperimentView(BaseModel):
     """`counts` has every trial status; `best` is the best trial so far; `waiting_for` says what keeps it from running.
 
-    `ending` is true while the last trials of an experiment that is over still leave.
+    `ending` is true while the last trials of an experiment that is over still leave. `traceback` is the first failed
+    trial's, of an experiment that failed.
     """
 
     id: str
@@ -125,6 +126,7 @@ class ExperimentView(BaseModel):
     ending: bool
     end_reason: str | None
     end_detail: str | None
+    traceback: str | None
     waiting_for: str | None
     counts: dict[str, int]
     best: TrialView | None
@@ -143,6 +145,7 @@ class ExperimentView(BaseModel):
         *,
         counts: dict[str, int],
         best: TrialView | None,
+        traceback: str | None,
         waiting_for: str | None,
         mlflow_url: str | None,
         mlflow_error: str | None,
@@ -154,6 +157,7 @@ class ExperimentView(BaseModel):
             ending=row.end_reason is not None and row.ended_at is None,
             end_reason=row.end_reason,
             end_detail=row.end_detail,
+            traceback=traceback,
             waiting_for=waiting_for,
             counts=counts,
             best=best,

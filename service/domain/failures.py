@@ -1,6 +1,10 @@
 """Failures have kinds; the kind decides whether a trial is tried again, and on whose budget."""
 
+import re
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from trainer.wire import FailureKind
@@ -15,10 +19,14 @@ BUDGETS: dict[FailureKind, Budget] = {
 """Who pays for a retry. Kinds that are not here are never tried again by themselves."""
 
 MAX_LOSSES = 5
-"""Losses of one trial before it fails: a trial that takes its node down must not do so for ever."""
+"""Losses of one trial at one place before it fails: a trial that takes its node down must not do so for ever."""
 
-FAILURES_TO_GIVE_UP = 3
-"""As many first trials that cannot start, with none that could, fail the experiment."""
+FAILURES_TO_GIVE_UP: dict[FailureKind, int] = {
+    FailureKind.CANNOT_START: 3,
+    FailureKind.USER_ERROR: 5,
+    FailureKind.SILENT: 5,
+}
+"""As many first trials that fail alike, with none that fared better, fail the experiment: its code is wrong."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,32 @@ class Retry:
 @dataclass(frozen=True)
 class GiveUp:
     reason: str
+
+
+@dataclass(frozen=True)
+class Alike:
+    """The first `count` trials that failed did so with one kind and one message."""
+
+    kind: FailureKind
+    message: str
+    count: int
+
+    @property
+    def is_enough(self) -> bool:
+        return self.count >= FAILURES_TO_GIVE_UP.get(self.kind, sys.maxsize)
+
+
+def failed_alike(failures: Sequence[tuple[FailureKind, str]]) -> Alike | None:
+    """`failures`: kind and message of those that failed, first trial first. Which rank spoke makes no difference."""
+    if not failures:
+        return None
+    kind, message = failures[0]
+    same = takewhile(lambda one: (one[0], _of_any_rank(one[1])) == (kind, _of_any_rank(message)), failures)
+    return Alike(kind, message, sum(1 for _ in same))
+
+
+def _of_any_rank(message: str) -> str:
+    return re.sub(r"\brank \d+", "rank", message)
 
 
 def after_failure(kind: FailureKind, earlier: list[FailureKind], max_retries: int) -> Retry | GiveUp:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from service.domain.failures import FAILURES_TO_GIVE_UP
+from service.domain.failures import Alike
 from service.domain.statuses import EndReason
+from trainer.wire import FailureKind
 
 
 @dataclass(frozen=True)
@@ -18,14 +19,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Progress:
-    """`created` counts all trials; `unstartable` those that failed as `cannot_start`; `started` those that reported."""
+    """`created` counts all trials; `started` those that have reported; `well` those that completed or were pruned."""
 
     created: int
     queued: int
     running: int
     failed: int
-    unstartable: int
     started: int
+    well: int
+    alike: Alike | None
     elapsed_seconds: float
 
 
@@ -36,8 +38,8 @@ def has_room(limits: Limits, progress: Progress) -> bool:
 
 def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
     """Why no further trial should start; None while there is more to do."""
-    if progress.unstartable >= min(FAILURES_TO_GIVE_UP, limits.max_trials) and not progress.started:
-        return EndReason.CANNOT_START
+    if (reason := _code_is_wrong(limits, progress)) is not None:
+        return reason
     if limits.max_failed_trials is not None and progress.failed > limits.max_failed_trials:
         return EndReason.TOO_MANY_FAILURES
     if limits.max_seconds is not None and progress.elapsed_seconds >= limits.max_seconds:
@@ -45,3 +47,13 @@ def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
     if progress.created >= limits.max_trials and not progress.queued and not progress.running:
         return EndReason.TOO_MANY_FAILURES if progress.failed == progress.created else EndReason.MAX_TRIALS
     return None
+
+
+def _code_is_wrong(limits: Limits, progress: Progress) -> EndReason | None:
+    """Whether all fail alike. Who says how many failures to bear means it, once trials have started."""
+    alike = progress.alike
+    if alike is None or not (alike.is_enough or alike.count >= limits.max_trials):
+        return None
+    if alike.kind is FailureKind.CANNOT_START:
+        return None if progress.started else EndReason.CANNOT_START
+    return None if progress.well or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES

@@ -4,11 +4,12 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from service.domain.failures import FAILURES_TO_GIVE_UP, Alike, failed_alike
 from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, NO_NEW_TRIALS, EndReason, StopCause, TrialStatus
 from service.operations.moving import move_experiment, move_trial
 from service.spec.models import ExperimentSpec
-from service.store.attempts import alike_unstartable_count, reported_count
+from service.store.attempts import first_failures, reported_count
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import counts_by_status, trials_with
@@ -30,8 +31,9 @@ def progress_of(session: Session, experiment: ExperimentRow, now: datetime) -> P
         queued=counts[TrialStatus.QUEUED],
         running=counts[TrialStatus.RUNNING],
         failed=counts[TrialStatus.FAILED],
-        unstartable=alike_unstartable_count(session, experiment.id)[0] if counts[TrialStatus.FAILED] else 0,
         started=reported_count(session, experiment.id) if counts[TrialStatus.FAILED] else 0,
+        well=counts[TrialStatus.COMPLETED] + counts[TrialStatus.PRUNED],
+        alike=_alike(session, experiment) if counts[TrialStatus.FAILED] else None,
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
     )
 
@@ -84,12 +86,21 @@ def ask_to_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
 
 
 def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> str | None:
-    if reason is EndReason.CANNOT_START:
-        count, why = alike_unstartable_count(session, experiment.id)
-        first = f"the first {count} trials" if count > 1 else "the only trial"
-        return f"{first} could not start: {why}"
+    alike = _alike(session, experiment)
+    if reason is EndReason.CANNOT_START and alike is not None:
+        return f"{_first(alike)} could not start: {alike.message}"
     if reason is EndReason.TOO_MANY_FAILURES:
+        if alike is not None and alike.count > 1 and alike.count == counts_by_status(session, experiment.id)["failed"]:
+            return f"{_first(alike)} failed alike: {alike.message}"
         failed = trials_with(session, experiment.id, TrialStatus.FAILED)
         trials = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
         return f"{trials} failed; the last: {failed[-1].reason}" if failed else None
     return None
+
+
+def _first(alike: Alike) -> str:
+    return f"the first {alike.count} trials" if alike.count > 1 else "the only trial"
+
+
+def _alike(session: Session, experiment: ExperimentRow) -> Alike | None:
+    return failed_alike(first_failures(session, experiment.id, max(FAILURES_TO_GIVE_UP.values())))

@@ -111,8 +111,10 @@ def _holders_reason(held: Held) -> str:
 
 
 def _earlier_failures(held: Held) -> list[FailureKind]:
-    earlier = [attempt.failure for attempt in attempts_of(held.session, held.trial.id) if attempt.failure]
-    return [FailureKind(failure["kind"]) for failure in earlier]
+    """Of the losses, those from the same checkpoint on: a trial that gets on in between is not what ends its nodes."""
+    attempts = attempts_of(held.session, held.trial.id)
+    earlier = [(FailureKind(one.failure["kind"]), one.resume_step) for one in attempts if one.failure]
+    return [kind for kind, step in earlier if kind is not FailureKind.LOST or step == held.attempt.resume_step]
 
 
 def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list[FailureKind]) -> Ending:

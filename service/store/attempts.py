@@ -6,7 +6,6 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.domain.failures import FAILURES_TO_GIVE_UP
 from service.domain.statuses import TrialStatus
 from service.store.tables import AttemptRow, TrialRow
 from trainer.wire import FailureKind
@@ -50,14 +49,25 @@ def reported_count(session: Session, experiment_id: str) -> int:
     return session.scalar(query) or 0
 
 
-def alike_unstartable_count(session: Session, experiment_id: str) -> tuple[int, str | None]:
-    """How many of the first failed trials could not start for one same reason, and that reason."""
+def first_failures(session: Session, experiment_id: str, limit: int) -> list[tuple[FailureKind, str]]:
+    """Kind and reason of the first trials that failed."""
     query = (
         select(TrialRow.failure_kind, TrialRow.reason)
         .where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.FAILED)
         .order_by(TrialRow.number)
-        .limit(FAILURES_TO_GIVE_UP)
+        .limit(limit)
     )
-    failures = session.execute(query).all()
-    alike = [reason for kind, reason in failures if kind == FailureKind.CANNOT_START and reason == failures[0][1]]
-    return len(alike), alike[0] if alike else None
+    return [(FailureKind(kind), reason or "") for kind, reason in session.execute(query) if kind]
+
+
+def first_traceback(session: Session, experiment_id: str) -> str | None:
+    """Of the first trial that failed, its last attempt's."""
+    query = (
+        select(AttemptRow.failure)
+        .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+        .where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.FAILED)
+        .order_by(TrialRow.number, AttemptRow.number.desc())
+        .limit(1)
+    )
+    failure = session.scalar(query)
+    return failure.get("traceback") if failure else None

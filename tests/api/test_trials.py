@@ -214,10 +214,33 @@ def test_the_first_trials_that_cannot_start_alike_end_the_experiment_with_the_er
     for _ in range(3):
         held = service.ask(name)
         assert held
-        held.fail("cannot_start", "ModuleNotFoundError: No module named 'torchvision'")
+        error = {"message": "ModuleNotFoundError: No module named 'torchvision'", "traceback": "Traceback: torchvision"}
+        held.finish("failed", error={"kind": "cannot_start", **error})
     experiment = service.get(f"/v1/experiments/{name}")
     assert (experiment["status"], experiment["end_reason"]) == ("failed", "cannot_start")
     assert "torchvision" in experiment["end_detail"]
+    assert experiment["traceback"] == "Traceback: torchvision"
+
+
+@pytest.mark.parametrize(("odd_one", "status"), [(None, "failed"), ("completed", "running"), ("tolerated", "running")])
+def test_the_first_trials_that_fail_alike_end_the_experiment(service: Api, odd_one: str | None, status: str) -> None:
+    """Unless one fared better, or the user said how many failures to bear."""
+    bearing = {"max_failed_trials": 8} if odd_one == "tolerated" else {}
+    name = service.create(failures=bearing, limits={"max_trials": 20, "parallelism": 1})["name"]
+    for number in range(5):
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=number)
+        if number == 0 and odd_one == "completed":
+            held.finish()
+        held = service.ask(name) if number == 0 and odd_one == "completed" else held
+        assert held
+        held.fail(message=f"ValueError: no such column (rank {number} of 8, train.py:12)")
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert experiment["status"] == status
+    if status == "failed":
+        assert experiment["end_reason"] == "too_many_failures"
+        assert "the first 5 trials failed alike: ValueError: no such column" in experiment["end_detail"]
 
 
 def test_too_many_failed_trials_end_the_experiment(service: Api) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import select
 from service.domain.statuses import TRIAL_MOVES, TrialStatus
 from service.errors import LeaseLost
 from service.operations.assigning import Asker, assign
+from service.operations.claiming import give_up_lost
 from service.operations.context import Context
 from service.operations.controlling import cancel, pause, resume, stop_trial
 from service.operations.creating import create_experiment
@@ -24,9 +25,9 @@ from service.operations.rescuing import rescue_lost_attempts
 from service.settings import Settings
 from service.spec.parsing import parse_spec
 from service.store.database import Database
-from service.store.tables import AttemptRow, EventRow, ExperimentRow, ReportRow, TrialRow
+from service.store.tables import AttemptRow, CheckpointRow, EventRow, ExperimentRow, ReportRow, TrialRow
 from tests.conftest import a_spec
-from trainer.wire import Assignment, Failure, FailureKind, Finish, Outcome, Report
+from trainer.wire import Assignment, Failure, FailureKind, Finish, HeldAttempt, Outcome, Report
 
 MAX_TRIALS, PARALLELISM = 4, 2
 
@@ -45,6 +46,8 @@ class Leases(RuleBasedStateMachine):
         spec = a_spec(limits=limits, early_stopping=rule_, failures={"max_retries": 1})
         self.experiment = create_experiment(self.context, parse_spec(spec)).id
         self.living: dict[str, str] = {}
+        self.finished: set[str] = set()
+        self.saved: set[str] = set()
         self.sequences: Counter[str] = Counter()
         self.requests = 0
 
@@ -67,6 +70,8 @@ class Leases(RuleBasedStateMachine):
         report = Report(sequence=self.sequences[token], metrics={"accuracy": value}, checkpoint=f"/{token}")
         self._believed_only_if_living(token, lambda: take_reports(self.context, assignment.trial, token, [report]))
         self.sequences[token] += 1
+        if token in self.living:
+            self.saved.add(f"/{token}")
 
     @rule(assignment=held)
     def beat(self, assignment: Assignment) -> None:
@@ -78,10 +83,12 @@ class Leases(RuleBasedStateMachine):
         token = assignment.lease.token
         error = Failure(kind=FailureKind.USER_ERROR, message="no") if outcome is Outcome.FAILED else None
         message = Finish(outcome=outcome, error=error)
-        if token not in self.living:
+        if token in self.finished:
             return  # a repeat of one's own finish is answered: another test's business
-        finish(self.context, assignment.trial, token, message)
-        del self.living[token]
+        self._believed_only_if_living(token, lambda: finish(self.context, assignment.trial, token, message))
+        if token in self.living:
+            self.finished.add(token)
+            del self.living[token]
 
     @rule(assignment=held)
     def lose(self, assignment: Assignment) -> None:
@@ -93,6 +100,12 @@ class Leases(RuleBasedStateMachine):
                 row.lease_expires_at -= timedelta(days=1)
         assert rescue_lost_attempts(self.context) == (token in self.living)
         self.living.pop(token, None)
+
+    @rule(assignment=held, agent=st.sampled_from(["a holder", "another"]))
+    def give_up(self, assignment: Assignment, agent: str) -> None:
+        give_up_lost(self.context, agent, [HeldAttempt(trial=assignment.trial, attempt=assignment.attempt)])
+        if agent == "a holder":
+            self.living.pop(assignment.lease.token, None)
 
     @rule(assignment=held)
     def stop_one(self, assignment: Assignment) -> None:
@@ -120,7 +133,9 @@ class Leases(RuleBasedStateMachine):
             experiment = session.query(ExperimentRow).one()
             events = session.scalars(select(EventRow).order_by(EventRow.seq)).all()
             steps = session.query(ReportRow.trial_id, ReportRow.step).all()
+            checkpoints = set(session.scalars(select(CheckpointRow.uri)))
         assert living == self.living
+        assert checkpoints <= self.saved
         assert len(living) <= PARALLELISM
         assert len(trials) <= MAX_TRIALS
         assert {trial.id for trial in trials if trial.status == "running"} == set(living.values())

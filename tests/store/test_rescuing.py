@@ -109,6 +109,20 @@ def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) ->
     assert trial.failure_kind == "lost"
 
 
+def test_a_trial_that_gets_on_between_its_losses_goes_on(context: Context) -> None:
+    held = an_assignment(context)
+    for loss in range(2 * MAX_LOSSES):
+        report = Report(sequence=0, metrics={"accuracy": 0.5}, checkpoint=f"/{loss}")
+        take_reports(context, held.trial, held.lease.token, [report])
+        let_pass(context, 31)
+        assert rescue_lost_attempts(context) == 1
+        again = assign(context, held.experiment_id, Asker("a holder", f"request {loss}"))
+        assert again
+        assert again.resume
+        assert (again.trial, again.resume.step) == (held.trial, loss + 1)
+        held = again
+
+
 def test_a_service_that_was_away_gives_every_holder_a_whole_lease(context: Context) -> None:
     held = an_assignment(context)
     let_pass(context, 1000)
