@@ -1,25 +1,28 @@
 """The process beside a Ray cluster: offers what is free to the service, and starts slots for what it is given.
 
-It holds nothing that a new agent of the same name could not find again: slots report to the service by themselves, and
-living ones are adopted.
+It holds nothing that a new agent of the same name could not find again: slots report to the service by themselves,
+living ones are adopted, and what got lost on the way is found by comparing (`trainer.audit`).
 """
 
 import logging
 import signal
 import threading
+import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError
 
+from trainer.audit import Audit
 from trainer.calls import CallRefused, Service, ServiceFailed, ServiceUnreachable, pauses
 from trainer.cluster import ClusterUnreachable, connect
-from trainer.failures import LOST, PREEMPTED, headline
-from trainer.fleet import Fleet
+from trainer.failures import PREEMPTED, headline
+from trainer.fleet import Fleet, Held
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +33,10 @@ BUSY_WAIT_SECONDS = 1.0
 # At the end, for a claim that is under way: as long as it may wait, and for its answer to arrive.
 LAST_CLAIM_SECONDS = IDLE_WAIT_SECONDS + 1.0
 CONNECT_SECONDS = 30.0
+AUDIT_SECONDS = 5.0
 
 Answer = dict[str, Any] | None
+Found = TypeVar("Found")
 
 
 class AgentRefused(SystemExit):
@@ -58,16 +63,24 @@ def run_agent(
     _heed_signals(stopping)  # after Ray, which has handlers of its own
     agent = Agent(name, service_url, token, idle_seconds)
     try:
-        try:
-            agent.run(stopping)
-        finally:
-            agent.close()
-    except CallRefused as refused:
-        raise AgentRefused(f"the service at {service_url} does not let agent {name} work: {refused}") from refused
+        _work(agent, stopping)
     except RayError as error:
         raise ClusterUnreachable(f"the Ray cluster at {ray_address} is lost: {headline(error)}") from error
+    except CallRefused as refused:
+        raise AgentRefused(f"the service at {service_url} does not let agent {name} work: {refused}") from refused
     finally:
-        ray.shutdown()
+        agent.leave()
+    ray.shutdown()
+
+
+def _work(agent: "Agent", stopping: threading.Event) -> None:
+    """Slots are closed unless the cluster, and they with it, is gone, or the agent fails: a new one takes them over."""
+    try:
+        agent.run(stopping)
+    except CallRefused:
+        agent.close()
+        raise
+    agent.close()
 
 
 def _heed_signals(stopping: threading.Event) -> None:
@@ -82,28 +95,30 @@ def _heed_signals(stopping: threading.Event) -> None:
 
 class Agent:
     def __init__(self, name: str, service_url: str, token: str | None, idle_seconds: float) -> None:
-        self._name = name
+        self._path = f"/v1/agents/{name}"
         self._url = service_url
         self._service = Service(service_url, token)
         self._idle_seconds = idle_seconds
         self._fleet = Fleet(name, service_url)
         self._stopping = threading.Event()
-        self._asked: Future[Answer] | None = None
-        self._claims = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-claim")
+        # One thread: the service is never asked what it holds while a claim is under way.
+        self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-agent")
+        self._claimed: Future[Answer] | None = None
+        self._held: Future[set[Held]] | None = None
+        self._audit: Audit | None = None
+        self._audit_at = time.monotonic()
+        # Found, and not yet told to the service.
+        self._lost: set[Held] = set()
 
     def run(self, stopping: threading.Event) -> None:
         self._fleet.adopt()
-        while not stopping.wait(TICK_SECONDS if self._asked and not self._asked.done() else 0):
-            for loss in self._fleet.refresh():
-                self._give_up(loss.trial, loss.lease, LOST, "the slot that ran the attempt died")
+        while not stopping.wait(TICK_SECONDS if self._claimed and not self._claimed.done() else 0):
+            self._lost |= self._fleet.refresh()
             self._fleet.close_idle(self._idle_seconds)
-            if self._asked is None:
-                self._asked = self._claims.submit(self._claim, self._claim_body())
-            elif self._asked.done():
-                asked, self._asked = self._asked, None
-                if (assignment := asked.result()) is not None:
-                    logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
-                    self._fleet.take(assignment)
+            self._compare()
+            self._take_what_was_claimed()
+            if self._claimed is None:
+                self._ask()
 
     def close(self) -> None:
         """Give running attempts back, and what a claim under way still brings; close all slots."""
@@ -112,35 +127,60 @@ class Agent:
             self._fleet.close(list(self._fleet.members.values()))
         finally:
             self._give_last_claim_back()
-            self._claims.shutdown(wait=False)
 
-    def _give_last_claim_back(self) -> None:
-        if self._asked is None:
-            return
-        try:
-            assignment = self._asked.result(LAST_CLAIM_SECONDS)
-        except (NotYet, CallRefused) as error:
-            logger.info("the last claim brought nothing: %s", error or "no answer in time")
-            return
-        if assignment is not None:
-            why = "the agent was shut down before the attempt had started"
-            self._give_up(assignment["trial"], assignment["lease"]["token"], PREEMPTED, why)
+    def leave(self) -> None:
+        """Make no further call."""
+        self._stopping.set()
+        self._calls.shutdown(wait=False, cancel_futures=True)
 
-    def _claim_body(self) -> dict[str, Any]:
-        running = [m.trial for m in self._fleet.members.values() if m.trial]
+    def _compare(self) -> None:
+        """Find the attempts that the service believes to run here and no slot runs."""
+        if self._held is not None and self._held.done():
+            held, self._held = self._held.result(), None
+            self._audit = Audit(held, self._fleet.members.values())
+        found = self._audit.lost(self._fleet.members) if self._audit is not None else None
+        if found is not None:
+            self._audit, self._audit_at = None, time.monotonic() + AUDIT_SECONDS
+            for trial, attempt in sorted(found - self._lost):
+                logger.warning("no slot runs attempt %d of trial %s: it is given up", attempt, trial)
+            self._lost |= found
+
+    def _take_what_was_claimed(self) -> None:
+        if self._claimed is not None and self._claimed.done():
+            claimed, self._claimed = self._claimed, None
+            if (assignment := claimed.result()) is not None:
+                logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
+                self._fleet.take(assignment)
+
+    def _ask(self) -> None:
+        if self._held is None and self._audit is None and time.monotonic() >= self._audit_at:
+            self._held = self._calls.submit(self._ask_what_is_held)
+        lost, self._lost = self._lost, set()
+        self._claimed = self._calls.submit(self._claim, self._claim_body(lost))
+
+    def _claim_body(self, lost: set[Held]) -> dict[str, Any]:
+        running = [member.runs[0] for member in self._fleet.members.values() if member.runs]
         return {
             "request_id": uuid.uuid4().hex,
             "nodes": self._fleet.offer(),
             "running": running,
+            "lost": [{"trial": trial, "attempt": attempt} for trial, attempt in sorted(lost)],
             "wait_seconds": BUSY_WAIT_SECONDS if running else IDLE_WAIT_SECONDS,
         }
 
     def _claim(self, body: dict[str, Any]) -> Answer:
-        """The same claim, again and again, until it is answered: an answer lost on the way is not lost for good."""
+        return self._until_answered(lambda: self._service.post(f"{self._path}/claim", body))
+
+    def _ask_what_is_held(self) -> set[Held]:
+        answer = self._until_answered(lambda: self._service.get(f"{self._path}/attempts")) or {"attempts": []}
+        return {(one["trial"], one["attempt"]) for one in answer["attempts"]}
+
+    def _until_answered(self, call: Callable[[], Found]) -> Found | None:
+        """The same call, again and again: an answer lost on the way is not lost for good. None when it is over."""
         said = False
         for pause in pauses():
             try:
-                answer = self._service.post(f"/v1/agents/{self._name}/claim", body)
+                answer = call()
             except (ServiceUnreachable, ServiceFailed) as error:
                 if not said:
                     logger.warning("%s; trying again until it does", error)
@@ -153,10 +193,22 @@ class Agent:
             return answer
         raise AssertionError("pauses() never ends")
 
-    def _give_up(self, trial: str, lease: str, kind: str, why: str) -> None:
-        """Say that an attempt is over, so that its trial need not wait for its lease to run out."""
-        body = {"outcome": "failed", "error": {"kind": kind, "message": why}}
+    def _give_last_claim_back(self) -> None:
+        if self._claimed is None:
+            return
         try:
-            Service(self._url, lease).post(f"/v1/trials/{trial}/finish", body)
+            assignment = self._claimed.result(LAST_CLAIM_SECONDS)
+        except (NotYet, CallRefused) as error:
+            logger.info("the last claim brought nothing: %s", error or "no answer in time")
+            return
+        if assignment is not None:
+            self._give_back(assignment)
+
+    def _give_back(self, assignment: dict[str, Any]) -> None:
+        """Say that an attempt will not be started, so that its trial need not wait for its lease to run out."""
+        message = "the agent was shut down before the attempt had started"
+        body = {"outcome": "failed", "error": {"kind": PREEMPTED, "message": message}}
+        try:
+            Service(self._url, assignment["lease"]["token"]).post(f"/v1/trials/{assignment['trial']}/finish", body)
         except (CallRefused, ServiceUnreachable) as problem:
-            logger.info("the service will find out by itself that %s is over: %s", trial, problem)
+            logger.info("the service will find out by itself that %s is over: %s", assignment["trial"], problem)

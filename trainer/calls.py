@@ -66,6 +66,10 @@ class Service:
         """The answer's JSON, or None for 204. Raises ServiceUnreachable, LeaseLost, ServiceFailed or CallRefused."""
         return _persistently(lambda: _object(self._send("POST", path, read_seconds, json=body)))
 
+    def get(self, path: str) -> dict[str, Any]:
+        """The answer's JSON. Raises as `post`."""
+        return _persistently(lambda: _object(self._send("GET", path, READ_SECONDS)) or {})
+
     def package(self, package_id: str) -> Package:
         """Raises as `post`."""
         answer = _persistently(lambda: self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS))

@@ -1,9 +1,11 @@
 """A Ray cluster as the agent sees it, asked of Ray's core alone: it may run without its dashboard."""
 
 import logging
+import math
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 import ray
@@ -11,6 +13,7 @@ from ray import cloudpickle
 from ray._private import state as ray_state
 from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.resources import Amounts, Nodes, add, named
 from trainer.slot import Slot
@@ -53,10 +56,11 @@ def _why(address: str, error: BaseException) -> str:
     return f"no Ray cluster to join at {address}: {type(error).__name__}: {error}"
 
 
-def start_slot(name: str, *arguments: Any) -> Any:
-    """A new slot's handle, at once; the actor starts meanwhile."""
-    actor = ray.remote(Slot).options(name=name, lifetime="detached", num_cpus=0, max_concurrency=10_000)
-    return actor.remote(*arguments)
+def start_slot(name: str, node: str | None, *arguments: Any) -> Any:
+    """A new slot's handle, at once; the actor starts meanwhile, on `node` if that one still lives."""
+    where = NodeAffinitySchedulingStrategy(node, soft=True) if node else "DEFAULT"
+    options = {"lifetime": "detached", "num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": where}
+    return ray.remote(Slot).options(name=name, **options).remote(*arguments)
 
 
 def find_slots(prefix: str) -> dict[str, Any]:
@@ -77,6 +81,13 @@ def total_resources() -> Nodes:
 
 def free_resources() -> Nodes:
     return {node: named(amounts) for node, amounts in ray_state.available_resources_per_node().items()}
+
+
+def draining_nodes() -> dict[str, float]:
+    """The nodes that will be taken away (a spot reclaim, a scale-down, SIGTERM to a node), and in how many seconds."""
+    now = time.time()
+    deadlines: dict[str, int] = ray_state.state.get_draining_nodes()
+    return {node: ms / 1000 - now if ms else math.inf for node, ms in deadlines.items()}
 
 
 class Holdings:

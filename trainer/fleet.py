@@ -3,21 +3,38 @@
 import hashlib
 import json
 import logging
+import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import RayActorError
 
-from trainer.cluster import Holdings, find_slots, free_resources, remove_group, start_slot, total_resources
+from trainer.cluster import (
+    Holdings,
+    draining_nodes,
+    find_slots,
+    free_resources,
+    remove_group,
+    start_slot,
+    total_resources,
+)
 from trainer.resources import Nodes, gang, place
 
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 4.0
+# A slot that forms its worker group may not answer for as long as its placement group may take.
+SILENT_SECONDS = 120.0
+DRAIN_LOOK_SECONDS = 1.0
+# A node without a deadline waits for its work to end. Before a deadline, a moment to end the workers and to say so.
+LONGEST_GRACE_SECONDS = 30.0
+LAST_WORDS_SECONDS = 2.0
 
 Scaling = dict[str, Any]
+Held = tuple[str, int]
+"""An attempt: its trial's id and its number."""
 
 
 def key_of(assignment: dict[str, Any]) -> str:
@@ -29,101 +46,125 @@ def key_of(assignment: dict[str, Any]) -> str:
 
 @dataclass
 class Member:
-    """A slot as the agent knows it: its handle and what it said last."""
+    """A slot as the agent knows it: its handle and what it said last; nothing yet if it was adopted."""
 
     name: str
     actor: Any
-    key: str
-    scaling: Scaling
-    trial: str | None = None
-    lease: str | None = None
+    key: str | None = None
+    scaling: Scaling | None = None
+    runs: Held | None = None
     idle_seconds: float | None = None
+    closing: bool = False
     placement_group: str | None = None
     asked: Any = None
+    asked_at: float = 0.0
+    told_at: float = 0.0
     given: tuple[Any, dict[str, Any]] | None = None
     given_count: int = 0
+    drained: set[str] = field(default_factory=set)
 
     @property
     def idle(self) -> bool:
-        return self.idle_seconds is not None and self.given is None
+        return self.idle_seconds is not None and self.given is None and not self.closing
 
-
-@dataclass(frozen=True)
-class Loss:
-    """A trial whose slot died, with the lease that still may be used to say so."""
-
-    trial: str
-    lease: str
+    @property
+    def settled(self) -> bool:
+        """Not between two attempts."""
+        return self.given is None and (self.runs is not None or self.idle_seconds is not None)
 
 
 class Fleet:
     def __init__(self, agent: str, service_url: str) -> None:
         self._prefix = f"slot.{agent}."
         self._url = service_url
+        self._draining: dict[str, float] = {}
+        self._look_at = 0.0
         self.members: dict[str, Member] = {}
 
     def adopt(self) -> None:
-        """Take over the slots that a former agent of this name left running."""
-        for name, actor in find_slots(self._prefix).items():
-            try:
-                status = ray.get(actor.status.remote(), timeout=CLOSE_SECONDS)
-            except (RayActorError, GetTimeoutError) as error:
-                logger.warning("slot %s does not answer and is ended: %s", name, error)
-                ray.kill(actor)
-                continue
-            logger.info("adopted slot %s, running %s", name, status["trial"] or "nothing")
-            self.members[name] = Member(
-                name, actor, status["key"], status["scaling"], given_count=status["given_count"]
-            )
-            self._told(self.members[name], status)
+        """Take over the slots that a former agent of this name left running; they say what they are when asked."""
+        self.members |= {name: Member(name, actor) for name, actor in find_slots(self._prefix).items()}
 
-    def refresh(self) -> list[Loss]:
+    def refresh(self) -> set[Held]:
         """Ask every slot how it is, without waiting; returns what those that have died were running."""
+        self._pass_on_drains()
+        now = time.monotonic()
         for member in self.members.values():
-            member.asked = member.asked or member.actor.status.remote()
+            if member.asked is None:
+                member.asked, member.asked_at = member.actor.status.remote(), now
         refs = [member.asked for member in self.members.values()]
         answered = set(ray.wait(refs, num_returns=len(refs), timeout=0.2)[0]) if refs else set()
-        losses = []
-        for member in [m for m in self.members.values() if m.asked is not None and m.asked in answered]:
-            try:
-                self._told(member, ray.get(member.asked))
-            except RayActorError as error:
-                losses += self._dead(member, error)
-            member.asked = None
-        return losses
+        lost = set()
+        for member in list(self.members.values()):
+            if member.asked in answered:
+                lost |= self._hear(member)
+            elif now - member.asked_at > SILENT_SECONDS:
+                lost |= self._bury(member, f"has not answered for {SILENT_SECONDS:g} s and is ended")
+        return lost
+
+    def _hear(self, member: Member) -> set[Held]:
+        try:
+            self._told(member, ray.get(member.asked))
+        except RayActorError as error:
+            return self._bury(member, "closed itself" if member.closing else f"died: {str(error).splitlines()[0]}")
+        member.asked = None
+        return set()
 
     def _told(self, member: Member, status: dict[str, Any]) -> None:
+        if member.key is None:
+            logger.info("adopted slot %s, running %s", member.name, status["trial"] or "nothing")
+            member.key, member.scaling, member.given_count = status["key"], status["scaling"], status["given_count"]
         if status["given_count"] < member.given_count:
             return  # it said so before it heard of its assignment
+        member.told_at = member.asked_at
         if member.given is not None:
             (ref, assignment), member.given = member.given, None
             if not ray.get(ref):  # it was about to close itself
                 self.take(assignment)
-        member.trial, member.lease = status["trial"], status["lease"]
+        member.runs = (status["trial"], status["attempt"]) if status["trial"] else None
         member.idle_seconds = status["idle_seconds"]
         member.placement_group = status["placement_group"]
-        if status["closing"]:
-            self.members.pop(member.name, None)
+        member.closing = status["closing"]
 
-    def _dead(self, member: Member, error: RayActorError) -> list[Loss]:
-        logger.warning("slot %s died: %s", member.name, str(error).splitlines()[0])
+    def _bury(self, member: Member, how: str) -> set[Held]:
+        """Free what it held. Killed as well: a slot that is only out of reach must not go on without an agent."""
+        logger.warning("slot %s %s", member.name, how)
         del self.members[member.name]
-        if Holdings().of(member.placement_group):
-            remove_group(str(member.placement_group))
-        return [Loss(member.trial, member.lease)] if member.trial and member.lease else []
+        ray.kill(member.actor)
+        if member.placement_group:
+            remove_group(member.placement_group)
+        return {member.runs} if member.runs else set()
+
+    def _pass_on_drains(self) -> None:
+        """Tell each slot once of each node that will be taken away."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._draining, self._look_at = draining_nodes(), now + DRAIN_LOOK_SECONDS
+        for member in self.members.values():
+            news = self._draining.keys() - member.drained
+            if news:
+                left = min(self._draining[node] for node in news) - LAST_WORDS_SECONDS
+                member.actor.drain.remote(sorted(news), max(0.0, min(left, LONGEST_GRACE_SECONDS)))
+                member.drained |= news
 
     def offer(self) -> list[dict[str, Any]]:
-        """Each node with its resources in total and free, idle slots' counted as free."""
+        """Each node that will stay with its resources in total and free, idle slots' counted as free."""
         free = self._free()
-        return [{"total": total, "free": free.get(node, {})} for node, total in total_resources().items()]
+        return [
+            {"total": total, "free": free.get(node, {})} for node, total in self._staying(total_resources()).items()
+        ]
+
+    def _staying(self, nodes: Nodes) -> Nodes:
+        return {node: amounts for node, amounts in nodes.items() if node not in self._draining}
 
     def _free(self) -> Nodes:
-        holdings, free = Holdings(), free_resources()
+        holdings, free = Holdings(), self._staying(free_resources())
         for member in self.members.values():
             if member.idle:
                 holdings.give_back(member.placement_group, free)
-            elif holdings.of(member.placement_group) is None:  # it is about to take its part
-                free = place(gang(member.scaling), free) or free
+            elif member.scaling and not member.closing and holdings.of(member.placement_group) is None:
+                placed = place(gang(member.scaling), free)  # it is about to take its part
+                free = placed.left if placed else free
         return {node: {name: max(0.0, amount) for name, amount in amounts.items()} for node, amounts in free.items()}
 
     def take(self, assignment: dict[str, Any]) -> None:
@@ -132,15 +173,20 @@ class Fleet:
         member = next((m for m in self.members.values() if m.idle and m.key == key), None) or self._start(
             assignment, key
         )
-        member.trial, member.lease, member.idle_seconds = assignment["trial"], assignment["lease"]["token"], None
+        member.runs, member.idle_seconds = (assignment["trial"], assignment["attempt"]), None
         member.given = member.actor.run.remote(assignment), assignment
         member.given_count += 1
 
     def _start(self, assignment: dict[str, Any], key: str) -> Member:
+        """A new slot, on the node that its first worker will probably get.
+
+        There the slot depends on no node that its workers don't depend on, and slots spread as their work does.
+        """
         scaling = assignment["trainer"]["scaling"]
         self._make_room(scaling)
+        placed = place(gang(scaling), self._staying(free_resources()))
         name = f"{self._prefix}{uuid.uuid4().hex[:8]}"
-        actor = start_slot(name, self._url, name, key, scaling)
+        actor = start_slot(name, placed.nodes[0] if placed else None, self._url, name, key, scaling)
         self.members[name] = Member(name, actor, key, scaling)
         logger.info("slot %s starts for experiment %s", name, assignment["experiment"])
         return self.members[name]
@@ -149,7 +195,7 @@ class Fleet:
         """Close idle slots, longest idle first, until the gang fits."""
         idle = sorted((m for m in self.members.values() if m.idle), key=lambda m: -(m.idle_seconds or 0))
         for member in idle:
-            if place(gang(scaling), free_resources()) is not None:
+            if place(gang(scaling), self._staying(free_resources())) is not None:
                 return
             self.close([member])
 

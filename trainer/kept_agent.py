@@ -22,7 +22,7 @@ def main(service_url: str, name: str, ray_address: str) -> int:
         return REFUSED
     except ClusterUnreachable as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the sentence says it all
-        return CLUSTER_LOST
+        os._exit(CLUSTER_LOST)  # Ray would wait long for what is gone
     return 0
 
 

@@ -1,6 +1,7 @@
 """Resources of a cluster's nodes: what is free, and whether a gang fits. Pure arithmetic."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 Amounts = dict[str, float]
@@ -26,16 +27,26 @@ def gang(scaling: dict[str, Any]) -> list[Amounts]:
     return [{name: amount for name, amount in worker.items() if amount}] * int(scaling["num_workers"])
 
 
-def place(bundles: Iterable[Amounts], free: Nodes) -> Nodes | None:
-    """What is free after all bundles have found a node, each where most is free; None if they don't fit."""
+@dataclass(frozen=True)
+class Placement:
+    """A node for each bundle, and what is free then."""
+
+    nodes: list[str]
+    left: Nodes
+
+
+def place(bundles: Iterable[Amounts], free: Nodes) -> Placement | None:
+    """Each bundle where most is free; None if they don't fit. Ray may choose otherwise."""
     left = {node: dict(amounts) for node, amounts in free.items()}
+    nodes = []
     for bundle in bundles:
         fitting = [node for node, amounts in left.items() if _covers(amounts, bundle)]
         if not fitting:
             return None
         best = max(fitting, key=lambda node: min(left[node].get(name, 0) - amount for name, amount in bundle.items()))
         left[best] = {name: amount - bundle.get(name, 0) for name, amount in left[best].items()}
-    return left
+        nodes.append(best)
+    return Placement(nodes, left)
 
 
 def add(free: Nodes, node: str, amounts: Amounts) -> None:

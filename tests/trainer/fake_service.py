@@ -20,6 +20,8 @@ from trainer.wire import (
     Decision,
     Finish,
     Heartbeat,
+    HeldAttempt,
+    HeldAttempts,
     Lease,
     LogChunk,
     Report,
@@ -59,6 +61,7 @@ class FakeService:
         self.heartbeats: dict[str, int] = defaultdict(int)
         self.times: dict[str, dict[str, float]] = defaultdict(dict)
         self._assigned: dict[str, Assignment] = {}
+        self._holders: dict[str, str] = {}
         self._answers: dict[str, Assignment | None] = {}
         self._changed = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -154,14 +157,22 @@ class FakeService:
 
     # What callers say.
 
-    def claim(self, body: bytes) -> Assignment | None:
+    def attempts(self, agent: str) -> HeldAttempts:
+        with self._changed:
+            living = [self._assigned[trial] for trial, holder in self._holders.items() if holder == agent]
+            living = [one for one in living if one.trial not in {*self.finishes, *self.lost}]
+        return HeldAttempts(attempts=[HeldAttempt(trial=one.trial, attempt=one.attempt) for one in living])
+
+    def claim(self, agent: str, body: bytes) -> Assignment | None:
         claim = Claim.model_validate_json(body)
         with self._changed:
             self.claims.append(claim)
+            self.lost |= {one.trial for one in claim.lost}
             self._changed.notify_all()
             if claim.request_id not in self._answers:
                 self._changed.wait_for(lambda: self._fitting(claim) is not None, claim.wait_seconds)
-                self._answers[claim.request_id] = self._take(self._fitting(claim))
+                taken = self._answers[claim.request_id] = self._take(self._fitting(claim))
+                self._holders |= {taken.trial: agent} if taken else {}
             return self._answers[claim.request_id]
 
     def _fitting(self, claim: Claim) -> Assignment | None:
@@ -215,6 +226,7 @@ class FakeService:
             experiment = self._assigned[trial].experiment_id
             same = [a for a in self.queue if a.experiment_id == experiment] if finish.next else []
             following = self._take(same[0]) if same else None
+            self._holders |= {following.trial: self._holders[trial]} if following and trial in self._holders else {}
             self._changed.notify_all()
         return {"status": finish.outcome, "next": following}
 
@@ -235,6 +247,9 @@ class FakeService:
             disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
+                if self.path.startswith("/v1/agents/"):
+                    self._answer(200, service.attempts(self.path.split("/")[3]))
+                    return
                 content, filename = service.packages[self.path.rpartition("/")[2]]
                 self.send_response(200)
                 self.send_header("Content-Disposition", f'attachment; filename="{filename}"')
@@ -248,7 +263,7 @@ class FakeService:
                 if failure is not None:
                     self._send(*failure)
                 elif self.path.startswith("/v1/agents/"):
-                    self._answer(200, service.claim(body))
+                    self._answer(200, service.claim(self.path.split("/")[3], body))
                 else:
                     self._trial_call(body)
 

@@ -24,10 +24,10 @@ class NoSlots:
     def adopt(self) -> None:
         pass
 
-    def refresh(self) -> list[Any]:
+    def refresh(self) -> set[Any]:
         if self._error is not None:
             raise self._error
-        return []
+        return set()
 
     def close_idle(self, _seconds: float) -> None:
         pass

@@ -135,7 +135,10 @@ def test_a_gang_fits_only_where_every_worker_finds_room() -> None:
     two_gpus = gang({"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1}})
     assert two_gpus == [{"CPU": 1, "GPU": 1}] * 2
     nodes = {"a": {"CPU": 1.0, "GPU": 4.0}, "b": {"CPU": 8.0, "GPU": 1.0}}
-    assert place(two_gpus, nodes) == {"a": {"CPU": 0.0, "GPU": 3.0}, "b": {"CPU": 7.0, "GPU": 0.0}}
+    placed = place(two_gpus, nodes)
+    assert placed is not None
+    assert sorted(placed.nodes) == ["a", "b"]
+    assert placed.left == {"a": {"CPU": 0.0, "GPU": 3.0}, "b": {"CPU": 7.0, "GPU": 0.0}}
     assert place(two_gpus, {"a": {"CPU": 1.0, "GPU": 4.0}}) is None
 
 

@@ -1,0 +1,96 @@
+"""How an agent finds the attempts that got lost on their way. Imports Ray, and starts none."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import requests
+
+from tests.trainer.fake_service import FakeService
+from tests.trainer.test_agent_ends import NoSlots, alone, run  # noqa: F401 - fixtures
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+FIRST, SECOND = ("t-first", 1), ("t-second", 3)
+
+
+def member(name: str = "slot", **fields: Any) -> Any:
+    from trainer.fleet import Member  # noqa: PLC0415 - heavy
+
+    return Member(name, actor=None, **fields)
+
+
+def audit(held: set[tuple[str, int]], *members: Any) -> Any:
+    from trainer.audit import Audit  # noqa: PLC0415 - heavy
+
+    return Audit(held, members)
+
+
+def by_name(*members: Any) -> dict[str, Any]:
+    return {one.name: one for one in members}
+
+
+def says(one: Any, runs: tuple[str, int] | None, idle_seconds: float | None = None) -> None:
+    one.runs, one.idle_seconds, one.told_at = runs, idle_seconds, time.monotonic()
+
+
+def test_what_a_former_agent_was_given_and_no_slot_runs_is_given_up(alone: FakeService, run: Any) -> None:  # noqa: F811
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    nodes = [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
+    claim = {"request_id": "the former agent's last", "nodes": nodes, "wait_seconds": 5}
+    assert requests.post(f"{alone.url}/v1/agents/ending/claim", json=claim, timeout=10).json()["trial"] == trial
+    stop = threading.Event()
+    agent = threading.Thread(target=run, args=(NoSlots(), stop))
+    agent.start()
+    try:
+        alone.wait_for(lambda: trial in alone.lost, 20)
+    finally:
+        stop.set()
+        agent.join()
+    assert [(one.trial, one.attempt) for one in alone.claims[-1].lost or alone.claims[-2].lost] == [(trial, 1)]
+
+
+def test_a_slot_between_two_attempts_is_asked_until_it_says_which_it_runs() -> None:
+    slot = member()
+    looking = audit({FIRST, SECOND}, slot)
+    says(slot, None)
+    assert looking.lost(by_name(slot)) is None
+    says(slot, SECOND)
+    assert looking.lost(by_name(slot)) == {FIRST}
+
+
+def test_what_a_slot_said_before_the_service_answered_does_not_count() -> None:
+    slot = member()
+    says(slot, FIRST)
+    looking = audit({SECOND}, slot)
+    assert looking.lost(by_name(slot)) is None
+    says(slot, SECOND)
+    assert looking.lost(by_name(slot)) == set()
+
+
+def test_an_attempt_that_has_ended_meanwhile_is_no_loss_of_its_slots_next() -> None:
+    slot, slow = member("slot"), member("slow")
+    looking = audit({FIRST}, slot, slow)
+    says(slot, FIRST)
+    assert looking.lost(by_name(slot, slow)) is None
+    says(slot, SECOND)
+    says(slow, None, idle_seconds=1.0)
+    assert looking.lost(by_name(slot, slow)) == set()
+
+
+def test_an_assignment_that_a_closing_slot_sent_back_is_where_it_was_passed_on_to() -> None:
+    closing = member("closing", runs=FIRST)
+    looking = audit({FIRST}, closing)
+    assert looking.lost(by_name(member("new", runs=FIRST, given=(None, {})))) == set()
+
+
+def test_a_slot_that_died_before_it_could_say_runs_nothing() -> None:
+    assert audit({FIRST}, member()).lost({}) == {FIRST}
+
+
+def test_another_attempt_of_the_same_trial_is_another_thing() -> None:
+    slot = member()
+    looking = audit({("t", 1), ("t", 2)}, slot)
+    says(slot, ("t", 2))
+    assert looking.lost(by_name(slot)) == {("t", 1)}
