@@ -26,6 +26,11 @@ def new_mark(environment: Mapping[str, str] = os.environ) -> str:
     return f"{above}.{secrets.token_hex(8)}" if above else secrets.token_hex(8)
 
 
+def bearing(mark: str) -> dict[str, str]:
+    """What to add to a child's environment. Ray gives its processes titles, and would write them over it."""
+    return {VARIABLE: mark, "SPT_NOENV": "1"}
+
+
 def marked(mark: str) -> list[psutil.Process]:
     """Every living process with this mark or one below it."""
     marks = {process: _mark_of(process) for process in psutil.process_iter()}

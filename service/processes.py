@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from service.marks import VARIABLE, end_marked, new_mark
+from service.marks import bearing, end_marked, new_mark
 
 PORTS = range(20_000, 32_768)
 """Below those that systems lend to outgoing connections, so that none is lent while its server starts again."""
@@ -27,7 +27,7 @@ class Child:
         self.log = log
         self._command = command
         self._mark = new_mark(env)
-        self._env = {**env, VARIABLE: self._mark}
+        self._env = {**env, **bearing(self._mark)}
         self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -39,25 +39,25 @@ class Part:
     failures: int = field(default=0, init=False)
     due_at: float | None = field(default=None, init=False)
     _started_at: float = field(default=0.0, init=False)
-    _heard_at: float = field(default=0.0, init=False)
     _asked_at: float = field(default=0.0, init=False)
+    _silent_since: float | None = field(default=None, init=False)
 
     def start(self) -> None:
-        self.was_ready, self.due_at = False, None
-        self._started_at = self._heard_at = self._asked_at = time.monotonic()
+        self.was_ready, self.due_at, self._silent_since = False, None, None
+        self._started_at = self._asked_at = time.monotonic()
         self.child.start()
 
     def look(self) -> None:
         """See whether it has become ready, and now and then whether it still answers."""
         self.was_ready = self.was_ready or self.ready()
         if self.answers and time.monotonic() - self._asked_at > ASK_SECONDS:
-            if self.answers():
-                self._heard_at = time.monotonic()
             self._asked_at = time.monotonic()
+            self._silent_since = None if self.answers() else self._silent_since or self._asked_at
 
     @property
     def silent_seconds(self) -> float:
-        return time.monotonic() - self._heard_at if self.answers else 0
+        """How long it has not answered, whenever it was asked."""
+        return time.monotonic() - self._silent_since if self._silent_since else 0
 
     def bury(self, first_delay_seconds: float) -> float:
         """End what is left of it, count its death, and return the seconds after which it is due again.
@@ -135,10 +135,10 @@ class Supervisor:
                 part.start()
         elif (code := part.child.exit_code) is not None:
             self._bury(part, f"ended with code {code}")
-        elif part.silent_seconds > self._longest_silence_seconds:
-            self._bury(part, f"has not answered for {part.silent_seconds:.0f} s")
         else:
             part.look()
+            if (silent_seconds := part.silent_seconds) > self._longest_silence_seconds:
+                self._bury(part, f"has not answered for {silent_seconds:.0f} s")
 
     def _bury(self, part: Part, why: str) -> None:
         delay = part.bury(self._first_delay_seconds)

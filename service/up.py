@@ -21,7 +21,7 @@ import httpx
 
 from service.client import Client, Refused, Unreachable
 from service.leftovers import PREFIX, Leftovers
-from service.marks import VARIABLE, end_marked, new_mark
+from service.marks import bearing, end_marked, new_mark
 from service.processes import Child, accepts, free_port, is_free
 from service.supervision import Part, Supervisor
 
@@ -71,7 +71,7 @@ class Options:
         return self.data_dir / "up.json"
 
 
-def run(options: Options, say: Callable[[str], None] = partial(print, flush=True)) -> None:
+def run(options: Options, say: Callable[[str], None] = print) -> None:
     """Run the stack until Ctrl-C, SIGTERM, or the terminal is closed. A second signal while stopping kills at once.
 
     Raises CannotStart before anything was started, and PartFailed for a part that cannot be kept running; in both
@@ -130,7 +130,7 @@ def _announce(options: Options, say: Callable[[str], None]) -> None:
 def _stages(options: Options, leftovers: Leftovers) -> Sequence[Sequence[Part]]:
     logs, ray_directory = options.data_dir / "stack", Path(leftovers.directory)
     logs.mkdir(exist_ok=True)
-    env = _environment(options) | {VARIABLE: leftovers.mark}
+    env = _environment(options) | bearing(leftovers.mark)
     ray_port = free_port(HOST)
     first = [_ray(options, ray_directory, ray_port, env, logs)]
     if options.mlflow:
@@ -315,10 +315,11 @@ def _signals(stopping: threading.Event, mark: str) -> Iterator[None]:
 
 
 def _to_whom_it_concerns(say: Callable[[str], None]) -> Callable[[str], None]:
-    """A terminal that was closed, and takes no more words, must not keep the stack from being stopped."""
+    """At once, also into a file. A closed terminal takes no more words: that must not keep the stack from stopping."""
 
     def said(text: str) -> None:
         with contextlib.suppress(OSError):
             say(text)
+            sys.stdout.flush()
 
     return said

@@ -11,14 +11,14 @@ import psutil
 import pytest
 
 from service.leftovers import PREFIX, Leftovers
-from service.marks import VARIABLE, end_marked, marked, new_mark
+from service.marks import VARIABLE, bearing, end_marked, marked, new_mark
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 STACK = """
 import os, subprocess, sys, time
 from pathlib import Path
 from service.leftovers import Leftovers
-from service.marks import VARIABLE
+from service.marks import bearing
 from service.processes import Child
 
 mark, directory = sys.argv[1:]
@@ -29,7 +29,7 @@ family = (
     "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True);"
     "print('started', flush=True); time.sleep(100)"
 )
-subprocess.Popen([sys.executable, "-c", family], env={**os.environ, VARIABLE: mark}, start_new_session=True)
+subprocess.Popen([sys.executable, "-c", family], env={**os.environ, **bearing(mark)}, start_new_session=True)
 print(guardian._process.pid, flush=True)
 time.sleep(100)
 """
@@ -103,6 +103,19 @@ def test_a_stack_within_a_stack_goes_with_it() -> None:
     with subprocess.Popen(SLEEP, env=os.environ | {VARIABLE: inner}) as process:
         end_marked(outer)
         assert process.wait(10) == -9
+
+
+def test_a_process_that_gives_itself_a_title_is_known_all_the_same() -> None:
+    """Ray does so, with a library that takes the room for it from the environment."""
+    mark = new_mark()
+    program = "import ray._raylet, time; ray._raylet.setproctitle('t' * 3000); print(flush=True); time.sleep(100)"
+    command = [sys.executable, "-c", program]
+    # First in the environment, where the title would go.
+    with subprocess.Popen(command, env=bearing(mark) | os.environ, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert [one.pid for one in marked(mark)] == [process.pid]
+        process.kill()
 
 
 def test_a_directory_that_is_not_a_stacks_is_never_removed(tmp_path: Path) -> None:
