@@ -29,10 +29,17 @@ class Attempt:
     """Methods with `async` run in the slot's event loop, the others in any thread.
 
     `ending`: why it is being ended from outside, if it is: `stop`, `kill`, `refused`, `preempted`, `abandoned` or
-    `lease-lost`.
+    `lease-lost`. `discard(checkpoint)` gets each of its checkpoints that is needed no more.
     """
 
-    def __init__(self, assignment: dict[str, Any], url: str, loop: asyncio.AbstractEventLoop, runs: Runs) -> None:
+    def __init__(
+        self,
+        assignment: dict[str, Any],
+        url: str,
+        loop: asyncio.AbstractEventLoop,
+        runs: Runs,
+        discard: Callable[[str], None],
+    ) -> None:
         self.assignment = assignment
         self.run: str = assignment["run_name"]
         self.ending: str | None = None
@@ -48,7 +55,11 @@ class Attempt:
         self._trial: str = assignment["trial"]
         token = assignment["lease"]["token"]
         self.service = Service(url, token)
-        self._reports = ReportOutbox(Service(url, token), self._trial, self._decided, self.lose, self._refused)
+        self._reports = ReportOutbox(
+            Service(url, token), self._trial, self._decided, self.lose, self._refused, self._known
+        )
+        self._discard = discard
+        self._checkpoints: list[str] = []
         self._logs = LogOutbox(Service(url, token), self._trial, self.lose)
         self._rounds = Rounds(self._deliver, lambda _sequence: runs.wake())
         seconds = float(assignment["lease"]["seconds"])
@@ -101,9 +112,19 @@ class Attempt:
     def saved(self, sequence: int, path: str) -> None:
         self._reports.add_checkpoint(sequence, self.checkpoint_uri(path))
 
+    def _known(self, checkpoint: str) -> None:
+        """The service has this one: those before it that it need not keep may go. Until then none may."""
+        if checkpoint in self._checkpoints:
+            self._checkpoints.remove(checkpoint)
+        self._checkpoints.append(checkpoint)
+        while len(self._checkpoints) > int(self.assignment["keep_checkpoints"]):
+            self._discard(self._checkpoints.pop(0))
+
     def checkpoint_uri(self, path: str) -> str:
-        folder = str(self.assignment["storage_path"]).rstrip("/")
-        return f"{folder}/{self.run}/{path.rstrip('/').rpartition('/')[2]}"
+        """Where it is found from anywhere. `path` is that of Ray's filesystem, which has no scheme."""
+        folder, mark, query = str(self.assignment["storage_path"]).partition("?")
+        name = path.rstrip("/").rpartition(f"/{self.run}/")[2]
+        return f"{folder.rstrip('/')}/{self.run}/{name}{mark}{query}"
 
     # What the service, the agent and the clock say.
 

@@ -97,7 +97,8 @@ class Outbox(threading.Thread):
 class ReportOutbox(Outbox):
     """`on_decision(sequence, decision, reason)` is called from this thread for each answered report.
 
-    `on_refused(error)` is called when a report cannot be delivered.
+    `on_refused(error)` is called when a report cannot be delivered, `on_known(checkpoint)` when the service has taken a
+    checkpoint.
     """
 
     def __init__(
@@ -107,9 +108,11 @@ class ReportOutbox(Outbox):
         on_decision: Callable[[int, str, str | None], None],
         on_lease_lost: Callable[[], None],
         on_refused: Callable[[Exception], None],
+        on_known: Callable[[str], None],
     ) -> None:
         super().__init__("paceline-reports", service, on_lease_lost)
         self._on_refused = on_refused
+        self._on_known = on_known
         self._path = f"/v1/trials/{trial}/reports"
         self._on_decision = on_decision
         self._reports: deque[dict[str, Any]] = deque()
@@ -145,6 +148,8 @@ class ReportOutbox(Outbox):
     def _answered(self, body: dict[str, Any], answer: dict[str, Any]) -> None:
         for report in body["reports"]:
             self._on_decision(report["sequence"], answer.get("decision", "continue"), answer.get("reason"))
+            if "checkpoint" in report:
+                self._on_known(report["checkpoint"])
 
     def _refused(self, body: dict[str, Any], refused: CallRefused) -> None:
         if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):

@@ -7,7 +7,8 @@ from typing import Any
 
 CONTINUE, STOP = "continue", "stop"
 
-# For how long training waits for the service's decision on a report before it goes on without.
+# For how long training waits for the service's decision on a report before it goes on without. After it has waited in
+# vain it does not wait again until the service has answered something.
 ANSWER_SECONDS = 5.0
 
 Deliver = Callable[[int, dict[str, Any], str | None], None]
@@ -37,6 +38,7 @@ class Rounds:
         self._complete = complete
         self._wait_seconds = wait_seconds
         self._rounds: dict[int, Round] = {}
+        self._unanswered = False
         self.leaving = False
         self._left_at: int | None = None
 
@@ -58,6 +60,7 @@ class Rounds:
 
     def decide(self, sequence: int, decision: str) -> None:
         """The service's decision on a report. One that comes too late is for the next report."""
+        self._unanswered = False
         found = self._rounds.get(sequence)
         if decision != CONTINUE:
             self.leave()
@@ -77,7 +80,13 @@ class Rounds:
             self._resolve(found, STOP)
         if self._left_at is None or found.sequence <= self._left_at:
             self._deliver(found.sequence, found.metrics or {}, found.checkpoint)
-        asyncio.get_running_loop().call_later(self._wait_seconds, self._resolve, found, CONTINUE)
+        patience = 0 if self._unanswered else self._wait_seconds
+        asyncio.get_running_loop().call_later(patience, self._go_on_without, found)
+
+    def _go_on_without(self, found: Round) -> None:
+        if not found.answer.done():
+            self._unanswered = True
+            self._resolve(found, CONTINUE)
 
     def _resolve(self, found: Round, decision: str) -> None:
         if found.answer.done():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import ray
-from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, UserCallback
+from ray.train import FailureConfig, RunConfig, ScalingConfig, UserCallback
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.kinds import BACKENDS, Backend
@@ -32,7 +32,6 @@ class Plan:
     trainer: dict[str, Any]
     name: str
     storage_path: str
-    keep_checkpoints: int
     abandoned: Callable[[], bool]
 
     @property
@@ -43,13 +42,12 @@ class Plan:
         return ScalingConfig(**{key: value for key, value in self.trainer["scaling"].items() if value})
 
     def config(self, *callbacks: UserCallback) -> RunConfig:
-        # Retries are the service's, so Ray gets none. One checkpoint more than asked for stays, in case the service
-        # does not know of the newest yet.
+        # Retries are the service's, so Ray gets none. Nor does Ray remove checkpoints: it does not know which of them
+        # the service has heard of.
         return RunConfig(
             name=self.name,
             storage_path=self.storage_path,
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-            checkpoint_config=CheckpointConfig(num_to_keep=self.keep_checkpoints + 1),
             callbacks=list(callbacks),
             worker_runtime_env={"env_vars": self.trainer["env"]} if self.trainer["env"] else {},
         )
@@ -73,6 +71,9 @@ class Runs(Protocol):
 
     def end_workers(self) -> None:
         """End the running attempt's processes at once. From any thread."""
+
+    def forget(self, checkpoint: str) -> None:
+        """The checkpoint at this URI is about to be removed. From any thread."""
 
     def close(self) -> None:
         """End everything. From any thread; nothing can be run afterwards."""
@@ -109,6 +110,9 @@ class WarmRuns:
 
     def end_workers(self) -> None:
         self.kept.end_workers()
+
+    def forget(self, checkpoint: str) -> None:
+        self.kept.forget(checkpoint.partition("?")[0])
 
     def close(self) -> None:
         self.kept.close()
@@ -159,6 +163,9 @@ class FreshRuns:
     def end_workers(self) -> None:
         for actor in self._actors:
             ray.kill(actor)
+
+    def forget(self, checkpoint: str) -> None:
+        """The controller is another process, and goes on listing it."""
 
     def close(self) -> None:
         self.end_workers()

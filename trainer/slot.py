@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.attempt import Attempt
 from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachable
+from trainer.disposal import Disposal
 from trainer.failures import CANNOT_START, LOST
 from trainer.kinds import BACKENDS
 from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
@@ -31,6 +32,7 @@ logger = logging.getLogger("paceline")
 # A slot without work that no agent has asked after for so long closes itself.
 ORPHAN_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
+DISPOSAL_SECONDS = 2.0
 REST_SECONDS = 5.0
 REST_BYTES = 5_000_000
 
@@ -56,6 +58,7 @@ class Slot:
         self._idle_since: float | None = time.monotonic()
         self._asked_at = time.monotonic()
         self._closing = False
+        self._disposal = Disposal()
         self._handle = ray.get_runtime_context().current_actor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
@@ -71,6 +74,7 @@ class Slot:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._thread.start()
+            self._disposal.start()
         self._inbox.put(assignment)
         return True
 
@@ -174,7 +178,7 @@ class Slot:
         """Run an attempt to its end; returns the next one. What it raises is the slot's failure, not the attempt's."""
         assert self._loop is not None  # noqa: S101 - `run` sets it before this thread starts
         runs = self._runs = self._runs or self._make_runs(assignment["trainer"])
-        attempt = Attempt(assignment, self._url, self._loop, runs)
+        attempt = Attempt(assignment, self._url, self._loop, runs, self._discard)
         self._attempt = attempt
         if self._closing:
             attempt.ending = "preempted"
@@ -205,6 +209,11 @@ class Slot:
         if trainer["reuse_workers"] and BACKENDS[trainer["kind"]].warm:
             return WarmRuns(self._saved)
         return FreshRuns(self._handle)
+
+    def _discard(self, checkpoint: str) -> None:
+        if self._runs is not None:
+            self._runs.forget(checkpoint)
+        self._disposal.put(checkpoint)
 
     def _job(self, attempt: Attempt, assignment: dict[str, Any]) -> Job:
         trainer, resume = assignment["trainer"], assignment.get("resume")
@@ -240,6 +249,7 @@ class Slot:
     def _clean_up(self) -> None:
         if self._runs is not None:
             self._runs.close()
+        self._disposal.close(DISPOSAL_SECONDS)
         for node in self._nodes:
             try:
                 self._on_node(node, remove_folder, self._folder)
@@ -260,7 +270,6 @@ def _plan(attempt: Attempt) -> Plan:
         trainer=assignment["trainer"],
         name=assignment["run_name"],
         storage_path=assignment["storage_path"],
-        keep_checkpoints=assignment["keep_checkpoints"],
         abandoned=lambda: attempt.ended_at_once,
     )
 

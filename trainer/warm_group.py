@@ -118,6 +118,12 @@ class KeptGroup:
         if controller is not None:
             controller.wake(ending=ending)
 
+    def forget(self, checkpoint: str) -> None:
+        """Let the running controller list this checkpoint no more. From any thread."""
+        controller = self.controller
+        if controller is not None:
+            controller.forget(checkpoint)
+
     def end_workers(self) -> None:
         """Kill the worker processes; the next run gets new ones in the same place. From any thread."""
         workers, self.workers = self.workers, []
@@ -212,6 +218,15 @@ class WarmController(TrainController):  # type: ignore[misc]
     def _woken(self, ending: bool) -> None:
         self._ending = self._ending or ending
         self._news.set()
+
+    def forget(self, checkpoint: str) -> None:
+        """As Ray does with those it removes by itself: what it lists, it writes down anew with every checkpoint."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+            self._loop.call_soon_threadsafe(self._forget, checkpoint)
+
+    def _forget(self, checkpoint: str) -> None:
+        listed: list[Any] = self._checkpoint_manager._checkpoint_results  # noqa: SLF001
+        listed[:] = [result for result in listed if not checkpoint.endswith(result.checkpoint.path)]
 
     async def _poll_workers(self) -> Any:
         pause = ENDING_SECONDS if self._ending else LIVENESS_SECONDS

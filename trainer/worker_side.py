@@ -172,10 +172,10 @@ class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
         """As Ray's. Raises Left, on all ranks at the same report, when the attempt is to stop."""
         super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
-        name = os.path.basename(ray_context.get_train_context().checkpoint.path) if saved else None  # noqa: PTH119
+        path = ray_context.get_train_context().checkpoint.path if saved else None
         sequence, self._sequence = self._sequence, self._sequence + 1
         values = self._plain(metrics) if self._rank == 0 else None
-        answer = self._job.slot.answer.remote(self._job.run, sequence, self._rank, self._world_size, values, name)
+        answer = self._job.slot.answer.remote(self._job.run, sequence, self._rank, self._world_size, values, path)
         if ray.get(answer) != "continue":
             raise Left
 

@@ -51,7 +51,7 @@ def test_reports_at_which_the_service_fails_are_given_up_and_said(
 ) -> None:
     service.failing = failing
     refused: list[Exception] = []
-    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append)
+    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing)
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -64,7 +64,7 @@ def test_reports_at_which_the_service_fails_are_given_up_and_said(
 def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeService, trial: str) -> None:
     service.refused[trial] = "no"
     refused: list[Exception] = []
-    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append)
+    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing)
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -79,7 +79,7 @@ def test_an_error_that_is_no_answer_ends_the_delivery_and_is_said(service: FakeS
         raise RuntimeError("the loop is closed")
 
     refused: list[Exception] = []
-    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, deaf, nothing, refused.append)
+    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, deaf, nothing, refused.append, nothing)
     outbox.put(0, {"loss": 1}, None)
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)

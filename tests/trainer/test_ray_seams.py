@@ -103,6 +103,15 @@ def test_a_placement_group_handle_has_the_methods_we_stand_in_for() -> None:
     assert PlacementGroupHandle.__abstractmethods__ == {"placement_group", "ready", "wait", "shutdown"}
 
 
+def test_the_controllers_checkpoint_manager_lists_what_it_has_been_told_of() -> None:
+    from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert "self._checkpoint_manager = CheckpointManager(" in source(TrainController.__init__)
+    assert "for tr in self._checkpoint_results" in source(CheckpointManager.get_all_reported_checkpoints)
+    assert "for checkpoint_result in self._checkpoint_results" in source(CheckpointManager._save_state)
+
+
 def test_a_report_callback_is_called_once_for_each_report_of_all_ranks() -> None:
     from ray.train.v2._internal.execution.callback import ReportCallback
 

@@ -74,3 +74,19 @@ def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
     answers, delivered, _ = run(scenario)
     assert answers == [STOP] * 3
     assert [sequence for sequence, *_ in delivered] == [0]
+
+
+def test_after_one_report_without_an_answer_the_next_ones_do_not_wait_until_there_is_one_again() -> None:
+    async def scenario(rounds: Rounds) -> tuple[list[str], bool]:
+        unanswered = [await rounds.answer(sequence, 0, 1, {}, None) for sequence in range(20)]
+        rounds.decide(0, CONTINUE)
+        waiting = asyncio.create_task(rounds.answer(20, 0, 1, {}, None))
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        rounds.decide(20, CONTINUE)
+        await waiting
+        return unanswered, bool(done)
+
+    (answers, done), delivered, _ = run(scenario, wait_seconds=1)
+    assert answers == [CONTINUE] * 20
+    assert len(delivered) == 21
+    assert not done

@@ -79,10 +79,27 @@ def save(config: dict[str, Any]) -> None:
     start = restored_step()
     write_down(config, "from", start)
     for step in range(start + 1, start + config["steps"] + 1):
-        with tempfile.TemporaryDirectory() as folder:
-            rank = ray.train.get_context().get_world_rank()
-            Path(folder, f"shard-{rank}").write_text(str(step))
-            ray.train.report({"epoch": step}, checkpoint=Checkpoint.from_directory(folder))
+        write_down(config, "step", step)
+        time.sleep(config.get("pause", 0))
+        save_shard(step)
+
+
+def save_shard(step: int, **arguments: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rank = ray.train.get_context().get_world_rank()
+        Path(folder, f"shard-{rank}").write_text(str(step))
+        ray.train.report({"epoch": step}, checkpoint=Checkpoint.from_directory(folder), **arguments)
+
+
+def save_and_list(config: dict[str, Any]) -> None:
+    for step in range(1, 6):
+        save_shard(step)
+    listed = 5
+    while listed > config["expected"]:
+        time.sleep(0.05)
+        found = ray.train.get_all_reported_checkpoints(ray.train.CheckpointConsistencyMode.COMMITTED)
+        listed = len(found)
+    write_down(config, "listed", listed, found[-1].metrics["epoch"])
 
 
 def save_in_the_background(config: dict[str, Any]) -> None:
