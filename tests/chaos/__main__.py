@@ -1,0 +1,54 @@
+"""`make chaos`: strike for a while, audit, and say what was found. Exits with 1 when a promise was broken."""
+
+import argparse
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.audit import audit
+from tests.chaos.chaos import Plan, chaos
+from tests.chaos.report import report
+from tests.chaos.schedule import Victim
+from tests.chaos.stack import Size
+
+DATABASES = ("postgresql", "sqlite")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
+    broken = 0
+    for database in [asked.database] if asked.database else DATABASES:
+        size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
+        plan = Plan(seed, asked.seconds, size, [Victim(name) for name in asked.kill])
+        _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of strikes at {', '.join(asked.kill)}\n")
+        snapshot = chaos(plan, _say, asked.keep and asked.keep / database)
+        violations = audit(snapshot)
+        _say(f"\n{report(snapshot, violations)}")
+        broken += len(violations)
+    return 1 if broken else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    add = parser.add_argument
+    add("--seed", type=int, help="the same seed gives the same schedule; drawn, and said, without it")
+    add("--seconds", type=float, default=200, help="for how long parts are struck (default: %(default)s)")
+    add("--database", choices=DATABASES, help="default: one after the other")
+    add("--services", type=int, default=2, help="service processes on PostgreSQL (default: %(default)s)")
+    add("--agents", type=int, default=2, help="default: %(default)s")
+    add("--lease", type=float, default=15, help="PACELINE_LEASE_SECONDS (default: %(default)s)")
+    names = [victim.value for victim in Victim]
+    add("--kill", nargs="+", choices=names, default=names, metavar="PART", help=f"of {', '.join(names)}; default: all")
+    add("--keep", type=Path, help="an empty directory with a short path, where logs, database and journals stay")
+    return parser
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The curves: every step once, each value what it must be, and each the report of a function that said so itself."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tests.chaos.audit.attempts import TAKEN, by_attempt
+from tests.chaos.audit.ends import is_broken
+from tests.chaos.journals import Line
+from tests.chaos.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.user_code.curves import loss
+
+
+def curves(snapshot: Snapshot) -> Iterator[str]:
+    for experiment in snapshot.experiments:
+        for trial in experiment.trials:
+            yield from (f"{experiment.name}: trial {trial.number}: {what}" for what in _curve(experiment, trial))
+
+
+def _curve(experiment: Experiment, trial: Trial) -> Iterator[str]:
+    steps = [point.step for point in trial.curve]
+    if steps != list(range(1, len(steps) + 1)):
+        yield f"the steps of its curve are {steps}"
+    config = {**experiment.spec["config"], **trial.params}
+    for point in trial.curve:
+        right = {"step": point.step, "loss": loss(config, point.step)}
+        told = {name: point.metrics.get(name) for name in right}
+        if told != right:
+            yield f"step {point.step} has {told}; it must be {right}"
+    whole = _length(experiment, trial)
+    if trial.status in {"completed", "failed"} and len(steps) != whole:
+        yield f"it is {trial.status} with {len(steps)} of {whole} steps"
+
+
+def _length(experiment: Experiment, trial: Trial) -> int:
+    config = experiment.spec["config"]
+    return int(config["breaks_at"] - 1 if is_broken(experiment, trial) else config["steps"])
+
+
+def api_agrees(snapshot: Snapshot) -> Iterator[str]:
+    for experiment in snapshot.experiments:
+        for trial in experiment.trials:
+            if trial.shown != [(point.step, point.metrics) for point in trial.curve]:
+                yield f"{experiment.name}: trial {trial.number}: the API shows another curve than SQL has"
+
+
+def journals_agree(snapshot: Snapshot) -> Iterator[str]:
+    """No point that no function reported; no report that a function made and that is neither stored nor made again."""
+    written = by_attempt(snapshot.lines)
+    known = set()
+    for experiment in snapshot.experiments:
+        for trial in experiment.trials:
+            lines = {one.number: written.get((experiment.id, trial.number, one.number), []) for one in trial.attempts}
+            known |= {(experiment.id, trial.number, one.number) for one in trial.attempts}
+            whose = f"{experiment.name}: trial {trial.number}"
+            yield from (f"{whose}: {what}" for what in _made_up(trial, lines))
+            for attempt in trial.attempts:
+                told = [*_forgotten(trial, attempt, lines[attempt.number]), *_torn(attempt, lines[attempt.number])]
+                yield from (f"{whose}, attempt {attempt.number}: {what}" for what in told)
+    for experiment_id, number, attempt_number in sorted(set(written) - known):
+        yield f"trial {number}, attempt {attempt_number} of {experiment_id} was run, and SQL does not know of it"
+
+
+def _made_up(trial: Trial, lines: dict[int, list[Line]]) -> Iterator[str]:
+    """Points that are not, to the very report, what rank 0 of that attempt wrote down before it reported."""
+    for point in trial.curve:
+        reports = [line for line in lines.get(point.attempt, []) if line.did == "report" and line.rank == 0]
+        if (point.step, point.metrics.get("made")) not in {(line.step, line.made) for line in reports}:
+            yield f"nobody wrote down the report that is its step {point.step}"
+
+
+def _forgotten(trial: Trial, attempt: Attempt, lines: Sequence[Line]) -> Iterator[str]:
+    """Reports that were answered. Only those of an attempt that was lost may be missing, beyond the curve's end.
+
+    Where the step has a point, it is this attempt's own or an earlier one's; a later one's, if this one was lost
+    before its report had been delivered.
+    """
+    owner = {point.step: point.attempt for point in trial.curve}
+    lost = attempt.kind in TAKEN
+    for step in sorted({line.step for line in lines if line.did == "reported" and line.rank == 0}):
+        if step not in owner and not lost:
+            yield f"its report of step {step} is lost"
+        elif owner.get(step, 0) > attempt.number and not lost:
+            yield f"its report of step {step} is lost, and was made again by attempt {owner[step]}"
+
+
+def _torn(attempt: Attempt, lines: Sequence[Line]) -> Iterator[str]:
+    """Within an attempt each rank takes each step once, in order; and all ranks take the same, if it ended well."""
+    taken: dict[int, list[int]] = {}
+    for line in lines:
+        steps = taken.setdefault(line.rank, [])
+        if line.did == "reported":
+            steps.append(line.step)
+    for rank, steps in taken.items():
+        if any(later != step + 1 for step, later in pairwise(steps)):
+            yield f"rank {rank} reported the steps {steps}"
+    if attempt.outcome == "completed" and len({tuple(steps) for steps in taken.values()}) > 1:
+        yield f"its ranks reported different steps: {taken}"

@@ -1,0 +1,118 @@
+"""Every experiment ended as it had to, with each of its trials once, and nothing is left over."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from search.problem import Problem
+from search.proposing import propose
+from service.domain.statuses import LIVE_TRIAL
+from service.spec.models import ExperimentSpec
+from tests.chaos.snapshot import Experiment, Snapshot, Trial
+
+
+def clean_end(snapshot: Snapshot) -> Iterator[str]:
+    if not snapshot.experiments:
+        yield "no experiment was ever submitted: nothing was tried"
+    if not snapshot.record.ended:
+        yield "the experiments did not end in time"
+    if not snapshot.record.quiet:
+        yield "at the end the mirror still lagged, or the cluster was not cleared"
+    if snapshot.living_leases:
+        yield f"{snapshot.living_leases} attempts hold a lease after the end"
+    yield from (f"still running after the end: {left}" for left in snapshot.left)
+    yield from (f"an experiment that nobody submitted: {name}" for name in snapshot.strangers)
+
+
+def ends(snapshot: Snapshot) -> Iterator[str]:
+    for experiment in snapshot.experiments:
+        yield from _experiment(experiment)
+        for trial in experiment.trials:
+            yield from (f"{experiment.name}: trial {trial.number} {what}" for what in _trial(experiment, trial))
+
+
+def _experiment(experiment: Experiment) -> Iterator[str]:
+    name, expected = experiment.name, experiment.expected
+    if (experiment.status, experiment.end_reason) != ("completed", expected.end_reason):
+        yield f"{name}: ended as {experiment.status} ({experiment.end_reason}), not completed ({expected.end_reason})"
+    numbers = [trial.number for trial in experiment.trials]
+    if numbers != list(range(expected.trial_count)):
+        yield f"{name}: has the trials {numbers}, not 0 to {expected.trial_count - 1} once each"
+
+
+def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
+    if trial.status in LIVE_TRIAL:
+        yield f"never ended, it is {trial.status}"
+    elif is_broken(experiment, trial):
+        if (trial.status, trial.failure_kind) != ("failed", "user_error"):
+            yield f"should have failed by the user's error, and is {trial.status} ({trial.failure_kind})"
+    elif trial.status not in allowed(experiment):
+        yield f"ended as {trial.status} ({trial.failure_kind}): {_last_words(trial)}"
+
+
+def is_broken(experiment: Experiment, trial: Trial) -> bool:
+    """Whether the training function raises with this configuration."""
+    broken = experiment.expected.broken_x
+    return broken is not None and trial.params.get("x") == broken
+
+
+def allowed(experiment: Experiment) -> set[str]:
+    stops = (experiment.spec.get("early_stopping") or {}).get("rule", "none") != "none"
+    return {"completed", "pruned"} if stops else {"completed"}
+
+
+def _last_words(trial: Trial) -> str:
+    return "; ".join(f"{attempt.number}: {attempt.kind or attempt.outcome}" for attempt in trial.attempts)
+
+
+def space(snapshot: Snapshot) -> Iterator[str]:
+    """No configuration outside of the space; no point of a grid twice; of random search, the undisturbed ones."""
+    for experiment in snapshot.experiments:
+        for trial in experiment.trials:
+            if (why := _outside(experiment.spec["space"], trial.params)) is not None:
+                yield f"{experiment.name}: trial {trial.number} is outside of the space: {why}"
+        sampler = experiment.spec["search"]["sampler"]
+        if sampler == "grid":
+            yield from _twice(experiment)
+        if sampler == "random":
+            yield from _disturbed(experiment)
+
+
+def _outside(space: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> str | None:
+    for name, one in space.items():
+        exists = all(params.get(parent) in choices for parent, choices in (one.get("when") or {}).items())
+        if exists != (name in params):
+            return f"{name} is {'missing' if exists else 'there'}"
+        if exists and not _is_in(one, params[name]):
+            return f"{name} = {params[name]}"
+    unknown = set(params) - set(space)
+    return f"unknown {unknown}" if unknown else None
+
+
+def _is_in(one: Mapping[str, Any], value: Any) -> bool:
+    if one["type"] == "categorical":
+        return value in one["choices"]
+    whole = one["type"] != "int" or value == int(value)
+    return bool(one["low"] <= value <= one["high"] and whole)
+
+
+def _twice(experiment: Experiment) -> Iterator[str]:
+    points = Counter(tuple(sorted(trial.params.items())) for trial in experiment.trials)
+    yield from (
+        f"{experiment.name}: {dict(point)} was tried {count} times" for point, count in points.items() if count > 1
+    )
+
+
+def _disturbed(experiment: Experiment) -> Iterator[str]:
+    problem = problem_of(experiment.spec)
+    for trial in experiment.trials:
+        undisturbed = propose(problem, [], trial.number)
+        if trial.params != undisturbed:
+            yield f"{experiment.name}: trial {trial.number} is {trial.params}; undisturbed it would be {undisturbed}"
+
+
+def problem_of(document: Mapping[str, Any]) -> Problem:
+    spec = ExperimentSpec.model_validate(document)
+    assert spec.search.seed is not None
+    directions = tuple(objective.direction for objective in spec.objectives)
+    return Problem(space=spec.space, directions=directions, sampler=spec.search, seed=spec.search.seed)

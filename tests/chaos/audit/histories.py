@@ -1,0 +1,87 @@
+"""The event log: whole, the same everywhere, and each move an allowed one."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
+from tests.chaos.snapshot import Event, Experiment, Snapshot
+
+STATUSES = {f"trial.{status}": status for status in TrialStatus}
+
+
+def events_whole(snapshot: Snapshot) -> Iterator[str]:
+    """Numbered from 1 without gap or double, and the API shows just these."""
+    for experiment in snapshot.experiments:
+        numbers = [event.seq for event in experiment.events]
+        if numbers != list(range(1, experiment.event_count + 1)):
+            yield f"{experiment.name}: its events are not numbered 1 to {experiment.event_count}: {_gaps(numbers)}"
+        if experiment.shown_events != experiment.events:
+            yield f"{experiment.name}: the API shows other events than SQL has"
+        if experiment.events and experiment.events[-1].kind != f"experiment.{experiment.status}":
+            yield f"{experiment.name}: its last event is {experiment.events[-1].kind}, not its end"
+
+
+def histories(snapshot: Snapshot) -> Iterator[str]:
+    for experiment in snapshot.experiments:
+        yield from (f"{experiment.name}: {what}" for what in _moves(experiment))
+        yield from (f"{experiment.name}: {what}" for what in _parallelism(experiment))
+        yield from (f"{experiment.name}: {what}" for what in _reports(experiment))
+
+
+def _gaps(numbers: list[int]) -> str:
+    odd = [(one, other) for one, other in pairwise(numbers) if other != one + 1]
+    return f"{len(numbers)} of them, {', '.join(f'{other} follows {one}' for one, other in odd[:5]) or 'not from 1'}"
+
+
+def _moves(experiment: Experiment) -> Iterator[str]:
+    """Each trial's statuses follow the map of moves, from queued to an end that is the trial's status."""
+    status: dict[str, TrialStatus] = {trial.id: TrialStatus.QUEUED for trial in experiment.trials}
+    number = {trial.id: trial.number for trial in experiment.trials}
+    for event in experiment.events:
+        to = STATUSES.get(event.kind)
+        if to is None or event.trial is None:
+            continue
+        before = status.get(event.trial)
+        if before is None:
+            yield f"event {event.seq} is of a trial that does not exist: {event.trial}"
+        elif to not in TRIAL_MOVES[before]:
+            yield f"trial {number[event.trial]} moved from {before} to {to} (event {event.seq})"
+        status[event.trial] = to
+    for trial in experiment.trials:
+        if status[trial.id] != trial.status or trial.shown_status != trial.status:
+            told = f"by its events {status[trial.id]}, in SQL {trial.status}, by the API {trial.shown_status}"
+            yield f"trial {trial.number} is {told}"
+
+
+def _parallelism(experiment: Experiment) -> Iterator[str]:
+    most = experiment.spec["limits"]["parallelism"]
+    running: set[str] = set()
+    for event in experiment.events:
+        to = STATUSES.get(event.kind)
+        if event.trial is None or to is None:
+            continue
+        if to is TrialStatus.RUNNING:
+            running.add(event.trial)
+        elif to not in LIVE_TRIAL or to is TrialStatus.QUEUED:
+            running.discard(event.trial)
+        if len(running) > most:
+            yield f"{len(running)} trials ran at once at event {event.seq}; parallelism is {most}"
+
+
+def _reports(experiment: Experiment) -> Iterator[str]:
+    """One event for each point of the curves, in SQL's own words, and no other."""
+    told: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
+    for event in experiment.events:
+        if event.kind == "report" and event.trial is not None:
+            told[event.trial].append(_point(event))
+    for trial in experiment.trials:
+        curve = [(point.step, point.attempt, point.sequence, str(point.metrics)) for point in trial.curve]
+        if sorted(told[trial.id]) != sorted(curve):
+            told_count = len(told[trial.id])
+            yield f"trial {trial.number}: {told_count} events of reports do not make up its {len(curve)} points"
+
+
+def _point(event: Event) -> tuple[int, int, int, str]:
+    data = event.data
+    return data["step"], data["attempt"], data["sequence"], str(data["metrics"])

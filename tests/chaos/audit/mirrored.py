@@ -1,0 +1,68 @@
+"""MLflow has exactly what SQL has: each experiment, each trial and each point once."""
+
+from collections.abc import Iterator
+
+from service.mirror.projection import TRIAL_ENDS
+from tests.chaos.snapshot import Experiment, MirrorRun, Snapshot, Trial
+
+
+def mirrored(snapshot: Snapshot) -> Iterator[str]:
+    for experiment in snapshot.experiments:
+        yield from (f"{experiment.name}: in MLflow {what}" for what in _experiment(experiment))
+        for trial in experiment.trials:
+            yield from (
+                f"{experiment.name}: in MLflow trial {trial.number} {what}" for what in _trial(experiment, trial)
+            )
+
+
+def _experiment(experiment: Experiment) -> Iterator[str]:
+    if experiment.mirror_experiments != 1:
+        yield f"there are {experiment.mirror_experiments} experiments for it"
+    yield from (f"run {run.run_id} stands for no trial of it" for run in experiment.foreign)
+    if len(experiment.parents) != 1:
+        yield f"there are {len(experiment.parents)} parent runs"
+        return
+    parent = experiment.parents[0]
+    if parent.status != "FINISHED":
+        yield f"its parent run is {parent.status}"
+    curve = _best_curve(experiment)
+    if parent.curves.get("best_loss", []) != curve:
+        yield f"the curve of the best is {parent.curves.get('best_loss')}, not {curve}"
+
+
+def _best_curve(experiment: Experiment) -> list[tuple[int, float]]:
+    """The best loss of the completed trials, over the count of ended ones."""
+    curve, best = [], float("inf")
+    final = {trial.id: trial for trial in experiment.trials}
+    ends = [event for event in experiment.events if event.kind in TRIAL_ENDS]
+    for count, event in enumerate(ends, start=1):
+        trial = final.get(event.trial or "")
+        if event.kind == "trial.completed" and trial and trial.curve:
+            best = min(best, trial.curve[-1].metrics["loss"])
+        if best < float("inf"):
+            curve.append((count, best))
+    return curve
+
+
+def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
+    if len(trial.mirrored) != 1:
+        yield f"has {len(trial.mirrored)} runs"
+        return
+    run = trial.mirrored[0]
+    if run.status != TRIAL_ENDS.get(f"trial.{trial.status}"):
+        yield f"is {run.status}; it {trial.status}"
+    params = {name: str(value) for name, value in {**experiment.spec["config"], **trial.params}.items()}
+    if run.params != params:
+        yield f"has the parameters {run.params}, not {params}"
+    yield from _curves(trial, run)
+
+
+def _curves(trial: Trial, run: MirrorRun) -> Iterator[str]:
+    names = {name for point in trial.curve for name in point.metrics}
+    if set(run.curves) != names:
+        yield f"has the metrics {sorted(run.curves)}, not {sorted(names)}"
+    for name in sorted(names & set(run.curves)):
+        curve = [(point.step, float(point.metrics[name])) for point in trial.curve if name in point.metrics]
+        if run.curves[name] != curve:
+            odd = sorted(set(run.curves[name]) ^ set(curve))[:5]
+            yield f"has another curve of {name}: {len(run.curves[name])} points for {len(curve)}; differing: {odd}"

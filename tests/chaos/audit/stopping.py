@@ -1,0 +1,82 @@
+"""Early stopping, computed again from the events as they came: ASHA by its book, without the service's code."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.snapshot import Event, Experiment, Snapshot
+
+FACTS = ("decision", "milestone", "value", "cutoff", "compared_count")
+
+
+@dataclass
+class Asha:
+    """Its whole memory: who reached which rung with what value."""
+
+    first: int
+    factor: int
+    rungs: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    highest: dict[str, int] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
+
+    def report(self, trial: str, step: int, value: float) -> list[dict[str, Any]]:
+        """The decisions that this report must have brought. Smaller is better."""
+        before = self.highest.get(trial, 0)
+        self.highest[trial] = max(before, step)
+        decisions = []
+        rung = self.first
+        while rung <= step:
+            if before < rung and trial not in self.stopped:
+                decisions.append(self._judge(trial, rung, value))
+            rung *= self.factor
+        return decisions
+
+    def _judge(self, trial: str, rung: int, value: float) -> dict[str, Any]:
+        peers = [other for name, other in self.rungs[rung].items() if name != trial]
+        self.rungs[rung][trial] = value
+        ranked = sorted([value, *peers])
+        cutoff = ranked[max(len(ranked) // self.factor, 1) - 1]
+        decision = "stop" if value > cutoff else "continue"
+        if decision == "stop":
+            self.stopped.add(trial)
+        facts = (decision, rung, value, cutoff if peers else None, len(peers))
+        return dict(zip(FACTS, facts, strict=True))
+
+
+def stopping(snapshot: Snapshot) -> Iterator[str]:
+    for experiment in snapshot.experiments:
+        rule = experiment.spec.get("early_stopping") or {"rule": "none"}
+        asha = Asha(rule["min_step"], rule["reduction_factor"]) if rule["rule"] == "asha" else None
+        yield from (f"{experiment.name}: {what}" for what in _decisions(experiment, asha))
+        stopped = asha.stopped if asha else set()
+        yield from (f"{experiment.name}: {what}" for what in _consequences(experiment, stopped))
+
+
+def _decisions(experiment: Experiment, asha: Asha | None) -> Iterator[str]:
+    """The decisions in the log and in SQL are those that the reports before them must bring."""
+    expected: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for event in experiment.events:
+        if event.kind == "report" and event.trial and asha:
+            expected[event.trial] += asha.report(event.trial, event.data["step"], event.data["metrics"]["loss"])
+    told: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for event in experiment.events:
+        if event.kind == "decision" and event.trial:
+            told[event.trial].append(_facts(event))
+    for trial in experiment.trials:
+        stored = [{name: decision.get(name) for name in FACTS} for decision in trial.decisions]
+        if not expected[trial.id] == told[trial.id] == stored:
+            must = f"must be {expected[trial.id]}; told {told[trial.id]}, stored {stored}"
+            yield f"trial {trial.number}: its decisions {must}"
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    return {name: event.data.get(name) for name in FACTS}
+
+
+def _consequences(experiment: Experiment, stopped: set[str]) -> Iterator[str]:
+    """Pruned are those that were stopped, and no others."""
+    for trial in experiment.trials:
+        if (trial.status == "pruned") != (trial.id in stopped) and trial.status in {"completed", "pruned"}:
+            was = "was" if trial.id in stopped else "was not"
+            yield f"trial {trial.number} is {trial.status}, though it {was} stopped"

@@ -1,0 +1,60 @@
+"""A whole run: a stack, its work, its strikes, and a snapshot of what came of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.chaos.collect import collect
+from tests.chaos.experiments import Planned, drift, fresh, grid, pace
+from tests.chaos.load import Load, Series
+from tests.chaos.run import Run
+from tests.chaos.schedule import Victim, schedule
+from tests.chaos.snapshot import Snapshot
+from tests.chaos.stack import Size, running
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`victims` without the database on SQLite: that dies with the service. `trials` is how large experiments are."""
+
+    seed: int
+    seconds: float
+    size: Size
+    victims: Sequence[Victim]
+    gap: tuple[float, float] = (4.0, 10.0)
+    trials: int = 8
+    patience: float = 240
+
+
+def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> Snapshot:
+    """Raise TimeoutError when the stack does not come up, or no service answers for long."""
+    victims = [one for one in plan.victims if not (one is Victim.DATABASE and plan.size.database == "sqlite")]
+    kills = schedule(plan.seed, plan.seconds, victims, plan.gap)
+    with running(plan.size, keep) as stack:
+        load = Load(stack.urls, series(plan, str(stack.home.journal)))
+        say(f"up: {', '.join(part.name for part in stack.parts)}")
+        try:
+            record = Run(stack, load, kills, say).execute(plan.seconds, plan.patience)
+            return collect(stack, load.planned, record)
+        finally:
+            load.close()
+
+
+def series(plan: Plan, journal: str) -> list[Series]:
+    return [partial(_pace, plan, journal), partial(_drift, plan, journal), partial(_odd, plan, journal)]
+
+
+def _pace(plan: Plan, journal: str, number: int) -> Planned:
+    return pace(f"pace-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=2)
+
+
+def _drift(plan: Plan, journal: str, number: int) -> Planned:
+    return drift(f"drift-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=2)
+
+
+def _odd(plan: Plan, journal: str, number: int) -> Planned:
+    """Grids, and every other time fresh processes for each trial, which take long to start."""
+    if number % 2:
+        return fresh(f"fresh-{number}", journal, seed=plan.seed + number, trials=3)
+    return grid(f"grid-{number}", journal, seed=plan.seed + number, widths=max(2, plan.trials // 2))

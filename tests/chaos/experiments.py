@@ -1,0 +1,94 @@
+"""The experiments that run while everything around them is killed, and how each of them must end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LOSS = {"metric": "loss", "direction": "minimize"}
+X = {"type": "float", "low": 0.0, "high": 1.0}
+BREAKS_WHEN_X = 0.5
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How an experiment must end: why, with how many trials, and which of them fail, by their x."""
+
+    end_reason: str
+    trial_count: int
+    broken_x: float | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    spec: Mapping[str, Any]
+    expected: Expected
+
+
+def pace(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
+    """TPE with ASHA, two workers, checkpoints: what most people run."""
+    spec = _spec(name, journal, steps=12, pause=0.25, save_every=3) | {
+        "space": {
+            "x": X,
+            "width": {"type": "int", "low": 1, "high": 8},
+            "shape": {"type": "categorical", "choices": ["straight", "bent"]},
+            "bend": {"type": "float", "low": 0.1, "high": 2.0, "log": True, "when": {"shape": "bent"}},
+        },
+        "search": {"sampler": "tpe", "seed": seed},
+        "early_stopping": {"rule": "asha", "min_step": 4, "reduction_factor": 2},
+        "limits": {"max_trials": trials, "parallelism": parallelism},
+        "step_metric": "step",
+    }
+    spec["trainer"] |= {"scaling": {"num_workers": 2}}
+    return Planned(spec, Expected("max_trials", trials))
+
+
+def drift(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
+    """Random search without early stopping, many reports, whose steps the service counts."""
+    spec = _spec(name, journal, steps=60, pause=0.06, save_every=15) | {
+        "space": {"x": X, "width": {"type": "int", "low": 1, "high": 8}},
+        "search": {"sampler": "random", "seed": seed},
+        "limits": {"max_trials": trials, "parallelism": parallelism},
+        "checkpoints": {"keep": 2},
+    }
+    return Planned(spec, Expected("max_trials", trials))
+
+
+def grid(name: str, journal: str, *, seed: int, widths: int) -> Planned:
+    """A grid, which ends by itself, with a configuration that the user's code cannot take."""
+    spec = _spec(name, journal, steps=8, pause=0.2, save_every=2) | {
+        "space": {
+            "x": {"type": "categorical", "choices": [0.1, BREAKS_WHEN_X]},
+            "width": {"type": "int", "low": 1, "high": widths},
+        },
+        "search": {"sampler": "grid", "seed": seed},
+        "limits": {"max_trials": 100, "parallelism": 1},
+        "step_metric": "step",
+    }
+    spec["config"] |= {"breaks_at": 3, "breaks_when_x": BREAKS_WHEN_X}
+    return Planned(spec, Expected("space_exhausted", 2 * widths, BREAKS_WHEN_X))
+
+
+def fresh(name: str, journal: str, *, seed: int, trials: int) -> Planned:
+    """New worker processes for every trial, by Ray Train's public `fit()`."""
+    spec = _spec(name, journal, steps=6, pause=0.3, save_every=2) | {
+        "space": {"x": X},
+        "search": {"sampler": "random", "seed": seed},
+        "limits": {"max_trials": trials, "parallelism": 1},
+        "step_metric": "step",
+    }
+    spec["trainer"] |= {"reuse_workers": False}
+    return Planned(spec, Expected("max_trials", trials))
+
+
+def _spec(name: str, journal: str, *, steps: int, pause: float, save_every: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "config": {"steps": steps, "pause": pause, "save_every": save_every, "journal": journal},
+        "objectives": [LOSS],
+        "trainer": {
+            "kind": "torch",
+            "entrypoint": "training:train_fn",
+            "scaling": {"num_workers": 1},
+            "env": {"OMP_NUM_THREADS": "1"},
+        },
+    }

@@ -1,0 +1,53 @@
+"""What the training functions wrote down themselves."""
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+RUN = re.compile(r"(?P<experiment>.+)-(?P<id>x-[0-9a-f]+)/trial-(?P<trial>\d+)-attempt-(?P<attempt>\d+)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a rank. `at` is seconds since the epoch; `made` is the reported metric of that name."""
+
+    at: float
+    did: str
+    step: int
+    experiment_id: str
+    trial: int
+    attempt: int
+    rank: int
+    pid: int
+    made: float | None = None
+    uri: str | None = None
+    sound: bool = True
+    why: str | None = None
+
+
+def read(directory: Path) -> list[Line]:
+    """Every whole line, in the order of time."""
+    return sorted((line for file in directory.glob("*.jsonl") for line in _lines(file)), key=lambda line: line.at)
+
+
+def last_lines(directory: Path, fresh_seconds: float = 10) -> list[Line]:
+    """The last line of every rank that wrote one of late."""
+    since = time.time() - fresh_seconds
+    files = [file for file in directory.glob("*.jsonl") if file.stat().st_mtime > since]
+    return [lines[-1] for lines in map(_lines, files) if lines]
+
+
+def _lines(file: Path) -> list[Line]:
+    """A last line without its end was being written when the process died."""
+    return [_line(json.loads(text)) for text in file.read_text().split("\n")[:-1]]
+
+
+def _line(told: dict[str, object]) -> Line:
+    named = RUN.fullmatch(str(told.pop("run")))
+    if named is None:
+        raise ValueError(f"not the name of an attempt's run: {told}")
+    told.pop("saved", None)
+    whose = {"experiment_id": named["id"], "trial": int(named["trial"]), "attempt": int(named["attempt"])}
+    return Line(**told, **whose)  # type: ignore[arg-type]

@@ -1,0 +1,74 @@
+"""What a run says at its end, for people."""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from tests.chaos.recoveries import recoveries
+from tests.chaos.snapshot import Snapshot, Trial
+
+
+def report(snapshot: Snapshot, violations: Sequence[str]) -> str:
+    sections = (_size(snapshot), _strikes(snapshot), _work(snapshot), _recoveries(snapshot), _verdict(violations))
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _trials(snapshot: Snapshot) -> list[Trial]:
+    return [trial for experiment in snapshot.experiments for trial in experiment.trials]
+
+
+def _size(snapshot: Snapshot) -> Iterator[str]:
+    trials = _trials(snapshot)
+    ends = Counter(trial.status for trial in trials)
+    events = sum(len(experiment.events) for experiment in snapshot.experiments)
+    yield f"{len(snapshot.experiments)} experiments, {len(trials)} trials: {_counted(ends)}."
+    yield f"{sum(len(trial.curve) for trial in trials)} points of curves, {events} events, all of them compared."
+
+
+def _strikes(snapshot: Snapshot) -> Iterator[str]:
+    yield "Struck"
+    struck = Counter((one.kill.victim, one.kill.variant) for one in snapshot.record.struck)
+    yield from (f"  {victim:<10} {variant:<14} {count:>3}" for (victim, variant), count in sorted(struck.items()))
+    deaths = Counter(death.name for death in snapshot.record.deaths)
+    yield from (f"  {name:<10} ended by itself{count:>3}" for name, count in sorted(deaths.items()))
+    if snapshot.record.missed:
+        yield f"  nobody was there {len(snapshot.record.missed)} times"
+
+
+def _work(snapshot: Snapshot) -> Iterator[str]:
+    trials = _trials(snapshot)
+    attempts = [attempt for trial in trials for attempt in trial.attempts]
+    taken = Counter(attempt.kind for attempt in attempts if attempt.kind)
+    yield "What it did to the work"
+    yield f"  attempts                         {len(attempts):>6}  of them {_counted(taken) or 'none ended badly'}"
+    yield f"  attempts resumed from checkpoint {sum(one.resume_step is not None for one in attempts):>6}"
+    reports = [line for line in snapshot.lines if line.did == "report" and line.rank == 0]
+    made = Counter((line.experiment_id, line.trial, line.step) for line in reports)
+    stored = sum(len(trial.curve) for trial in trials)
+    yield f"  reports that functions made      {len(reports):>6}"
+    yield f"  steps made more than once        {sum(count - 1 for count in made.values()):>6}  each counted once"
+    yield f"  steps made beyond a trial's end  {len(made) - stored:>6}  told to leave meanwhile; not counted"
+    yield f"  points stored                    {stored:>6}"
+
+
+def _recoveries(snapshot: Snapshot) -> Iterator[str]:
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for one in recoveries(snapshot):
+        found[one.victim, one.variant, one.until].append(one.seconds)
+    yield f"{'Recovery, in seconds':<50} times  median  longest"
+    for (victim, variant, until), seconds in sorted(found.items()):
+        how = victim if variant == "killed" else f"{victim} ({variant})"
+        what = f"  {how}: until {until}"
+        yield f"{what:<50} {len(seconds):>5} {statistics.median(seconds):>7.2f} {max(seconds):>8.2f}"
+
+
+def _verdict(violations: Sequence[str]) -> Iterator[str]:
+    if not violations:
+        yield "Nothing was lost, and nothing was counted twice."
+        return
+    yield f"{len(violations)} VIOLATIONS"
+    yield from (f"  {violation}" for violation in violations)
+
+
+def _counted(counts: Counter[str] | Counter[str | None]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))

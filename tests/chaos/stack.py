@@ -1,0 +1,186 @@
+"""A whole system on this machine, in separate processes: database, MLflow, Ray, services, agents."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from service.processes import free_port
+from service.store.database import Database
+from service.store.schema import upgrade
+from tests.chaos.parts import Part, Postgres, Program, answers, listens
+from tests.chaos.schedule import Victim
+
+START_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """`services` and `agents` are counts; agent i speaks to service i modulo their count. SQLite has one service."""
+
+    database: str = "postgresql"
+    services: int = 2
+    agents: int = 2
+    cpus: int = 12
+    lease_seconds: float = 15
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where everything of a run lies."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        for directory in (self.journal, self.logs, self.data, self.ray):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def ray(self) -> Path:
+        return self.root / "r"
+
+
+class Stack:
+    """The parts in the order in which they start."""
+
+    def __init__(self, size: Size, home: Home) -> None:
+        self.size, self.home = size, home
+        self.mlflow_url = f"http://127.0.0.1:{free_port()}"
+        self.ray_port = free_port()
+        self.urls = [f"http://127.0.0.1:{free_port()}" for _ in range(self.services)]
+        self.postgres = Postgres(home.root / "pg") if size.database == "postgresql" else None
+        self.database_url = f"sqlite:///{home.data / 'paceline.db'}"
+        self.parts: list[Part] = []
+
+    @property
+    def services(self) -> int:
+        return self.size.services if self.size.database == "postgresql" else 1
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
+
+    @property
+    def service_urls(self) -> dict[str, str]:
+        """By the name of the service."""
+        return {f"service-{number}": url for number, url in enumerate(self.urls)}
+
+    @property
+    def service_of(self) -> dict[str, str]:
+        """The service that each agent speaks to."""
+        names = list(self.service_urls)
+        return {f"agent-{number}": names[number % len(names)] for number in range(self.size.agents)}
+
+    def start(self) -> None:
+        """Raise TimeoutError when a part does not come up."""
+        if self.postgres:
+            self._add(self.postgres)
+            self.database_url = self.postgres.uri.replace("postgresql://", "postgresql+psycopg://")
+        database = Database(self.database_url)
+        upgrade(database)
+        database.close()
+        self._add(self._ray(), self._mlflow())
+        self._add(*(self._service(number) for number in range(self.services)))
+        self._add(*(self._agent(number) for number in range(self.size.agents)))
+
+    def _add(self, *parts: Part) -> None:
+        for part in parts:
+            self.parts.append(part)
+            part.start()
+        for part in parts:
+            until(part.ready, f"{part.name} is up", START_SECONDS)
+
+    def stop(self) -> None:
+        for part in reversed(self.parts):
+            with contextlib.suppress(OSError):
+                part.stop()
+
+    def of(self, victim: Victim) -> list[Part]:
+        return [part for part in self.parts if part.victim is victim]
+
+    def _program(self, name: str, victim: Victim, command: Sequence[str], ready: Callable[[], bool]) -> Program:
+        return Program(name, victim, command, self.env, self.home.logs / f"{name}.log", ready)
+
+    @property
+    def env(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name not in {"RAY_ADDRESS", "PYTHONPATH"}}
+        return inherited | {
+            "PACELINE_DATA_DIR": str(self.home.data),
+            "PACELINE_DATABASE_URL": self.database_url,
+            "PACELINE_MLFLOW_URI": self.mlflow_url,
+            "PACELINE_LEASE_SECONDS": str(self.size.lease_seconds),
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONWARNINGS": "ignore",
+            "TMPDIR": str(self.home.ray),
+        }
+
+    def _ray(self) -> Program:
+        command = ["ray.scripts.scripts", "start", "--head", "--block", "--port", str(self.ray_port)]
+        command += ["--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus), "--disable-usage-stats"]
+        command += ["--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
+        return self._program("ray", Victim.RAY, command, listens(self.ray_port))
+
+    def _mlflow(self) -> Program:
+        store = self.home.root / "mlflow"
+        store.mkdir(exist_ok=True)
+        command = ["mlflow", "server", "--host", "127.0.0.1", "--port", self.mlflow_url.rpartition(":")[2]]
+        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{store / 'mlflow.db'}"]
+        command += ["--artifacts-destination", str(store / "artifacts"), "--uvicorn-opts", "--log-level warning"]
+        return self._program("mlflow", Victim.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
+
+    def _service(self, number: int) -> Program:
+        url = self.urls[number]
+        command = ["service.cli", "serve", "--port", url.rpartition(":")[2]]
+        return self._program(f"service-{number}", Victim.SERVICE, command, partial(answers, f"{url}/readyz"))
+
+    def _agent(self, number: int) -> Program:
+        name = f"agent-{number}"
+        command = ["service.cli", "agent", "--name", name, "--url", self.service_urls[self.service_of[name]]]
+        command += ["--ray-address", f"127.0.0.1:{self.ray_port}"]
+        return self._program(name, Victim.AGENT, command, lambda: True)
+
+
+@contextmanager
+def running(size: Size, keep: Path | None = None) -> Iterator[Stack]:
+    """A stack that has come up; nothing of it is left afterwards, but for its files with `keep`."""
+    # Not below pytest's own directory: Ray's sockets need a short path, and PostgreSQL one open to another user.
+    root = keep or Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
+    root.chmod(0o755)
+    stack = Stack(size, Home(root))
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+        if keep is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.1)

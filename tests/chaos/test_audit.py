@@ -1,0 +1,216 @@
+"""The audit finds what is wrong: a run that kept every promise passes, and each promise broken in it is named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.chaos.audit import CHECKS, audit
+from tests.chaos.schedule import Kill, Victim
+from tests.chaos.snapshot import Event, Experiment, MirrorRun, Point, Snapshot, Trial
+from tests.chaos.stories import ID, a_good_run
+
+Tamper = Callable[[Snapshot], Snapshot]
+
+
+def test_a_run_that_kept_every_promise_passes() -> None:
+    assert audit(a_good_run()) == []
+
+
+def in_experiment(**changes: Callable[[Experiment], Any]) -> Tamper:
+    def tamper(snapshot: Snapshot) -> Snapshot:
+        (experiment,) = snapshot.experiments
+        changed = {name: change(experiment) for name, change in changes.items()}
+        return replace(snapshot, experiments=[replace(experiment, **changed)])
+
+    return tamper
+
+
+def in_trial(number: int, **changes: Callable[[Trial], Any]) -> Tamper:
+    def tamper(experiment: Experiment) -> list[Trial]:
+        trial = experiment.trials[number]
+        changed = replace(trial, **{name: change(trial) for name, change in changes.items()})
+        return [*experiment.trials[:number], changed, *experiment.trials[number + 1 :]]
+
+    return in_experiment(trials=tamper)
+
+
+def in_events(change: Callable[[list[Event]], list[Event]]) -> Tamper:
+    """In SQL and in the API alike, so that nothing but the change itself is wrong."""
+    return in_experiment(events=lambda one: change(one.events), shown_events=lambda one: change(one.events))
+
+
+def in_run(number: int, change: Callable[[MirrorRun], MirrorRun]) -> Tamper:
+    return in_trial(number, mirrored=lambda trial: [change(trial.mirrored[0])])
+
+
+def in_lines(change: Callable[[Snapshot], list[Any]]) -> Tamper:
+    return lambda snapshot: replace(snapshot, lines=change(snapshot))
+
+
+def in_record(**changes: Any) -> Tamper:
+    return lambda snapshot: replace(snapshot, record=replace(snapshot.record, **changes))
+
+
+def _without_step(trial: Trial, step: int) -> list[Point]:
+    return [point for point in trial.curve if point.step != step]
+
+
+def _with(points: list[tuple[int, float]], extra: tuple[int, float]) -> list[tuple[int, float]]:
+    return sorted([*points, extra])
+
+
+def _other_curve(run: MirrorRun, name: str, change: Callable[[list[tuple[int, float]]], Any]) -> MirrorRun:
+    return replace(run, curves={**run.curves, name: change(run.curves[name])})
+
+
+def _changed(events: list[Event], kind: str, **data: Any) -> list[Event]:
+    """The last event of a kind, with other data."""
+    last = max(event.seq for event in events if event.kind == kind)
+    return [replace(one, data={**one.data, **data}) if one.seq == last else one for one in events]
+
+
+def _late(snapshot: Snapshot) -> list[Any]:
+    """A line of work of the lost attempt, after the next one has begun."""
+    report = next(line for line in snapshot.lines if (line.attempt, line.did) == (1, "reported"))
+    return [*snapshot.lines, replace(report, at=snapshot.lines[-1].at, step=6)]
+
+
+def _twice_at_once(snapshot: Snapshot) -> list[Any]:
+    """The second attempt reported a step twice."""
+    again = next(line for line in snapshot.lines if (line.attempt, line.did, line.step) == (2, "reported", 7))
+    return sorted([*snapshot.lines, replace(again, at=again.at + 0.001)], key=lambda line: line.at)
+
+
+def _left_out(snapshot: Snapshot, did: str, step: int) -> list[Any]:
+    return [line for line in snapshot.lines if (line.trial, line.did, line.step) != (1, did, step)]
+
+
+TAMPERED: dict[str, tuple[Tamper, str]] = {
+    "a step is missing": (in_trial(0, curve=lambda one: _without_step(one, 5)), "the steps of its curve are"),
+    "a step is doubled": (in_trial(0, curve=lambda one: [*one.curve, one.curve[-1]]), "the steps of its curve are"),
+    "a value is wrong": (
+        in_trial(0, curve=lambda one: [replace(one.curve[0], metrics={"step": 1, "loss": 9}), *one.curve[1:]]),
+        "it must be",
+    ),
+    "the end of a curve is lost": (in_trial(0, curve=lambda one: one.curve[:-1]), "with 11 of 12 steps"),
+    "an answered report is lost": (in_trial(1, curve=lambda one: one.curve[:-1]), "its report of step 4 is lost"),
+    "a point that nobody reported": (
+        in_lines(lambda one: _left_out(one, "report", 2)),
+        "nobody wrote down the report that is its step 2",
+    ),
+    "the API shows less": (in_trial(0, shown=lambda one: one.shown[:-1]), "the API shows another curve"),
+    "a gap in the events": (in_events(lambda events: [*events[:3], *events[4:]]), "follows"),
+    "an event is doubled": (in_events(lambda events: [*events, events[-1]]), "are not numbered"),
+    "the API has other events": (in_experiment(shown_events=lambda one: one.events[:-1]), "other events than SQL"),
+    "a report has no event": (
+        in_trial(0, curve=lambda one: [*one.curve[:-1], replace(one.curve[-1], sequence=99)]),
+        "do not make up",
+    ),
+    "a trial ends twice": (
+        in_events(lambda events: [*events, replace(events[-1], kind="trial.failed", trial="t-0")]),
+        "moved from completed to failed",
+    ),
+    "too many at once": (
+        in_experiment(spec=lambda one: {**one.spec, "limits": {"max_trials": 2, "parallelism": 0}}),
+        "parallelism is 0",
+    ),
+    "a trial number is missing": (in_experiment(trials=lambda one: one.trials[1:]), "has the trials [1]"),
+    "a trial is there twice": (in_experiment(trials=lambda one: [*one.trials, one.trials[1]]), "has the trials"),
+    "a trial never ended": (in_trial(1, status=lambda _: "running"), "never ended"),
+    "a trial failed": (in_trial(1, status=lambda _: "failed"), "ended as failed"),
+    "another end": (in_experiment(end_reason=lambda _: "max_seconds"), "ended as completed (max_seconds)"),
+    "params outside of the space": (in_trial(0, params=lambda one: {**one.params, "x": 2.0}), "outside of the space"),
+    "a param that must not exist": (in_trial(0, params=lambda one: {**one.params, "bend": 1.0}), "bend is there"),
+    "two attempts at once": (
+        in_trial(0, attempts=lambda one: [replace(one.attempts[0], ended_at=2000.0), one.attempts[1]]),
+        "began before attempt 1 had ended",
+    ),
+    "two attempts at work at once": (in_lines(_late), "still worked"),
+    "an attempt that SQL does not know": (
+        in_lines(lambda one: [*one.lines, replace(one.lines[-1], attempt=7)]),
+        "SQL does not know of it",
+    ),
+    "a rank repeats a step": (in_lines(_twice_at_once), "reported the steps"),
+    "resumed from elsewhere": (
+        in_lines(lambda one: [replace(line, step=2) if line.did == "resumed" else line for line in one.lines]),
+        "went on from step 2",
+    ),
+    "resumed from half a checkpoint": (
+        in_lines(lambda one: [replace(line, sound=line.did != "resumed") for line in one.lines]),
+        "went on from a broken checkpoint",
+    ),
+    "resumed from an unknown checkpoint": (
+        in_trial(0, attempts=lambda one: [one.attempts[0], replace(one.attempts[1], resume_step=4)]),
+        "the newest known was",
+    ),
+    "a checkpoint lost a part": (
+        in_trial(0, checkpoints=lambda one: [replace(one.checkpoints[0], fault="1 of 2 ranks' parts are in it")]),
+        "1 of 2 ranks' parts",
+    ),
+    "a loss without a cause": (in_record(struck=[]), "though nothing that ran it was killed"),
+    "a kill of another's worker": (
+        lambda one: in_record(struck=[replace(one.record.struck[0], attempt=(ID, 1, 1))])(one),
+        "though nothing that ran it was killed",
+    ),
+    "a service's death loses an attempt": (
+        lambda one: in_record(
+            struck=[replace(one.record.struck[0], kill=Kill(5, Victim.SERVICE, "killed", 0, 1), attempt=None)]
+        )(one),
+        "though nothing that ran it was killed",
+    ),
+    "an agent's death loses a working attempt": (
+        lambda one: in_record(
+            struck=[replace(one.record.struck[0], kill=Kill(5, Victim.AGENT, "killed", 0, 1), attempt=None)]
+        )(one),
+        "though nothing that ran it was killed",
+    ),
+    "failed before its budget was spent": (
+        in_trial(1, failure_kind=lambda _: "lost", status=lambda _: "failed"),
+        "its budget is",
+    ),
+    "another cutoff": (in_events(lambda events: _changed(events, "decision", cutoff=0.1)), "its decisions must be"),
+    "a decision is lost": (in_trial(1, decisions=lambda _: []), "its decisions must be"),
+    "stopped and went on": (
+        in_trial(1, status=lambda _: "completed"),
+        "trial 1 is completed, though it was stopped",
+    ),
+    "no run in MLflow": (in_trial(0, mirrored=lambda _: []), "has 0 runs"),
+    "two runs in MLflow": (in_trial(0, mirrored=lambda one: one.mirrored * 2), "has 2 runs"),
+    "a run for nothing": (in_experiment(foreign=lambda one: one.trials[0].mirrored), "stands for no trial"),
+    "two parents": (in_experiment(parents=lambda one: one.parents * 2), "there are 2 parent runs"),
+    "two experiments in MLflow": (in_experiment(mirror_experiments=lambda _: 2), "there are 2 experiments"),
+    "a doubled step in MLflow": (
+        in_run(0, lambda run: _other_curve(run, "loss", lambda points: _with(points, points[3]))),
+        "another curve of loss",
+    ),
+    "a gap in MLflow": (
+        in_run(0, lambda run: _other_curve(run, "loss", lambda points: points[:2] + points[3:])),
+        "another curve of loss",
+    ),
+    "another status in MLflow": (in_run(0, lambda run: replace(run, status="RUNNING")), "is RUNNING"),
+    "other params in MLflow": (in_run(0, lambda run: replace(run, params={})), "has the parameters"),
+    "a lease still stands": (lambda one: replace(one, living_leases=1), "hold a lease after the end"),
+    "a process is left": (lambda one: replace(one, left=["ray::Slot (17)"]), "still running after the end"),
+    "a second experiment of a submit": (lambda one: replace(one, strangers=["pace-0 again"]), "nobody submitted"),
+    "it did not end": (in_record(ended=False), "did not end in time"),
+    "the mirror lags": (in_record(quiet=False), "the mirror still lagged"),
+    "nothing was tried": (lambda one: replace(one, experiments=[]), "nothing was tried"),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_broken_promise_is_named(what: str) -> None:
+    tamper, words = TAMPERED[what]
+    violations = audit(tamper(a_good_run()))
+    assert any(words in violation for violation in violations), violations
+
+
+def test_every_check_is_broken_by_some_test() -> None:
+    unbroken = [
+        check.__name__
+        for check in CHECKS
+        if not any(list(check(tamper(a_good_run()))) for tamper, _ in TAMPERED.values())
+    ]
+    assert unbroken == []

@@ -1,0 +1,55 @@
+"""What the services say of themselves while the run goes on: the evidence for how long each recovery took."""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import httpx
+
+EVERY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at one service. `seen`: when each agent was last heard of; `lag`: events not yet mirrored."""
+
+    at: float
+    service: str
+    ready: bool
+    lag: int | None
+    seen: dict[str, float]
+
+
+class Watch(threading.Thread):
+    """Asks each service, `urls` by its name, again and again, until it is told to end."""
+
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        super().__init__(name="chaos-watch", daemon=True)
+        self.samples: list[Sample] = []
+        self._urls = urls
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        with httpx.Client(timeout=2, trust_env=False) as http:
+            while not self._over.wait(EVERY_SECONDS):
+                self.samples += [_look(http, name, url) for name, url in self._urls.items()]
+
+    def end(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _look(http: httpx.Client, service: str, url: str) -> Sample:
+    at = time.time()
+    try:
+        ready = http.get(f"{url}/readyz")
+        agents = http.get(f"{url}/v1/agents") if ready.is_success else None
+    except httpx.TransportError:
+        return Sample(at, service, ready=False, lag=None, seen={})
+    found: list[dict[str, Any]] = agents.json() if agents is not None and agents.is_success else []
+    seen = {one["name"]: datetime.fromisoformat(one["last_seen_at"]).timestamp() for one in found}
+    said = ready.json() if ready.headers.get("content-type", "").startswith("application/json") else {}
+    return Sample(at, service, ready.is_success, said.get("mlflow_lag"), seen)
