@@ -115,6 +115,8 @@ class Agent:
         while not stopping.wait(TICK_SECONDS if self._claimed and not self._claimed.done() else 0):
             self._lost |= self._fleet.refresh()
             self._fleet.close_idle(self._idle_seconds)
+            for assignment in self._fleet.unheard():
+                self._calls.submit(self._keep, assignment)
             self._compare()
             self._take_what_was_claimed()
             if self._claimed is None:
@@ -170,6 +172,13 @@ class Agent:
 
     def _claim(self, body: dict[str, Any]) -> Answer:
         return self._until_answered(lambda: self._service.post(f"{self._path}/claim", body))
+
+    def _keep(self, assignment: dict[str, Any]) -> None:
+        """Extend the lease of an attempt for a slot that starts still. A lease that is lost, the slot will hear of."""
+        try:
+            Service(self._url, assignment["lease"]["token"]).post(f"/v1/trials/{assignment['trial']}/heartbeat", {})
+        except (CallRefused, ServiceUnreachable) as problem:
+            logger.info("the lease of %s could not be extended: %s", assignment["trial"], problem)
 
     def _ask_what_is_held(self) -> set[Held]:
         answer = self._until_answered(lambda: self._service.get(f"{self._path}/attempts")) or {"attempts": []}

@@ -61,6 +61,7 @@ class Member:
     told_at: float = 0.0
     given: tuple[Any, dict[str, Any]] | None = None
     given_count: int = 0
+    beat_at: float = 0.0
     drained: set[str] = field(default_factory=set)
 
     @property
@@ -146,6 +147,18 @@ class Fleet:
                 left = min(self._draining[node] for node in news) - LAST_WORDS_SECONDS
                 member.actor.drain.remote(sorted(news), max(0.0, min(left, LONGEST_GRACE_SECONDS)))
                 member.drained |= news
+
+    def unheard(self) -> list[dict[str, Any]]:
+        """Assignments whose slot has not said yet that it has them, and whose leases are due to be extended.
+
+        A slot extends its lease itself; one whose process takes long to start cannot do so yet.
+        """
+        now, due = time.monotonic(), []
+        for member in self.members.values():
+            if member.given is not None and now >= member.beat_at:
+                member.beat_at = now + float(member.given[1]["lease"]["seconds"]) / 3
+                due.append(member.given[1])
+        return due
 
     def offer(self) -> list[dict[str, Any]]:
         """Each node that will stay with its resources in total and free, idle slots' counted as free."""
