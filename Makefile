@@ -4,7 +4,7 @@ PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/nul
 BIN := .venv/bin
 FAST := -m "not slow and not stack"
 
-.PHONY: demo up test check test-stack
+.PHONY: demo up test check chaos test-stack
 .DEFAULT_GOAL := demo
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
@@ -26,6 +26,10 @@ check: .venv/.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest $(FAST) -n 2 --dist loadfile $(ARGS)
+
+## make chaos: kill every part again and again while experiments run, then audit. SEED=, SECONDS=, DATABASE= choose.
+chaos: .venv/.installed
+	@$(BIN)/python -W ignore -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DATABASE),--database $(DATABASE)) $(ARGS)
 
 ## make test-stack: the tests that need a container engine.
 test-stack: .venv/.installed

@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--database", choices=DATABASES, help="default: one after the other")
     add("--services", type=int, default=2, help="service processes on PostgreSQL (default: %(default)s)")
     add("--agents", type=int, default=2, help="default: %(default)s")
-    add("--lease", type=float, default=15, help="PACELINE_LEASE_SECONDS (default: %(default)s)")
+    add("--lease", type=float, default=20, help="PACELINE_LEASE_SECONDS (default: %(default)s)")
     names = [victim.value for victim in Victim]
     add("--kill", nargs="+", choices=names, default=names, metavar="PART", help=f"of {', '.join(names)}; default: all")
     add("--keep", type=Path, help="an empty directory with a short path, where logs, database and journals stay")

@@ -16,7 +16,7 @@ from tests.chaos.stack import Size, running
 
 @dataclass(frozen=True)
 class Plan:
-    """`victims` without the database on SQLite: that dies with the service. `trials` is how large experiments are."""
+    """On SQLite the database dies with the service. `trials` and `parallelism` are the larger experiments' limits."""
 
     seed: int
     seconds: float
@@ -24,6 +24,7 @@ class Plan:
     victims: Sequence[Victim]
     gap: tuple[float, float] = (4.0, 10.0)
     trials: int = 8
+    parallelism: int = 2
     patience: float = 240
 
 
@@ -46,11 +47,11 @@ def series(plan: Plan, journal: str) -> list[Series]:
 
 
 def _pace(plan: Plan, journal: str, number: int) -> Planned:
-    return pace(f"pace-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=2)
+    return pace(f"pace-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=plan.parallelism)
 
 
 def _drift(plan: Plan, journal: str, number: int) -> Planned:
-    return drift(f"drift-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=2)
+    return drift(f"drift-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=plan.parallelism)
 
 
 def _odd(plan: Plan, journal: str, number: int) -> Planned:

@@ -1,6 +1,7 @@
 """What the training functions wrote down themselves."""
 
 import json
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -8,10 +9,15 @@ from pathlib import Path
 
 RUN = re.compile(r"(?P<experiment>.+)-(?P<id>x-[0-9a-f]+)/trial-(?P<trial>\d+)-attempt-(?P<attempt>\d+)")
 
+LONGEST_LINE = 2000
+
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a rank. `at` is seconds since the epoch; `made` is the reported metric of that name."""
+    """One line of a rank. `at` is seconds since the epoch; `made` is the reported metric of that name.
+
+    `saved`: the report brings a checkpoint.
+    """
 
     at: float
     did: str
@@ -25,6 +31,7 @@ class Line:
     uri: str | None = None
     sound: bool = True
     why: str | None = None
+    saved: bool = False
 
 
 def read(directory: Path) -> list[Line]:
@@ -36,7 +43,14 @@ def last_lines(directory: Path, fresh_seconds: float = 10) -> list[Line]:
     """The last line of every rank that wrote one of late."""
     since = time.time() - fresh_seconds
     files = [file for file in directory.glob("*.jsonl") if file.stat().st_mtime > since]
-    return [lines[-1] for lines in map(_lines, files) if lines]
+    return [line for line in map(_last_line, files) if line is not None]
+
+
+def _last_line(file: Path) -> Line | None:
+    with file.open("rb") as content:
+        content.seek(max(0, content.seek(0, os.SEEK_END) - LONGEST_LINE))
+        whole = content.read().split(b"\n")[:-1]
+    return _line(json.loads(whole[-1])) if whole else None
 
 
 def _lines(file: Path) -> list[Line]:
@@ -48,6 +62,5 @@ def _line(told: dict[str, object]) -> Line:
     named = RUN.fullmatch(str(told.pop("run")))
     if named is None:
         raise ValueError(f"not the name of an attempt's run: {told}")
-    told.pop("saved", None)
     whose = {"experiment_id": named["id"], "trial": int(named["trial"]), "attempt": int(named["attempt"])}
     return Line(**told, **whose)  # type: ignore[arg-type]

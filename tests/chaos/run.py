@@ -19,7 +19,7 @@ from tests.chaos.watch import Sample, Watch
 STEP_SECONDS = 0.1
 SELF_MADE_SECONDS = 1.0
 QUIET_SECONDS = 40.0
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 Say = Callable[[str], None]
 

@@ -28,7 +28,7 @@ class Size:
     services: int = 2
     agents: int = 2
     cpus: int = 12
-    lease_seconds: float = 15
+    lease_seconds: float = 20
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,8 @@ def running(size: Size, keep: Path | None = None) -> Iterator[Stack]:
     """A stack that has come up; nothing of it is left afterwards, but for its files with `keep`."""
     # Not below pytest's own directory: Ray's sockets need a short path, and PostgreSQL one open to another user.
     root = keep or Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
-    root.chmod(0o755)
     stack = Stack(size, Home(root))
+    root.chmod(0o755)
     try:
         stack.start()
         yield stack

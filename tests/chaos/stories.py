@@ -97,7 +97,7 @@ class _Story:
         """The first trial is the first at each rung; the second is worse than it."""
         first = self.trials[0].curve[rung - 1].metrics["loss"]
         alone = trial.number == 0
-        facts = {"decision": "continue" if alone else "stop", "milestone": rung, "value": value}
+        facts: dict[str, Any] = {"decision": "continue" if alone else "stop", "milestone": rung, "value": value}
         facts |= {"cutoff": None if alone else first, "compared_count": 0 if alone else 1}
         trial.decisions.append(facts)
         self.tell("decision", trial, {"attempt": attempt, **facts})

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_every_round_strikes_everybody_in_time_and_as_often_as_it_must(seed: int
     kills = schedule(seed, 300, EVERYBODY, gap=(4, 8))
     in_a_round = sum(weight.times for weight in WEIGHTS.values())
     assert Counter(kill.victim for kill in kills[:in_a_round]) == {one: WEIGHTS[one].times for one in EVERYBODY}
-    gaps = [later.at - kill.at for kill, later in zip(kills, kills[1:], strict=False)]
+    gaps = [later.at - kill.at for kill, later in pairwise(kills)]
     assert all(3.9 <= gap <= 8.1 for gap in gaps)
     assert kills[-1].at < 300
     assert all(kill.variant in WEIGHTS[kill.victim].variants for kill in kills)

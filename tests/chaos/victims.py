@@ -68,7 +68,7 @@ class Striker:
 
     def _worker(self, kill: Kill) -> Struck | None:
         saving = kill.variant == SAVING
-        lines = _patiently(lambda: [one for one in self._working() if not saving or one.did == "saving"])
+        lines = _patiently(lambda: [one for one in self._working() if not saving or _saves(one)])
         lines = lines or self._working()
         if not lines:
             return None
@@ -93,6 +93,11 @@ class Striker:
                     title = process.cmdline()[0]
                     if title.startswith(OURS):
                         yield title, process
+
+
+def _saves(line: Line) -> bool:
+    """Whether it writes a checkpoint, or hands it on."""
+    return line.did == "saving" or (line.did == "report" and line.saved)
 
 
 def _picked(candidates: list[Found], kill: Kill) -> Found:
