@@ -34,17 +34,17 @@ class Part:
     ready: Callable[[], bool]
     grace_seconds: float = 2
     answers: Callable[[], bool] | None = None
+    started_at: float | None = field(default=None, init=False)
     was_ready: bool = field(default=False, init=False)
     deaths: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
     due_at: float | None = field(default=None, init=False)
-    _started_at: float = field(default=0.0, init=False)
     _asked_at: float = field(default=0.0, init=False)
     _silent_since: float | None = field(default=None, init=False)
 
     def start(self) -> None:
         self.was_ready, self.due_at, self._silent_since = False, None, None
-        self._started_at = self._asked_at = time.monotonic()
+        self.started_at = self._asked_at = time.monotonic()
         self.child.start()
 
     def look(self) -> None:
@@ -65,7 +65,7 @@ class Part:
         The first death costs no time: mostly it was an accident.
         """
         killed = self.child.exit_code in (None, -signal.SIGKILL)  # from outside, which says nothing about itself
-        steady = time.monotonic() - self._started_at > STEADY_SECONDS
+        steady = time.monotonic() - (self.started_at or 0) > STEADY_SECONDS
         self.failures = 0 if self.was_ready else self.failures + (not killed)
         self.deaths = 1 if steady else self.deaths + 1
         self.child.kill()
@@ -79,7 +79,7 @@ class Part:
 
 
 class Supervisor:
-    """Run `stages` of parts until `stopping` is set. `say` is told what a person should know.
+    """Run `stages` of parts until `stopping` says so. `say` is told what a person should know.
 
     A part that died is started again at once; one that dies again soon, after `first_delay_seconds`, then twice as long
     each time. So is one that has not answered for `longest_silence_seconds`.
@@ -88,7 +88,7 @@ class Supervisor:
     def __init__(
         self,
         stages: Sequence[Sequence[Part]],
-        stopping: threading.Event,
+        stopping: Callable[[], bool],
         say: Callable[[str], None],
         *,
         first_delay_seconds: float = 1,
@@ -106,18 +106,18 @@ class Supervisor:
         Raises PartFailed for a part that ends, or is not ready in time.
         """
         for stage in self._stages:
-            if self._stopping.is_set():
+            if self._stopping():
                 return
             for part in stage:
                 part.start()
             deadline = time.monotonic() + timeout_seconds
             waiting = list(stage)
-            while waiting and not self._stopping.wait(POLL_SECONDS):
+            while waiting and not self._told_to_stop():
                 waiting = [part for part in waiting if not _is_ready(part, deadline, timeout_seconds)]
 
     def watch_over(self) -> None:
         """Restart what dies or hangs until told to stop. Raises PartFailed for a part that never gets ready."""
-        while not self._stopping.wait(POLL_SECONDS):
+        while not self._told_to_stop():
             for part in self._parts():
                 self._look_after(part)
 
@@ -125,6 +125,10 @@ class Supervisor:
         """Last started, first stopped; a stage's parts at the same time."""
         for stage in reversed(self._stages):
             _all_at_once(lambda part: part.child.stop(part.grace_seconds), stage)
+
+    def _told_to_stop(self) -> bool:
+        time.sleep(POLL_SECONDS)
+        return self._stopping()
 
     def _parts(self) -> Iterator[Part]:
         return (part for stage in self._stages for part in stage)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -77,15 +76,14 @@ def run(options: Options, say: Callable[[str], None] = print) -> None:
     Raises CannotStart before anything was started, and PartFailed for a part that cannot be kept running; in both
     cases, as at the end, nothing is left running.
     """
-    stopping, mark, say = threading.Event(), new_mark(), _to_whom_it_concerns(say)
-    data_dir = options.data_dir.absolute()
-    with _signals(stopping, mark), _only_one(data_dir), _leftovers(data_dir, mark, say) as leftovers:
+    mark, data_dir, say = new_mark(), options.data_dir.absolute(), _to_whom_it_concerns(say)
+    with _signals(mark) as stopping, _only_one(data_dir), _leftovers(data_dir, mark, say) as leftovers:
         options = options.resolved()
         supervisor = Supervisor(_stages(options, leftovers), stopping, say)
         try:
             say("Starting Ray, MLflow, the service and an agent …" if options.mlflow else "Starting …")
             supervisor.start(START_SECONDS)
-            if not stopping.is_set():
+            if not stopping():
                 _announce(options, say)
             supervisor.watch_over()
         finally:
@@ -300,15 +298,19 @@ def _is_short(base: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _signals(stopping: threading.Event, mark: str) -> Iterator[None]:
+def _signals(mark: str) -> Iterator[Callable[[], bool]]:
+    """Whether one has come. No event: a handler that sets one may interrupt the very wait that holds its lock."""
+    count = 0
+
     def handle(_number: int, _frame: object) -> None:
-        if stopping.is_set():
+        nonlocal count
+        count += 1
+        if count > 1:
             end_marked(mark)
-        stopping.set()
 
     earlier = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
-        yield
+        yield lambda: count > 0
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -1,25 +1,87 @@
 """`paceline up`: what it says when it cannot start, what it survives, and that it leaves nothing behind."""
 
 import fcntl
+import json
+import os
+import pty
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import httpx
 import psutil
 import pytest
+from mlflow import MlflowClient
 
+from service.client import Unreachable
+from service.leftovers import Leftovers
 from service.processes import accepts
-from tests.e2e.conftest import PACELINE, REPOSITORY, Stack, running_stack, until
+from tests.e2e.conftest import PACELINE, STOP_SECONDS, Stack, running_stack, until
 
-QUICKSTART = REPOSITORY / "examples/quickstart/experiment.yaml"
+NAME, TRIALS, STEPS = "steady", 16, 8
+TRAINING = f"""
+import time
+import ray.train
+
+def train_fn(config):
+    for step in range(1, {STEPS} + 1):
+        time.sleep(0.2)
+        ray.train.report({{"step": step, "loss": config["x"] / step}})
+"""
+SPEC = {
+    "name": NAME,
+    "space": {"x": {"type": "float", "low": 1.0, "high": 2.0}},
+    "objectives": [{"metric": "loss", "direction": "minimize"}],
+    "search": {"sampler": "random", "seed": 7},
+    "trainer": {"entrypoint": "train:train_fn", "scaling": {"num_workers": 1, "resources_per_worker": {"CPU": 1}}},
+    "limits": {"max_trials": TRIALS, "parallelism": 2},
+    "step_metric": "step",
+}
 
 
-def refused(*arguments: str) -> str:
-    """What `paceline up` says when it does not start."""
-    ended = subprocess.run([*PACELINE, "up", *arguments], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1
-    return ended.stderr
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """What is left there when the test fails is removed."""
+    yield tmp_path / "data"
+    if left := left_in(tmp_path / "data"):
+        left.remove()
+
+
+def left_in(data_dir: Path) -> Leftovers | None:
+    return Leftovers.read(data_dir / "up.leftovers")
+
+
+def submit(stack: Stack, directory: Path) -> None:
+    (directory / "train.py").write_text(TRAINING)
+    (directory / "experiment.yaml").write_text(json.dumps(SPEC))
+    ended = stack.paceline("submit", str(directory / "experiment.yaml"), "--code", str(directory / "train.py"))
+    assert ended.returncode == 0, ended.stderr
+
+
+def shown(stack: Stack) -> dict[str, Any]:
+    """The experiment; empty while the service is away."""
+    try:
+        return stack.experiment(NAME)
+    except Unreachable:
+        return {}
+
+
+def completed_count(stack: Stack) -> int:
+    return int(shown(stack).get("counts", {}).get("completed", 0))
+
+
+def wait_for_more(stack: Stack) -> None:
+    """Until a trial more than now has ended."""
+    before = completed_count(stack)
+    until(lambda: completed_count(stack) > before, "a trial ends")
+
+
+def part(stack: Stack, word: str) -> psutil.Process:
+    """The first process of the stack with this word in its command."""
+    return next(process for process in stack.processes() if any(word in words for words in words_of(process)))
 
 
 def words_of(process: psutil.Process) -> list[str]:
@@ -28,6 +90,21 @@ def words_of(process: psutil.Process) -> list[str]:
         return list(process.cmdline())
     except psutil.Error:
         return []
+
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    """All of them before any of them can do a thing about it."""
+    for process in processes:
+        process.suspend()
+    for process in processes:
+        process.kill()
+
+
+def refused(*arguments: str) -> str:
+    """What `paceline up` says when it does not start."""
+    ended = subprocess.run([*PACELINE, "up", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    return ended.stderr
 
 
 @pytest.mark.parametrize("option", ["--port", "--mlflow-port"])
@@ -55,27 +132,85 @@ def test_a_second_stack_in_the_same_data_directory_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.ray
-def test_ctrl_c_amid_a_search_leaves_nothing_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    with running_stack(tmp_path) as stack:
-        assert stack.paceline("submit", str(QUICKSTART)).returncode == 0
-        until(lambda: stack.experiment("quickstart")["counts"].get("completed", 0) > 0, "a trial has ended")
-        assert stack.stop(signal.SIGINT) == 0
-        assert not any(accepts("127.0.0.1", int(url.rpartition(":")[2])) for url in (stack.url, stack.mlflow_url))
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Signals) -> None:
+    """With a terminal as its output, which is gone when it hangs up."""
+    mine, its_end = pty.openpty()
+    command = [*PACELINE, "up", "--data-dir", str(data_dir), "--port", "0", "--mlflow-port", "0"]
+    process = subprocess.Popen(command, stdout=its_end, stderr=its_end, start_new_session=True)
+    os.close(its_end)
+    terminal = os.fdopen(mine)
+    until(lambda: len(psutil.Process(process.pid).children()) == 3, "guardian, Ray and MLflow start")
+    left, family = left_in(data_dir), psutil.Process(process.pid).children(recursive=True)
+    if by == signal.SIGHUP:
+        terminal.close()
 
-    with running_stack(tmp_path) as stack:
-        until(lambda: stack.experiment("quickstart")["status"] == "completed", "the search went on to its end")
-        assert stack.stop(signal.SIGTERM) == 0
+    process.send_signal(by)
+
+    code = process.wait(STOP_SECONDS)
+    terminal.close()
+    assert code in ({0} if by != signal.SIGHUP else {0, 120})
+    assert not psutil.wait_procs(family, timeout=2)[1]
+    assert left
+    assert not Path(left.directory).exists()
+    assert not left_in(data_dir)
 
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_part_that_is_killed_comes_back(stack: Stack) -> None:
-    def service() -> psutil.Process | None:
-        return next((one for one in stack.processes() if "serve" in words_of(one)), None)
+@pytest.mark.timeout(400)
+def test_killed_and_started_again_it_goes_on_and_counts_every_trial_once(data_dir: Path, tmp_path: Path) -> None:
+    with running_stack(data_dir) as stack:
+        submit(stack, tmp_path)
+        wait_for_more(stack)
+        orphans = [part(stack, "serve"), part(stack, "uvicorn")]  # they hold the ports
+        kill([process for process in stack.processes() if process not in orphans])
+        stack.process.wait()
+        assert all(process.is_running() for process in orphans)
 
-    victim = service()
-    assert victim
-    victim.kill()
-    until(lambda: (found := service()) is not None and found.pid != victim.pid, "another service process runs")
-    until(lambda: stack.paceline("ls").returncode == 0, "the service answers again")
+    with running_stack(data_dir) as stack:
+        assert not psutil.wait_procs(orphans, timeout=2)[1]
+        for words in (["serve", "mlflow", "service.leftovers"], ["gcs_server"], ["trainer.kept_agent"]):
+            wait_for_more(stack)
+            kill([part(stack, word) for word in words])
+        wait_for_more(stack)
+        assert stack.stop(signal.SIGINT) == 0
+        assert not any(accepts("127.0.0.1", int(url.rpartition(":")[2])) for url in (stack.url, stack.mlflow_url))
+        assert not left_in(data_dir)
+
+    with running_stack(data_dir) as stack:
+        until(lambda: shown(stack).get("status") == "completed", "the search goes on to its end")
+        audit(stack)
+        assert stack.stop(signal.SIGTERM) == 0
+
+
+def audit(stack: Stack) -> None:
+    """Each trial once, each step of it once and with the value of its parameters, in the API and in MLflow."""
+    expected = {}
+    with httpx.Client(base_url=stack.url, trust_env=False) as http:
+        trials = http.get(f"/v1/experiments/{NAME}/trials", params={"limit": 100}).json()["items"]
+        assert sorted(trial["number"] for trial in trials) == list(range(TRIALS))
+        for trial in trials:
+            assert trial["status"] == "completed", trial
+            reports = http.get(f"/v1/trials/{trial['id']}/reports").json()["items"]
+            curve = {step: trial["params"]["x"] / step for step in range(1, STEPS + 1)}
+            assert [(one["step"], one["metrics"]["loss"]) for one in reports] == list(curve.items())
+            expected[trial["id"]] = curve
+    until(lambda: mirrored(stack) == expected, "MLflow has it all")
+
+
+def mirrored(stack: Stack) -> dict[str, dict[int, float]]:
+    """Each trial's curve as MLflow has it; empty until the experiment has ended there."""
+    client = MlflowClient(tracking_uri=stack.mlflow_url)
+    found = client.get_experiment_by_name(NAME)
+    runs = client.search_runs([found.experiment_id]) if found else []
+    if not runs or any(run.info.status != "FINISHED" for run in runs):
+        return {}
+    trials = [run for run in runs if run.info.run_name != NAME]
+    histories = {run: client.get_metric_history(run.info.run_id, "loss") for run in trials}
+    assert all(len(points) == STEPS for points in histories.values())
+    assert len({run.data.tags["paceline.trial_id"] for run in trials}) == len(trials)
+    return {
+        run.data.tags["paceline.trial_id"]: {point.step: point.value for point in points}
+        for run, points in histories.items()
+    }

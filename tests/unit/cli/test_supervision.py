@@ -54,7 +54,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 @contextmanager
 def watched_over(part: Part, **options: float) -> Iterator[None]:
     stopping = threading.Event()
-    supervisor = Supervisor([[part]], stopping, print, first_delay_seconds=0, **options)
+    supervisor = Supervisor([[part]], stopping.is_set, print, first_delay_seconds=0, **options)
     part.start()
     watching = threading.Thread(target=supervisor.watch_over)
     watching.start()
@@ -63,6 +63,10 @@ def watched_over(part: Part, **options: float) -> Iterator[None]:
     finally:
         stopping.set()
         watching.join()
+
+
+def never() -> bool:
+    return False
 
 
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -132,7 +136,7 @@ def test_a_stage_starts_when_the_one_before_is_ready(tree: Tree, tmp_path: Path)
         "second", f"from pathlib import Path; print(int(Path({str(mark)!r}).exists()), flush=True); {SLEEP}"
     )
 
-    Supervisor([[first], [second]], threading.Event(), print).start(timeout_seconds=20)
+    Supervisor([[first], [second]], never, print).start(timeout_seconds=20)
 
     until(lambda: tree.pids("second") == [1])
 
@@ -141,27 +145,33 @@ def test_a_part_that_ends_while_starting_is_told_with_its_last_lines(tree: Tree)
     part = tree.part("broken", "raise SystemExit('no such disk')", ready=lambda: False)
 
     with pytest.raises(PartFailed, match=r"broken ended with code 1 while starting.*\n.*broken \| no such disk"):
-        Supervisor([[part]], threading.Event(), print).start(timeout_seconds=20)
+        Supervisor([[part]], never, print).start(timeout_seconds=20)
 
 
 def test_a_part_that_is_never_ready_is_told(tree: Tree) -> None:
     part = tree.part("slow", SLEEP, ready=lambda: False)
 
     with pytest.raises(PartFailed, match="slow was not ready after"):
-        Supervisor([[part]], threading.Event(), print).start(timeout_seconds=0.1)
+        Supervisor([[part]], never, print).start(timeout_seconds=0.1)
 
 
 def test_being_told_to_stop_while_starting_ends_the_wait(tree: Tree) -> None:
     stopping = threading.Event()
-    stopping.set()
 
-    Supervisor([[tree.part("slow", SLEEP, ready=lambda: False)]], stopping, print).start(timeout_seconds=100)
+    def ready() -> bool:
+        stopping.set()
+        return False
+
+    parts = [tree.part("slow", SLEEP, ready), tree.part("next", SLEEP)]
+    Supervisor([[part] for part in parts], stopping.is_set, print).start(timeout_seconds=100)
+
+    assert [part.started_at is not None for part in parts] == [True, False]
 
 
 def test_a_part_that_died_is_started_again(tree: Tree) -> None:
     stopping, said = threading.Event(), list[str]()
     supervisor = Supervisor(
-        [[tree.part("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")]], stopping, said.append
+        [[tree.part("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")]], stopping.is_set, said.append
     )
     supervisor.start(timeout_seconds=20)
     watching = threading.Thread(target=supervisor.watch_over)
@@ -178,7 +188,7 @@ def test_a_part_that_died_is_started_again(tree: Tree) -> None:
 
 def test_a_part_that_never_gets_ready_ends_the_stack_with_its_last_lines(tree: Tree) -> None:
     part = tree.part("worker", "raise SystemExit('out of luck')", ready=lambda: False)
-    supervisor = Supervisor([[part]], threading.Event(), print, first_delay_seconds=0)
+    supervisor = Supervisor([[part]], never, print, first_delay_seconds=0)
     part.start()
 
     with pytest.raises(PartFailed, match=r"worker ended with code 1, for the 4th time before.*\n(.*\n)*.*out of luck"):
@@ -214,7 +224,7 @@ def test_parts_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
         return f"import signal; signal.signal(signal.SIGTERM, {leave}); print(1, flush=True); {SLEEP}"
 
     names = ["a", "b", "c"]
-    supervisor = Supervisor([[tree.part(name, program(name))] for name in names], threading.Event(), print)
+    supervisor = Supervisor([[tree.part(name, program(name))] for name in names], never, print)
     supervisor.start(timeout_seconds=20)
     until(lambda: all(tree.pids(name) for name in names))
 
