@@ -10,7 +10,17 @@ from ray.exceptions import RayActorError
 
 from trainer.calls import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
 from trainer.delivery import LogOutbox, ReportOutbox
-from trainer.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, as_sent, classify, headline, user_traceback
+from trainer.failures import (
+    LOST,
+    OUT_OF_MEMORY,
+    PREEMPTED,
+    USER_ERROR,
+    as_sent,
+    classify,
+    headline,
+    killed_by_kernel,
+    user_traceback,
+)
 from trainer.heartbeat import Heartbeat
 from trainer.rounds import STOP, Rounds
 from trainer.runs import Runs
@@ -22,14 +32,15 @@ OTHER_RANKS_SECONDS = 0.5
 GIVE_BACK_SECONDS = 3.0
 # A living worker answers within milliseconds; one whose interpreter is held by native code may not.
 ALIVE_SECONDS = 2.0
+AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
 ENDED_AT_ONCE = ("kill", "refused", "preempted", "abandoned", "lease-lost")
 
 
 class Attempt:
     """Methods with `async` run in the slot's event loop, the others in any thread.
 
-    `ending`: why it is being ended from outside, if it is: `stop`, `kill`, `refused`, `preempted`, `abandoned` or
-    `lease-lost`. `discard(checkpoint)` gets each of its checkpoints that is needed no more.
+    `ending`: why it is being ended from outside, if it is: `stop`, `drain`, `kill`, `refused`, `preempted`, `abandoned`
+    or `lease-lost`. `discard(checkpoint)` gets each of its checkpoints that is needed no more.
     """
 
     def __init__(
@@ -43,12 +54,14 @@ class Attempt:
         self.assignment = assignment
         self.run: str = assignment["run_name"]
         self.ending: str | None = None
+        self.drained = False
         self._undelivered: dict[str, Any] | None = None
         self.members: dict[int, dict[str, Any]] = {}
         self.ends: dict[int, dict[str, Any]] = {}
         self.log_offsets: dict[int, int] = {}
         self.over = threading.Event()
         self._dead: set[int] = set()
+        self._kernel_killed = False
         self._world_size: int = assignment["trainer"]["scaling"]["num_workers"]
         self._loop = loop
         self._runs = runs
@@ -136,6 +149,14 @@ class Attempt:
             self._begin_grace()
             self._loop.call_soon_threadsafe(self._rounds.leave)
 
+    def drain(self, seconds: float) -> None:
+        """A node is taken away: leave at the next report, and be ended when `seconds` are over."""
+        self.drained = True
+        if self.ending is None:
+            self.ending = "drain"
+            self._loop.call_soon_threadsafe(self._rounds.leave)
+        self._later("drain", seconds, self.end, "preempted" if self.ending == "drain" else "kill")
+
     def end(self, why: str) -> None:
         """End the workers at once, unless it is over. `why` is one of ENDED_AT_ONCE."""
         with self._ending_lock:  # once it is over, the workers may be those of the next attempt
@@ -203,12 +224,19 @@ class Attempt:
         whole = len(self.ends) == self._world_size
         return whole and self.ending in (None, "stop") and not any(e["failure"] or e["dirt"] for e in ends)
 
-    def conclude(self, error: BaseException | None, rest_of_logs: Callable[[int], str | None]) -> dict[str, Any] | None:
-        """Deliver everything and say how it ended: the body of `finish`, or None when the lease is lost."""
+    def conclude(
+        self, error: BaseException | None, last_words: Callable[[int], tuple[str, int | None]]
+    ) -> dict[str, Any] | None:
+        """Deliver everything and say how it ended: the body of `finish`, or None when the lease is lost.
+
+        `last_words(rank)` gives the end of the log of a rank that can't ship it any more, and how often the kernel has
+        killed for memory there.
+        """
         for rank in sorted(set(self.members) - set(self.ends)):
-            text = rest_of_logs(rank)
+            text, oom_kills = last_words(rank)
             if text:
                 self._logs.put(rank, self.log_offsets.get(rank, 0), text)
+            self._kernel_killed |= (oom_kills or 0) > (self.members[rank]["oom_kills"] or 0)
         patience = GIVE_BACK_SECONDS if self.ending == "preempted" else None
         self._reports.flush(patience)
         self._logs.flush(patience)
@@ -257,24 +285,44 @@ class Attempt:
         if self.ending == "kill" or any(end["left"] for end in self.ends.values()):
             return {"outcome": "stopped"}
         failure = self._failure(error)
+        if failure is not None and failure["kind"] == LOST and self.drained:
+            failure = {**failure, "kind": PREEMPTED}
         return {"outcome": "completed"} if failure is None else {"outcome": "failed", "error": failure}
 
     def _given_up(self) -> dict[str, Any] | None:
-        if self.ending == "preempted":
-            return {"kind": PREEMPTED, "message": "the agent was shut down and gave the attempt back"}
+        left = any(end["left"] for end in self.ends.values())
+        if self.ending == "preempted" or (self.ending == "drain" and left):
+            how = "left at a report" if left else "was ended"
+            why = f"a node was being taken away, and the attempt {how}" if self.drained else AGENT_SHUT_DOWN
+            return {"kind": PREEMPTED, "message": why}
         return self._undelivered
 
     def _failure(self, error: BaseException | None) -> dict[str, Any] | None:
         failures = {rank: end["failure"] for rank, end in self.ends.items() if end["failure"]}
         if failures and self._dead:
-            return _of_the_dead(error, failures, self._dead, self._wanted())
+            return self._of_the_dead(error, failures)
         if failures:
             return _told(failures)
         if error is not None:
-            return classify(error, wanted=self._wanted())
+            return self._classify(error)
         if len(self.ends) < self._world_size:
             return {"kind": LOST, "message": "the workers ended without a word"}
         return None
+
+    def _of_the_dead(self, error: BaseException | None, failures: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        """A worker died, and the others failed of that."""
+        cause = self._classify(error) if error is not None else {}
+        if cause.get("kind") in (OUT_OF_MEMORY, PREEMPTED):
+            return cause
+        told = _told(failures)
+        ranks = ", ".join(str(rank) for rank in sorted(self._dead))
+        if self._kernel_killed:
+            return {**told, **killed_by_kernel(f" (rank {ranks})")}
+        return {**told, "kind": LOST, "message": f"the worker of rank {ranks} died; then {told['message']}"}
+
+    def _classify(self, error: BaseException) -> dict[str, Any]:
+        storage = str(self.assignment["storage_path"])
+        return classify(error, wanted=self._wanted(), storage=storage, kernel_killed=self._kernel_killed)
 
     def _wanted(self) -> str:
         scaling = self.assignment["trainer"]["scaling"]
@@ -290,18 +338,6 @@ async def _lives(actor: Any) -> bool:
     except TimeoutError:
         return True  # busy, which the dead are not
     return True
-
-
-def _of_the_dead(
-    error: BaseException | None, failures: dict[int, dict[str, Any]], dead: set[int], wanted: str
-) -> dict[str, Any]:
-    """A worker died, and the others failed of that."""
-    cause = classify(error, wanted=wanted) if error is not None else {}
-    if cause.get("kind") in (OUT_OF_MEMORY, PREEMPTED):
-        return cause
-    told = _told(failures)
-    ranks = ", ".join(str(rank) for rank in sorted(dead))
-    return {**told, "kind": LOST, "message": f"the worker of rank {ranks} died; then {told['message']}"}
 
 
 def _undelivered(error: Exception) -> dict[str, Any]:

@@ -27,8 +27,7 @@ class Disposal(threading.Thread):
     def close(self, seconds: float) -> None:
         """End it, after what is waiting if that takes no longer than `seconds`."""
         self._uris.put(None)
-        if self.is_alive():
-            self.join(seconds)
+        self.join(seconds)
 
 
 def remove(uri: str) -> None:

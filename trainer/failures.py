@@ -20,8 +20,20 @@ RANKS_LENGTH = 400_000  # of all ranks' tracebacks together
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as Ray paints its own errors
 
+MEND_STORAGE = "the experiment's storage must have room, and every node must be able to write to it"
+
 # How Ray words the death of a worker that its memory monitor ended. (Of one that the kernel ended it can't know.)
 MEMORY_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
+
+
+class NotSaved(OSError):
+    """A checkpoint could not be written where checkpoints go. Comes out of `ray.train.report()`."""
+
+
+def not_saved(folder: str, error: OSError) -> NotSaved:
+    told = NotSaved(f"the checkpoint could not be saved in {folder}: {error}; {MEND_STORAGE}")
+    told.errno = error.errno
+    return told
 
 
 def describe(
@@ -81,8 +93,19 @@ def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSumm
             yield frame
 
 
-def classify(error: BaseException, *, wanted: str) -> dict[str, Any]:
-    """What Ray Train's own error means, where no rank could say for itself. `wanted`: the gang, in words."""
+def killed_by_kernel(ranks: str) -> dict[str, Any]:
+    return {
+        "kind": OUT_OF_MEMORY,
+        "message": f"a worker process{ranks} was killed while the kernel killed for lack of memory on its node or in "
+        "its container: give the workers more memory, or let them need less",
+    }
+
+
+def classify(error: BaseException, *, wanted: str, storage: str, kernel_killed: bool) -> dict[str, Any]:
+    """What Ray Train's own error means, where no rank could say for itself.
+
+    `wanted`: the gang, in words. `kernel_killed`: whether the kernel killed for memory where a silent worker ran.
+    """
     told = list(_chain(error))
     names = {type(link).__name__ for link in told}
     text = " ".join(str(link) for link in told)
@@ -97,12 +120,18 @@ def classify(error: BaseException, *, wanted: str) -> dict[str, Any]:
             "message": f"a worker was ended because its node ran out of memory: {_line(text)}",
         }
     if names & {"WorkerHealthCheckFailedError", "WorkerGroupStartupFailedError", "RayActorError", "ActorDiedError"}:
+        if kernel_killed:
+            return {**killed_by_kernel(_ranks(error)), "traceback": text}
         return {
             "kind": LOST,
             "message": f"a worker process died{_ranks(error)}; its log may say why",
             "traceback": text,
         }
-    return {"kind": CANNOT_START, "message": headline(told[-1]), "traceback": user_traceback(error)}
+    refused = next((link for link in told if isinstance(link, OSError)), None)
+    message = headline(told[-1])
+    if refused is not None:
+        message = f"checkpoints cannot be stored at {storage}: {headline(refused)}; {MEND_STORAGE}"
+    return {"kind": CANNOT_START, "message": message, "traceback": user_traceback(error)}
 
 
 def as_sent(failure: dict[str, Any]) -> dict[str, Any]:

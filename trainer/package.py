@@ -1,5 +1,7 @@
 """The user's code in a worker: unpacked, first on the path, imported, asked for its function."""
 
+import contextlib
+import fcntl
 import importlib
 import inspect
 import os
@@ -7,12 +9,18 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+# In a node's temporary directory, followed by the slot's name.
+FOLDER_PREFIX = "paceline-slot."
+# A folder so young may still be written by a process that does not hold it yet.
+UNPACKING_SECONDS = 600.0
 
 
 class BadEntrypoint(Exception):
@@ -30,6 +38,40 @@ def unpack(content: bytes, filename: str, folder: Path) -> Path:
         except OSError:  # another process was first
             shutil.rmtree(private)
     return folder
+
+
+def hold(folder: Path, fill: Callable[[], Any]) -> int:
+    """Mark `folder` as used by this process, after `fill()` if it is not there. Returns what `os.close` ends that with.
+
+    The kernel ends it, too, when the process dies, however it does: so a folder that nobody holds is nobody's.
+    """
+    while True:
+        if not folder.exists():
+            remove_unused(folder.parent)
+            fill()
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if _is_at(descriptor, folder):
+                return descriptor
+            os.close(descriptor)  # it was removed before it was held
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    return folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
+
+
+def remove_unused(parent: Path) -> None:
+    """Remove the packages that slots have left which were killed. Where one is held, or may just be, it stays."""
+    for folder in parent.glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                if time.time() - os.fstat(descriptor).st_mtime > UNPACKING_SECONDS:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
 
 
 def _write(content: bytes, filename: str, folder: Path) -> None:

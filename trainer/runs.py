@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig, UserCallback
+from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.kinds import BACKENDS, Backend
 from trainer.resources import gang
-from trainer.warm_group import KeptGroup, hosted
+from trainer.warm_group import KeptGroup, hosted, uncleaned
 
 # How long a gang's resources may take to come together before the attempt is given back.
 START_SECONDS = 60.0
@@ -128,9 +129,12 @@ class FreshRuns:
 
     def fit(self, train: Train, plan: Plan) -> BaseException | None:
         try:
+            StorageContext(
+                plan.storage_path, plan.name
+            )  # that it can't be used would be told as the controller's death
             self._await_resources(plan)
             with _quick_polls(self._start_seconds):
-                trainer, options = plan.backend.trainer_class(), plan.backend.options()
+                trainer, options = uncleaned(plan.backend.trainer_class()), plan.backend.options()
                 config = plan.config(Saves(self._slot, plan.name))
                 trainer(train, scaling_config=plan.scaling(), run_config=config, **options).fit()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's

@@ -23,6 +23,7 @@ from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachabl
 from trainer.disposal import Disposal
 from trainer.failures import CANNOT_START, LOST
 from trainer.kinds import BACKENDS
+from trainer.memory import oom_kills
 from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
 from trainer.text import storable
 from trainer.worker_side import Job, train_function
@@ -58,23 +59,24 @@ class Slot:
         self._idle_since: float | None = time.monotonic()
         self._asked_at = time.monotonic()
         self._closing = False
+        self._draining = False
+        self._drained_until: dict[str, float] = {}
         self._disposal = Disposal()
         self._handle = ray.get_runtime_context().current_actor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
+        self._disposal.start()
+        self._thread.start()
 
     # What the agent asks.
 
     async def run(self, assignment: dict[str, Any]) -> bool:
         """Take an assignment; False if the slot is busy or closing."""
         self._given_count += 1
-        if self._closing or self._idle_since is None:
+        if self._closing or self._draining or self._idle_since is None:
             return False
         self._idle_since = None
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._thread.start()
-            self._disposal.start()
+        self._loop = asyncio.get_running_loop()
         self._inbox.put(assignment)
         return True
 
@@ -90,9 +92,21 @@ class Slot:
             "lease": attempt.assignment["lease"]["token"] if attempt else None,
             "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
             "placement_group": self._placement_group,
+            "nodes": sorted(self._used_nodes()),
             "given_count": self._given_count,
+            "draining": self._draining,
             "closing": self._closing,
         }
+
+    async def drain(self, nodes: list[str], grace_seconds: float) -> None:
+        """These Ray nodes are taken away in `grace_seconds`. Saying so again is harmless.
+
+        If this slot uses one of them, or comes to: its attempt leaves at its next report, is ended when the time is
+        over, and fails as preempted; the slot then closes itself.
+        """
+        for node in nodes:
+            self._drained_until.setdefault(node, time.monotonic() + grace_seconds)
+        self._leave_drained_nodes()
 
     async def close(self) -> None:
         """Give a running attempt back, end everything and leave nothing behind. The caller then kills the actor."""
@@ -101,8 +115,7 @@ class Slot:
         if attempt is not None:
             await asyncio.to_thread(attempt.end, "preempted")
         self._inbox.put(None)
-        if self._loop is not None:
-            await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         await asyncio.to_thread(self._clean_up)
 
     # What the workers, and Ray's own controller, say. `run` names the attempt: a late word is for nobody.
@@ -110,6 +123,7 @@ class Slot:
     async def joined(self, run: str, rank: int, member: dict[str, Any]) -> None:
         self._nodes.add(member["node"])
         self._placement_group = member["placement_group"]
+        self._leave_drained_nodes()
         if (attempt := self._of(run)) is not None:
             await attempt.joined(rank, member)
 
@@ -141,14 +155,28 @@ class Slot:
         if (attempt := self._of(run)) is not None:
             attempt.saved(sequence, path)
 
+    def _used_nodes(self) -> set[str]:
+        return {ray.get_runtime_context().get_node_id(), *self._nodes}
+
+    def _leave_drained_nodes(self) -> None:
+        ends = [until for node, until in self._drained_until.items() if node in self._used_nodes()]
+        if not ends or self._draining:
+            return
+        logger.info("slot %s leaves: a node it uses is taken away", self._name)
+        self._draining = True
+        if (attempt := self._attempt) is not None:
+            attempt.drain(max(0.0, min(ends) - time.monotonic()))
+        self._inbox.put(None)
+
     # The slot's own thread.
 
     def _work(self) -> None:
         """Serve, then end the process: after an error, too, since nobody would hear of this slot again."""
         try:
-            if self._serve():
-                return
-            logger.info("no work and no agent: closing")
+            self._serve()
+            if self._closing:
+                return  # the agent cleans up, and ends the process
+            logger.info("slot %s closes itself: %s", self._name, "drained" if self._draining else "no work, no agent")
             self._closing = True
         except Exception:
             logger.exception("slot %s can't go on", self._name)
@@ -157,31 +185,30 @@ class Slot:
         finally:
             ray.kill(self._handle)
 
-    def _serve(self) -> bool:
-        """Run one assignment after the other; True if the agent closes the slot, False if there is no agent."""
+    def _serve(self) -> None:
+        """Run one assignment after the other until the slot is to close, or has no agent."""
         while not self._orphaned():
             try:
                 assignment = self._inbox.get(timeout=ORPHAN_SECONDS / 6)
             except queue.Empty:
                 continue
             if assignment is None:
-                return True
+                return
             while assignment is not None:
                 assignment = self._run_one(assignment)
             self._idle_since = time.monotonic()
-        return False
 
     def _orphaned(self) -> bool:
         return self._idle_since is not None and time.monotonic() - self._asked_at > ORPHAN_SECONDS
 
     def _run_one(self, assignment: dict[str, Any]) -> dict[str, Any] | None:
         """Run an attempt to its end; returns the next one. What it raises is the slot's failure, not the attempt's."""
-        assert self._loop is not None  # noqa: S101 - `run` sets it before this thread starts
+        assert self._loop is not None  # noqa: S101 - `run` sets it before it gives anything to this thread
         runs = self._runs = self._runs or self._make_runs(assignment["trainer"])
         attempt = Attempt(assignment, self._url, self._loop, runs, self._discard)
         self._attempt = attempt
-        if self._closing:
-            attempt.ending = "preempted"
+        if self._closing or self._draining:
+            attempt.ending, attempt.drained = "preempted", self._draining
         try:
             attempt.start()
             body = self._conclude(attempt, runs, assignment)
@@ -190,17 +217,17 @@ class Slot:
             raise
         finally:
             self._attempt = None
-        return attempt.finish({**body, "next": not self._closing}) if body is not None else None
+        return attempt.finish({**body, "next": not (self._closing or self._draining)}) if body is not None else None
 
     def _conclude(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
         try:
             job = self._job(attempt, assignment)
         except (ServiceUnreachable, CallRefused) as error:
-            attempt.conclude(None, lambda _rank: None)
+            attempt.conclude(None, lambda _rank: ("", None))
             kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
             return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
         raised = None if attempt.ending else runs.fit(train_function(job), _plan(attempt))
-        body = attempt.conclude(raised, lambda rank: self._rest_of_log(attempt.members[rank]))
+        body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
         if not attempt.clean:
             runs.end_workers()
         return body
@@ -238,13 +265,15 @@ class Slot:
         """The name, in each node's temporary directory, of the unpacked package."""
         return f"paceline-{self._name}"
 
-    def _rest_of_log(self, member: dict[str, Any]) -> str | None:
-        """What a worker that died could not ship any more, read on its node."""
+    def _last_words(self, member: dict[str, Any]) -> tuple[str, int | None]:
+        """What a worker that died could not say any more, read on its node."""
         try:
-            rest: str = self._on_node(member["node"], read_rest, member["positions"])
+            found: tuple[str, int | None] = self._on_node(
+                member["node"], read_last_words, member["positions"], member["oom_counter"]
+            )
         except (ray.exceptions.RayError, OSError):
-            return None  # the node is gone
-        return rest
+            return "", None  # the node is gone
+        return found
 
     def _clean_up(self) -> None:
         if self._runs is not None:
@@ -272,6 +301,10 @@ def _plan(attempt: Attempt) -> Plan:
         storage_path=assignment["storage_path"],
         abandoned=lambda: attempt.ended_at_once,
     )
+
+
+def read_last_words(positions: dict[str, int], oom_counter: str | None) -> tuple[str, int | None]:
+    return read_rest(positions), oom_kills(oom_counter) if oom_counter else None
 
 
 def read_rest(positions: dict[str, int]) -> str:

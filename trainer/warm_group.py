@@ -286,3 +286,20 @@ class HostedFit:
 def hosted(trainer: type[Any], kept: KeptGroup, saved: Callable[[int, Any], None]) -> type[Any]:
     """The trainer's class with such a `fit()`; `saved` as in `Reported`."""
     return type(f"Hosted{trainer.__name__}", (HostedFit, trainer), {"kept": kept, "reported": staticmethod(saved)})
+
+
+class UncleanedFit:
+    """What makes a trainer's own `fit()` start no cleaner of placement groups.
+
+    It outlives a slot that is killed, and without Ray's dashboard it never finds out and stays for good. The agent
+    removes the placement group of a slot that died.
+    """
+
+    def _create_default_callbacks(self) -> list[Any]:
+        rays: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
+        return [callback for callback in rays if not isinstance(callback, PlacementGroupCleanerCallback)]
+
+
+def uncleaned(trainer: type[Any]) -> type[Any]:
+    """The trainer's class with such a `fit()`."""
+    return type(f"Uncleaned{trainer.__name__}", (UncleanedFit, trainer), {})

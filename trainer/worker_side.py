@@ -24,10 +24,11 @@ from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUt
 from ray.train.v2._internal.logging import patch_print
 from ray.train.v2.api.report_config import CheckpointUploadMode
 
-from trainer.failures import describe
+from trainer.failures import describe, not_saved
 from trainer.hygiene import Baseline
+from trainer.memory import oom_counter, oom_kills
 from trainer.metrics import plain
-from trainer.package import call, find_function, unpack
+from trainer.package import call, find_function, hold, unpack
 from trainer.text import storable
 from trainer.worker_logs import LogTail
 
@@ -80,6 +81,7 @@ class Rank:
         self.world_size = self.context.get_world_size()
         self.folder: Path | None = None
         self.importing = True
+        self._held: int | None = None
 
     def run(self) -> None:
         """Run the user's function and tell the slot how it ended. Raises AttemptFailed if it failed."""
@@ -90,6 +92,8 @@ class Rank:
         baseline = Baseline()
         end = self._train()
         dirt = baseline.restore(self.folder)
+        if self._held is not None:
+            os.close(self._held)
         tail.finish()
         with contextlib.suppress(ray.exceptions.GetTimeoutError):
             ray.get(self.job.slot.ended.remote(self.job.run, self.rank, {**end, "dirt": dirt}), timeout=FLUSH_SECONDS)
@@ -116,8 +120,8 @@ class Rank:
         job = self.job
         if job.package is not None and job.package_folder is not None and job.package_name is not None:
             self.folder = Path(tempfile.gettempdir()) / job.package_folder
-            if not self.folder.exists():
-                unpack(ray.get(job.package), job.package_name, self.folder)
+            name, folder = job.package_name, self.folder
+            self._held = hold(folder, lambda: unpack(ray.get(job.package), name, folder))
         return find_function(job.entrypoint, self.folder)
 
     def _prepare_context(self) -> None:
@@ -138,12 +142,15 @@ class Rank:
         """Who this worker is, for a slot that may have to end it or to read what it could not ship."""
         runtime = ray.get_runtime_context()
         group = ray.util.get_current_placement_group()
+        counter = oom_counter()
         return {
             "actor": runtime.current_actor,
             "node": runtime.get_node_id(),
             "pid": os.getpid(),
             "placement_group": group.id.hex() if group else None,
             "positions": tail.positions,
+            "oom_counter": counter,
+            "oom_kills": oom_kills(counter) if counter else None,
         }
 
     def _ship(self, offset: int, text: str, positions: dict[str, int]) -> None:
@@ -169,8 +176,14 @@ class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """As Ray's. Raises Left, on all ranks at the same report, when the attempt is to stop."""
-        super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
+        """As Ray's. Raises Left, on all ranks at the same report, when the attempt is to stop; NotSaved."""
+        try:
+            super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
+        except FileNotFoundError:
+            raise  # the checkpoint's own directory
+        except OSError as error:
+            folder = ray_context.get_train_context().storage_context.experiment_fs_path
+            raise not_saved(folder, error) from error
         saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
         path = ray_context.get_train_context().checkpoint.path if saved else None
         sequence, self._sequence = self._sequence, self._sequence + 1

@@ -1,7 +1,9 @@
 """One local Ray, one fake service and one agent for all tests that need them: starting Ray's processes is slow."""
 
 import os
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,12 @@ import pytest
 
 # Before anything imports Ray: a cluster of its own needs no token, and must not depend on one left on the machine.
 os.environ["RAY_AUTH_MODE"] = "disabled"
+# Where the workers look for the kernel's count of its kills, once a test puts a file there.
+os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom-{os.getpid()}"
 
 from tests.trainer.fake_service import FakeService, go_on
 
+OOM_COUNTER = Path(os.environ["PACELINE_OOM_COUNTER"])
 USER_CODE = Path(__file__).parent / "user_code" / "train.py"
 IDLE_SECONDS = 120.0
 
@@ -25,6 +30,30 @@ RAYS_OWN = [
     "ignore:The `json` method is deprecated",
     "ignore::ResourceWarning",
 ]
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def slot_of(trial: str) -> Any:
+    """The slot of the session's agent that runs it."""
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.cluster import find_slots  # noqa: PLC0415 - heavy
+
+    slots = find_slots("slot.test.").values()
+    return next(slot for slot in slots if ray.get(slot.status.remote())["trial"] == trial)
+
+
+def pid_of(actor: Any) -> int:
+    import ray  # noqa: PLC0415 - heavy
+
+    return int(ray.get(actor.__ray_call__.remote(lambda _self: os.getpid())))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,26 +2,15 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.trainer.conftest import Add
+from tests.trainer.conftest import OOM_COUNTER, Add, pid_of, slot_of, until
 from tests.trainer.fake_service import FakeService
-from trainer.wire import Outcome
+from trainer.wire import FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
-    return found
 
 
 def lines(record: Path, first_word: str) -> list[str]:
@@ -35,18 +24,6 @@ def known(service: FakeService, trial: str) -> list[str]:
 
 def on_disk(service: FakeService, trial: str) -> set[str]:
     return {str(path) for path in Path(service.storage).glob(f"*{trial}*/checkpoint_2*")}
-
-
-def slot_of(trial: str) -> int:
-    """The process that runs it."""
-    import ray  # noqa: PLC0415 - heavy
-
-    from trainer.cluster import find_slots  # noqa: PLC0415 - heavy
-
-    for slot in find_slots("slot.test.").values():
-        if ray.get(slot.status.remote())["trial"] == trial:
-            return int(ray.get(slot.__ray_call__.remote(lambda _self: os.getpid())))
-    raise AssertionError(f"no slot runs {trial}")
 
 
 def test_of_the_checkpoints_that_the_service_knows_only_the_newest_stay(
@@ -68,7 +45,7 @@ def test_a_slot_killed_while_the_service_is_away_leaves_the_checkpoint_that_the_
     until(
         lambda: len({path for path in on_disk(service, trial) if path > newest}) >= 4, "some more that it is not told"
     )
-    os.kill(slot_of(trial), signal.SIGKILL)
+    os.kill(pid_of(slot_of(trial)), signal.SIGKILL)
     service.lose(trial)
     service.away = False
     assert known(service, trial)[-1] == newest
@@ -77,3 +54,55 @@ def test_a_slot_killed_while_the_service_is_away_leaves_the_checkpoint_that_the_
     assert service.finished(resumed).outcome == Outcome.COMPLETED
     assert lines(record, "from")[-2:] == [f"from {step}"] * 2
     assert [r.metrics["epoch"] for r in service.reports[resumed]] == [step + 1, step + 2]
+
+
+def test_a_worker_killed_while_it_saves_leaves_nothing_to_resume_from_but_the_checkpoint_before(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    trial = add("save_half")
+    _, pid, half = until(lambda: lines(record, "uploading"), "rank 1 saves", 120)[0].split()
+    service.wait_for(lambda: known(service, trial), what="the first checkpoint")
+    os.kill(int(pid), signal.SIGKILL)
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST
+    (whole,) = known(service, trial)
+    assert Path(half, "shard-0").exists()
+    assert whole != half
+    resumed = add("save_half", resume={"uri": whole, "step": 1})
+    assert service.finished(resumed).outcome == Outcome.COMPLETED
+    assert lines(record, "from") == ["from 0", "from 0", "from 1", "from 1"]
+    assert [r.metrics["epoch"] for r in service.reports[resumed]] == [2]
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_storage_that_cannot_be_written_is_said_at_the_start(
+    service: FakeService, add: Add, tmp_path: Path, reuse_workers: bool
+) -> None:
+    (tmp_path / "file").touch()
+    nowhere = f"{tmp_path}/file/checkpoints"
+    error = service.finished(add("save", trainer={"reuse_workers": reuse_workers}, storage_path=nowhere)).error
+    assert error is not None
+    assert error.kind == FailureKind.CANNOT_START
+    assert error.message.startswith(f"checkpoints cannot be stored at {nowhere}: NotADirectoryError")
+    assert error.message.endswith("must have room, and every node must be able to write to it")
+
+
+def test_a_storage_without_room_is_said_with_its_path(service: FakeService, add: Add) -> None:
+    error = service.finished(add("find_no_room")).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert f"could not be saved in {service.storage}" in error.message
+    assert "No space left on device" in error.message
+    assert "must have room" in error.message
+
+
+def test_a_worker_that_the_kernel_killed_for_memory_ran_out_of_memory(service: FakeService, add: Add) -> None:
+    OOM_COUNTER.write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n")
+    try:
+        error = service.finished(add("be_killed_by_the_kernel", config={"counter": str(OOM_COUNTER)})).error
+    finally:
+        OOM_COUNTER.unlink()
+    assert error is not None
+    assert error.kind == FailureKind.OUT_OF_MEMORY
+    assert error.message.startswith("a worker process (rank 1) was killed while the kernel killed for lack of memory")

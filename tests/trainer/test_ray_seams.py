@@ -118,6 +118,13 @@ def test_a_report_callback_is_called_once_for_each_report_of_all_ranks() -> None
     assert parameters(ReportCallback.after_report) == ["self", "training_report", "metrics"]
 
 
+def test_a_storage_context_is_made_of_a_path_and_a_name_and_tries_to_write() -> None:
+    from ray.train.v2._internal.execution.storage import StorageContext
+
+    assert parameters(StorageContext)[:2] == ["storage_path", "experiment_dir_name"]
+    assert "self._create_validation_file()" in source(StorageContext.__init__)
+
+
 def test_of_the_worker_its_context_may_be_given_new_pools_and_a_checkpoint() -> None:
     from ray.train.v2._internal.execution import context
 

@@ -1,11 +1,14 @@
 """A slot on its own, without an agent."""
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import Decision, FailureKind, Outcome
 
@@ -77,6 +80,79 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
     assert alone.finished(trial, START_SECONDS / 2).outcome == Outcome.STOPPED
     assert not waiting(placement_group_table())
     ray.kill(actor)
+
+
+@pytest.fixture
+def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
+    """A slot of its own that runs `user_code/train.py` as told: the trial and the slot."""
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+
+    def start_slot(do: str) -> tuple[str, Any]:
+        package = alone.add_package(USER_CODE.read_text())
+        config = {"do": do, "record": str(record), "steps": 10_000, "pause": 0.1}
+        trial = alone.add_trial({"entrypoint": "train:train_fn", "package": package, "scaling": SCALING}, config)
+        actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
+        ray.get(actor.run.remote(alone.assign(trial)))
+        return trial, actor
+
+    return start_slot
+
+
+def test_a_slot_on_a_node_that_is_taken_away_leaves_with_its_last_checkpoint_and_ends(
+    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
+) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    trial, actor = start("save")
+    alone.wait_for(lambda: alone.reports[trial], 120, "a report")
+    (node,) = ray.get(actor.status.remote())["nodes"]
+    ray.get(actor.drain.remote(["another"], 0))
+    assert not ray.get(actor.status.remote())["draining"]
+    for _ in range(2):
+        ray.get(actor.drain.remote([node], 600))
+    finish = alone.finished(trial)
+    assert finish.error is not None
+    assert finish.error.kind == FailureKind.PREEMPTED
+    assert not finish.next
+    assert ended(actor)
+    last = alone.reports[trial][-1]
+    assert record.read_text().splitlines()[-1] == f"0 step {last.metrics['epoch']}"
+    assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
+
+
+def test_what_ignores_that_its_node_is_taken_away_is_ended_in_time(
+    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
+) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    trial, actor = start("ignore_everything")
+    until(record.exists, "the start", 120)
+    ray.get(actor.drain.remote([ray.get_runtime_context().get_node_id()], 0.5))
+    error = alone.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+    assert "a node was being taken away" in error.message
+    assert ended(actor)
+
+
+def test_of_a_killed_slot_with_fresh_processes_nothing_stays(service: FakeService, add: Add, record: Path) -> None:
+    import ray  # noqa: PLC0415 - heavy
+    from ray._private.state import actors  # noqa: PLC0415 - heavy
+    from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
+
+    trial = add(trainer={"reuse_workers": False}, config={"steps": 10_000, "pause": 0.1})
+    service.wait_for(lambda: service.reports[trial], 120, "a report")
+    slot = slot_of(trial)
+    group = ray.get(slot.status.remote())["placement_group"]
+    os.kill(pid_of(slot), signal.SIGKILL)
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST
+    until(lambda: placement_group_table()[group]["state"] == "REMOVED", "its resources are free")
+    living = {actor["ActorClassName"] for actor in actors().values() if actor["State"] == "ALIVE"}
+    assert "PlacementGroupCleaner" not in living
 
 
 def waiting(groups: dict[str, Any]) -> list[Any]:

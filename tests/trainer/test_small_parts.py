@@ -4,6 +4,7 @@ import io
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,13 +121,18 @@ def test_a_failure_says_rank_and_place_and_hides_our_own_frames(tmp_path: Path) 
 
 def test_a_worker_killed_for_memory_is_not_taken_for_a_lost_one() -> None:
     killed = type("ActorDiedError", (Exception,), {})("1 worker(s) were killed due to the node running low on memory.")
-    assert classify(killed, wanted="")["kind"] == "out_of_memory"
-    assert classify(type(killed)("gone"), wanted="")["kind"] == "lost"
+    assert told_of(killed)["kind"] == "out_of_memory"
+    assert told_of(type(killed)("gone"))["kind"] == "lost"
+    assert told_of(type(killed)("gone"), kernel_killed=True)["kind"] == "out_of_memory"
+
+
+def told_of(error: BaseException, *, wanted: str = "", kernel_killed: bool = False) -> dict[str, Any]:
+    return classify(error, wanted=wanted, storage="/storage", kernel_killed=kernel_killed)
 
 
 @pytest.mark.parametrize("name", ["WorkerGroupStartupTimeoutError", "GangNotFormed"])
 def test_a_gang_that_finds_no_room_is_no_loss(name: str) -> None:
-    told = classify(type(name, (Exception,), {})("too slow"), wanted="2 workers x 1 GPU")
+    told = told_of(type(name, (Exception,), {})("too slow"), wanted="2 workers x 1 GPU")
     assert told["kind"] == "preempted"
     assert told["message"].startswith("2 workers x 1 GPU did not come free")
 

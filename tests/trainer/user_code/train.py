@@ -3,6 +3,7 @@
 Shipped as the package of the tests' trials. It knows Ray Train and nothing of Paceline.
 """
 
+import errno
 import logging
 import os
 import random
@@ -100,6 +101,40 @@ def save_and_list(config: dict[str, Any]) -> None:
         found = ray.train.get_all_reported_checkpoints(ray.train.CheckpointConsistencyMode.COMMITTED)
         listed = len(found)
     write_down(config, "listed", listed, found[-1].metrics["epoch"])
+
+
+def save_half(config: dict[str, Any]) -> None:
+    """The first attempt saves once, and then is half way through for ever."""
+    start = restored_step()
+    write_down(config, "from", start)
+    save_shard(start + 1)
+    if start == 0:
+        save_shard(start + 2, checkpoint_upload_fn=lambda *upload: upload_for_ever(config, *upload))
+
+
+def upload_for_ever(config: dict[str, Any], checkpoint: Checkpoint, name: str) -> Checkpoint:
+    saved: Checkpoint = ray.train.get_context().get_storage().persist_current_checkpoint(checkpoint, name)
+    if ray.train.get_context().get_world_rank() == 1:
+        Path(saved.path, "shard-1").write_text("")
+        write_down(config, "uploading", os.getpid(), saved.path)
+        time.sleep(600)
+    return saved
+
+
+def find_no_room(config: dict[str, Any]) -> None:
+    def upload(*_upload: Any) -> Checkpoint:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    save_shard(1, checkpoint_upload_fn=upload)
+
+
+def be_killed_by_the_kernel(config: dict[str, Any]) -> None:
+    """As far as anybody can tell."""
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() == 1:
+        Path(config["counter"]).write_text("low 0\nhigh 0\nmax 812\noom 1\noom_kill 1\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
 
 
 def save_in_the_background(config: dict[str, Any]) -> None:

@@ -1,0 +1,50 @@
+"""The kernel's count of its kills for memory, as the two versions of cgroups show it."""
+
+from pathlib import Path
+
+import pytest
+
+from trainer.memory import COUNTER_VARIABLE, oom_counter, oom_kills
+
+EVENTS = "low 0\nhigh 12\nmax 340\noom 2\noom_kill 3\noom_group_kill 0\n"
+CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"
+
+
+@pytest.fixture(autouse=True)
+def nobody_names_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COUNTER_VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("own", "file", "content", "kills"),
+    [
+        ("0::/\n", "memory.events", EVENTS, 3),
+        ("0::/kubepods.slice/pod1.slice/a.scope\n", "kubepods.slice/pod1.slice/a.scope/memory.events", EVENTS, 3),
+        ("5:cpu,cpuacct:/x\n4:memory:/jobs/7\n0::/\n", "memory/jobs/7/memory.oom_control", CONTROL, 4),
+        ("4:memory:/docker/outside\n1:name=systemd:/\n", "memory/memory.oom_control", CONTROL, 4),
+    ],
+)
+def test_it_is_found_where_the_process_belongs(tmp_path: Path, own: str, file: str, content: str, kills: int) -> None:
+    (tmp_path / "cgroup").write_text(own)
+    counter = tmp_path / "fs" / file
+    counter.parent.mkdir(parents=True)
+    counter.write_text(content)
+    found = oom_counter(str(tmp_path / "fs"), str(tmp_path / "cgroup"))
+    assert found is not None
+    assert Path(found) == counter
+    assert oom_kills(found) == kills
+
+
+@pytest.mark.parametrize("own", [None, "", "0::/\n", "4:memory:/x\n"])
+def test_there_may_be_none(tmp_path: Path, own: str | None) -> None:
+    if own is not None:
+        (tmp_path / "cgroup").write_text(own)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\n")  # before Linux 4.13
+    assert oom_counter(str(tmp_path), str(tmp_path / "cgroup")) is None
+
+
+def test_another_place_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").write_text(EVENTS)
+    monkeypatch.setenv(COUNTER_VARIABLE, str(tmp_path / "elsewhere"))
+    assert oom_counter(str(tmp_path), str(tmp_path / "cgroup")) == str(tmp_path / "elsewhere")
