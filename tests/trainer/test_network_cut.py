@@ -1,0 +1,97 @@
+"""The network between a cluster and a real service is cut for longer than the lease, and both agree afterwards."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from tests.conftest import Api, a_spec, changed, running
+from tests.trainer import agent_process
+from tests.trainer.conftest import USER_CODE, until
+from tests.trainer.network import Cable
+from trainer.wire import FailureKind
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)]
+
+LEASE_SECONDS = 4
+
+
+@pytest.fixture
+def api(settings: Settings) -> Iterator[Api]:
+    with running(changed(settings, lease_seconds=LEASE_SECONDS)) as api:
+        yield api
+
+
+@pytest.fixture
+def cable(api: Api) -> Iterator[Cable]:
+    with Cable(api.http.base_url.port or 0).laid() as cable:
+        yield cable
+
+
+@pytest.fixture
+def cluster(cable: Cable, ray_address: str) -> Iterator[None]:
+    """An agent and its slots, which reach the service by the cable alone."""
+    command = [sys.executable, str(Path(agent_process.__file__)), cable.url, "far", ray_address]
+    process = subprocess.Popen(command, cwd="/")
+    yield
+    process.terminate()
+    process.wait(20)
+
+
+@pytest.fixture
+def trial(api: Api, record: Path) -> str:
+    """Saves a checkpoint with every step, for ever."""
+    content = {"params": {"filename": "train.py"}, "content": USER_CODE.read_bytes()}
+    package = api.post("/v1/packages", 201, **content)["id"]
+    spec = a_spec(
+        config={"do": "save", "record": str(record), "steps": 10_000, "pause": 0.2},
+        objectives=[{"metric": "epoch", "direction": "maximize"}],
+        trainer={"entrypoint": "train:train_fn", "package": package, "scaling": {"num_workers": 1}},
+        limits={"max_trials": 1},
+        step_metric="epoch",
+    )
+    experiment = api.post("/v1/experiments", 201, json=spec)["id"]
+    found: str = until(lambda: api.get(f"/v1/experiments/{experiment}/trials")["items"], "a claim", 120)[0]["id"]
+    return found
+
+
+def steps(record: Path) -> list[tuple[str, int]]:
+    found = re.findall(r"^0 (from|step) (\d+)$", record.read_text() if record.exists() else "", re.MULTILINE)
+    return [(word, int(step)) for word, step in found]
+
+
+def shown(api: Api, trial: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.get(f"/v1/trials/{trial}")
+    return found
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_attempt_that_was_cut_off_for_longer_than_its_lease_changes_nothing_and_ends(
+    api: Api, cable: Cable, trial: str, record: Path
+) -> None:
+    until(lambda: (shown(api, trial)["step"] or 0) >= 2, "two steps", 120)
+    cable.cut()
+    until(lambda: shown(api, trial)["attempts"][0]["ended_at"], "the lease runs out")
+    known = shown(api, trial)["checkpoint"]
+    assert known["step"] < steps(record)[-1][1], "it went on by itself"
+    cable.mend()
+    until(lambda: ("from", known["step"]) in steps(record), "the next attempt", 120)
+    until(lambda: shown(api, trial)["step"] >= known["step"] + 3, "it gets on")
+
+    api.post(f"/v1/trials/{trial}/stop")
+    until(lambda: shown(api, trial)["status"] == "stopped", "the end")
+    first, second = shown(api, trial)["attempts"]
+    assert first["error"]["kind"] == FailureKind.LOST
+    assert second["resumed_from"] == known["uri"]
+    after = steps(record)[steps(record).index(("from", known["step"])) + 1 :]
+    assert after == [("step", known["step"] + 1 + n) for n in range(len(after))], "one of both trained on"
+    reports = api.get(f"/v1/trials/{trial}/reports", params={"limit": 1000})["items"]
+    assert [r["step"] for r in reports] == list(range(1, len(reports) + 1))
+    checkpoints = api.get(f"/v1/trials/{trial}/checkpoints")["items"]
+    assert [c["uri"] for c in checkpoints if c["attempt"] == 1] == [known["uri"]]
+    assert all(Path(c["uri"], "shard-0").read_text() == str(c["step"]) for c in checkpoints)
