@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -18,6 +19,8 @@ from service.background.mirroring import Mirroring
 from service.background.rescuing import Rescuing
 from service.background.telling import Telling
 from service.operations.context import Context
+from service.operations.reporting import take_together
+from service.operations.together import Together
 from service.settings import Settings
 from service.spec.models import ExperimentSpec
 from service.store.database import Database
@@ -38,6 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     app.state.loops = _loops(context)
+    app.state.reporting = Together("reporting", partial(take_together, context))
     by_method = [Depends(needs_by_method)]
     for module in (experiments, trials, streaming):
         app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
@@ -67,10 +71,12 @@ def _loops(context: Context) -> list[Loop]:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     for loop in app.state.loops:
         loop.start()
+    app.state.reporting.start()
     yield
     app.state.context.stop()
     for loop in app.state.loops:
         loop.stop()
+    app.state.reporting.stop()
     app.state.context.database.close()
 
 

@@ -1,12 +1,12 @@
 """Asynchronous successive halving (Li et al., 2020) that only ever stops, as Optuna's SuccessiveHalvingPruner does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from search.early_stopping.base import RuleOptions, compared, if_finite
-from search.early_stopping.rule import Peer, Verdict
+from search.early_stopping.rule import Peers, Standing, Verdict
 from search.problem import Direction
 
 _FRACTIONS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
@@ -44,25 +44,26 @@ class Asha(RuleOptions):
         milestone: int,
         step: int,
         curve: Mapping[int, float],
-        peers: Sequence[Peer],
+        peers: Peers,
         completed_count: int | None = None,  # noqa: ARG002
     ) -> Verdict | None:
         value = curve.get(step)
         if value is None:
             return None
-        ranked = sorted((value, *(peer.value for peer in peers)), reverse=direction == "maximize")
-        passing_count = max(len(ranked) // self.reduction_factor, 1)
-        cutoff = ranked[passing_count - 1]
-        waiting = len(ranked) <= self.bootstrap_count
+        standing = peers.standing(value, direction)
+        count = standing.count + 1
+        last_to_pass = max(count // self.reduction_factor, 1) - 1
+        passes = standing.better_count <= last_to_pass
+        cutoff = _cutoff(value, standing, last_to_pass, peers, direction)
         return Verdict(
-            stop=waiting or ranked.index(value) > ranked.index(cutoff),
+            stop=count <= self.bootstrap_count or not passes,
             rule=self.rule,
             step=step,
             milestone=milestone,
             value=value,
-            cutoff=if_finite(cutoff) if peers else None,
-            compared_count=len(peers),
-            reason=self._reason(metric, step, milestone, compared(value, cutoff), len(ranked)),
+            cutoff=if_finite(cutoff) if standing.count else None,
+            compared_count=standing.count,
+            reason=self._reason(metric, step, milestone, compared(value, cutoff), count),
         )
 
     def _reason(self, metric: str, step: int, rung: int, comparison: tuple[str, str], count: int) -> str:
@@ -78,3 +79,10 @@ class Asha(RuleOptions):
     def _best_of(self, count: int) -> str:
         fraction = _FRACTIONS.get(self.reduction_factor, f"1/{self.reduction_factor}")
         return f"the best {fraction} of {count}" if count >= self.reduction_factor else f"the best of {count}"
+
+
+def _cutoff(value: float, standing: Standing, place: int, peers: Peers, direction: Direction) -> float:
+    """The value in that place of the peers' and this one, which stands before those that equal it."""
+    if place == standing.better_count:
+        return value
+    return peers.value_at(place if place < standing.better_count else place - 1, direction)

@@ -1,11 +1,12 @@
 """What the rules share: an options model that is the rule, and numbers as a sentence shows them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from search.early_stopping.rule import Peer, Verdict
+from search.early_stopping.rule import Peers, Verdict
 from search.problem import Direction
 
 
@@ -13,6 +14,7 @@ class RuleOptions(BaseModel):
     """Its fields are the rule's options; see `Rule` for the methods. This one never says anything."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    reads_history: ClassVar[bool] = False
 
     def milestones(self, previous_step: int | None, step: int) -> list[int]:  # noqa: ARG002
         return []
@@ -25,7 +27,7 @@ class RuleOptions(BaseModel):
         milestone: int,  # noqa: ARG002
         step: int,  # noqa: ARG002
         curve: Mapping[int, float],  # noqa: ARG002
-        peers: Sequence[Peer],  # noqa: ARG002
+        peers: Peers,  # noqa: ARG002
         completed_count: int | None = None,  # noqa: ARG002
     ) -> Verdict | None:
         return None

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from search.early_stopping.base import RuleOptions, compared, if_finite
-from search.early_stopping.rule import Peer, Verdict
+from search.early_stopping.rule import Peers, Verdict
 from search.problem import Direction
 
 
@@ -19,6 +19,7 @@ class Median(RuleOptions):
     where fewer than `n_min_trials` completed trials have a value.
     """
 
+    reads_history: ClassVar[bool] = True
     rule: Literal["median"] = "median"
     n_startup_trials: Annotated[int, Field(ge=0)] = 5
     n_warmup_steps: Annotated[int, Field(ge=0)] = 0
@@ -38,10 +39,10 @@ class Median(RuleOptions):
         milestone: int,
         step: int,
         curve: Mapping[int, float],
-        peers: Sequence[Peer],
+        peers: Peers,
         completed_count: int | None = None,
     ) -> Verdict | None:
-        others = [peer.value for peer in peers if peer.completed]
+        others = peers.completed()
         started = (len(others) if completed_count is None else completed_count) >= self.n_startup_trials
         if not curve or not started or len(others) < self.n_min_trials or not self._is_due(step, curve):
             return None

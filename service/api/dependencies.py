@@ -5,19 +5,30 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Request
 
 from service.operations.context import Context
+from service.operations.reporting import Sent
+from service.operations.together import Together
+from trainer.wire import Answer
+
+# Async, though they wait for nothing: FastAPI would run plain functions in other threads.
 
 
-def _context(request: Request) -> Context:
+async def _context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
 
-def _token(authorization: Annotated[str | None, Header()] = None) -> str | None:
+async def _reporting(request: Request) -> Together[Sent, Answer]:
+    reporting: Together[Sent, Answer] = request.app.state.reporting
+    return reporting
+
+
+async def _token(authorization: Annotated[str | None, Header()] = None) -> str | None:
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
 Ctx = Annotated[Context, Depends(_context)]
+Reporting = Annotated[Together[Sent, Answer], Depends(_reporting)]
 Token = Annotated[str | None, Depends(_token)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]

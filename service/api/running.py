@@ -5,21 +5,21 @@ import asyncio
 from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.dependencies import Ctx, Token
+from service.api.dependencies import Ctx, Reporting, Token
 from service.api.problems import responses
 from service.operations.bell import rung
 from service.operations.finishing import finish
 from service.operations.logs import take_log
-from service.operations.reporting import look_for_news, take_heartbeat, take_reports
+from service.operations.reporting import Sent, look_for_news, take_heartbeat
 from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk, Reports
 
 router = APIRouter(tags=["running trials"])
 
 
 @router.post("/v1/trials/{trial}/reports", responses=responses(401, 404, 409, 422))
-def post_reports(trial: str, message: Reports, context: Ctx, token: Token) -> Answer:
+async def post_reports(trial: str, message: Reports, reporting: Reporting, token: Token) -> Answer:
     """What the training function reported, and what it is to do now. A repeat is harmless."""
-    return take_reports(context, trial, token, message.reports)
+    return await reporting.ask(Sent(trial, token, message.reports))
 
 
 @router.post("/v1/trials/{trial}/heartbeat", responses=responses(401, 404, 409))

@@ -1,14 +1,13 @@
 """What early stopping says to a report: a function of the stored curves, stored with what it looked at."""
 
-from sqlalchemy.orm import Session
-
-from search.early_stopping import Peer, Verdict, rule_for
+from search.early_stopping import Verdict, rule_for
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.ending import ask_to_stop
 from service.operations.leases import Held
 from service.store.events import append_event
+from service.store.peers import StoredPeers
 from service.store.tables import DecisionRow, MilestoneRow
-from service.store.trials import counts_by_status, curve_of, peers_at
+from service.store.trials import counts_by_status, curve_of
 
 
 def judge(held: Held, step: int, value: float) -> None:
@@ -23,14 +22,13 @@ def judge(held: Held, step: int, value: float) -> None:
     if not milestones:
         return
     held.session.flush()
-    curve = curve_of(held.session, trial.id)
-    completed_count = counts_by_status(held.session, held.experiment.id)[TrialStatus.COMPLETED]
+    curve, completed_count = _history(held) if rule.reads_history else ({step: value}, None)
     for milestone in milestones:
         if trial.stop_cause is not None:
             return
         if not _reach(held, milestone, value):
             continue
-        peers = _peers(held.session, held.experiment.id, milestone, trial.id)
+        peers = StoredPeers(held.session, held.experiment.id, milestone, but=trial.id)
         verdict = rule.judge(
             metric=objective.metric,
             direction=objective.direction,
@@ -55,9 +53,9 @@ def _reach(held: Held, milestone: int, value: float) -> bool:
     return True
 
 
-def _peers(session: Session, experiment_id: str, milestone: int, trial_id: str) -> list[Peer]:
-    found = peers_at(session, experiment_id, milestone, but=trial_id)
-    return [Peer(number, value, completed=status == TrialStatus.COMPLETED) for number, value, status in found]
+def _history(held: Held) -> tuple[dict[int, float], int]:
+    completed = counts_by_status(held.session, held.experiment.id)[TrialStatus.COMPLETED]
+    return curve_of(held.session, held.trial.id), completed
 
 
 def _record(held: Held, verdict: Verdict) -> None:

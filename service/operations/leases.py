@@ -1,16 +1,17 @@
 """Who may report for an attempt: the holder of its lease token, and nobody after the attempt has ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from service.errors import LeaseLost, NotFound, Unauthorized
+from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
 from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
-from service.store.attempts import attempt_by_token
+from service.store.attempts import attempt_by_token, attempts_by_tokens, experiments_of_tokens
 from service.store.database import database_now
-from service.store.experiments import lock_experiment
+from service.store.experiments import lock_experiment, lock_experiments
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 
 
@@ -31,15 +32,38 @@ class Held:
 
 def find_held(session: Session, trial_id: str, token: str | None) -> Held:
     """Takes the lock. Raises Unauthorized or NotFound; the attempt may have ended."""
-    if token is None:
-        raise Unauthorized("send the attempt's lease token: Authorization: Bearer <token>")
-    trial = session.get(TrialRow, trial_id)
-    if trial is None:
-        raise NotFound(f"there is no trial {trial_id!r}")
-    attempt = attempt_by_token(session, token)
+    attempt = attempt_by_token(session, token) if token is not None else None
     if attempt is None or attempt.trial_id != trial_id:
-        raise Unauthorized(f"the token is no lease of trial {trial_id}")
+        raise _not_held(session, trial_id, token)
     return locked(session, attempt)
+
+
+def hold_all(session: Session, wanted: Sequence[tuple[str, str | None]]) -> list[Held | ServiceError]:
+    """As `hold` for many, each by its trial's id and its token, with a few queries for all of them."""
+    tokens = {token for _, token in wanted if token is not None}
+    experiments = {row.id: row for row in lock_experiments(session, experiments_of_tokens(session, tokens))}
+    specs = {id_: spec_of(row) for id_, row in experiments.items()}
+    living = {attempt.lease_token: (attempt, trial) for attempt, trial in attempts_by_tokens(session, tokens)}
+    now = database_now(session)
+
+    def one(trial_id: str, token: str | None) -> Held | ServiceError:
+        attempt, trial = living.get(token or "", (None, None))
+        if attempt is None or trial is None or trial.id != trial_id or trial.experiment_id not in experiments:
+            return _not_held(session, trial_id, token)
+        if attempt.ended_at is not None:
+            return lease_lost(attempt)
+        id_ = trial.experiment_id
+        return Held(session, experiments[id_], specs[id_], trial, attempt, now)
+
+    return [one(trial_id, token) for trial_id, token in wanted]
+
+
+def _not_held(session: Session, trial_id: str, token: str | None) -> ServiceError:
+    if token is None:
+        return Unauthorized("send the attempt's lease token: Authorization: Bearer <token>")
+    if session.get(TrialRow, trial_id) is None:
+        return NotFound(f"there is no trial {trial_id!r}")
+    return Unauthorized(f"the token is no lease of trial {trial_id}")
 
 
 def locked(session: Session, attempt: AttemptRow) -> Held:

@@ -2,16 +2,21 @@
 
 import math
 import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.domain.statuses import EndReason, StopCause
 from service.errors import Invalid, Mistake
 from service.operations.context import Context
 from service.operations.ending import ask_to_stop, begin_end
 from service.operations.judging import judge
-from service.operations.leases import Held, check_lease, hold
+from service.operations.leases import Held, check_lease, hold, hold_all
+from service.store.database import is_away
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
 from trainer.wire import MAX_COUNT, Answer, Decision, Report, mended
@@ -20,18 +25,60 @@ MAX_DEPTH = 20
 """Metrics nested deeper are cut off there; nobody reads them, and readers of JSON give up on them."""
 
 
-def take_reports(context: Context, trial_id: str, token: str | None, reports: list[Report]) -> Answer:
+@dataclass(frozen=True)
+class Sent:
+    """The reports of one call, and whose they are."""
+
+    trial_id: str
+    token: str | None
+    reports: Sequence[Report]
+
+
+def take_reports(context: Context, trial_id: str, token: str | None, reports: Sequence[Report]) -> Answer:
     """Idempotent by (attempt, sequence). Raises LeaseLost, Unauthorized, Invalid."""
-    with context.database.write() as session:
-        held = hold(session, trial_id, token)
-        held.extend(context.settings.lease_seconds)
-        for report in sorted(reports, key=lambda report: report.sequence):
-            _take(held, report)
-        answer = answer_to(held.trial)
-    context.changed.ring()
-    if held.experiment.end_reason:
-        context.told.ring()
+    [answer] = take_together(context, [Sent(trial_id, token, reports)])
+    if isinstance(answer, Exception):
+        raise answer
     return answer
+
+
+def take_together(context: Context, calls: Sequence[Sent]) -> list[Answer | Exception]:
+    """What many send at once, in one transaction: the disk is waited for once. Who is refused changes nothing."""
+    try:
+        return _take_together(context, calls)
+    except (DBAPIError, PoolTimeout) as error:
+        if len(calls) == 1 or is_away(error):
+            return [error] * len(calls)
+    except Exception as error:  # noqa: BLE001 - answered to the one whose call it is
+        if len(calls) == 1:
+            return [error]
+    # One of them is more than the database, or we, can take; the others are none the worse for it.
+    return [answer for call in calls for answer in take_together(context, [call])]
+
+
+def _take_together(context: Context, calls: Sequence[Sent]) -> list[Answer | Exception]:
+    with context.database.write() as session:
+        holders = hold_all(session, [(call.trial_id, call.token) for call in calls])
+        answers: list[Answer | Exception] = [
+            held if isinstance(held, Exception) else _take_call(context, held, call)
+            for held, call in zip(holders, calls, strict=True)
+        ]
+    context.changed.ring()
+    if any(isinstance(held, Held) and held.experiment.end_reason for held in holders):
+        context.told.ring()
+    return answers
+
+
+def _take_call(context: Context, held: Held, call: Sent) -> Answer | Invalid:
+    reports = sorted(call.reports, key=lambda report: report.sequence)
+    try:
+        steps = _steps_of(held, reports)
+    except Invalid as refused:
+        return refused
+    held.extend(context.settings.lease_seconds)
+    for report in reports:
+        _take(held, report, steps[report.sequence])
+    return answer_to(held.trial)
 
 
 def take_heartbeat(context: Context, trial_id: str, token: str | None) -> Answer:
@@ -57,17 +104,24 @@ def answer_to(trial: TrialRow) -> Answer:
     return Answer()
 
 
-def _take(held: Held, report: Report) -> None:
+def _take(held: Held, report: Report, step: int) -> None:
     attempt = held.attempt
-    if report.sequence < attempt.next_sequence:
-        step = _step_of_repeat(held, report)
-    else:
-        step = _step_of(held, report)
+    if report.sequence >= attempt.next_sequence:
         attempt.next_sequence = report.sequence + 1
         attempt.last_report_at = held.now
         _add_to_curve(held, report, step)
     if report.checkpoint is not None:
         _add_checkpoint(held, step, report.checkpoint)
+
+
+def _steps_of(held: Held, reports: Sequence[Report]) -> dict[int, int]:
+    """Each report's step by its sequence, found out before anything is changed. Raises Invalid."""
+    steps: dict[int, int] = {}
+    for report in reports:
+        if report.sequence not in steps:
+            is_repeat = report.sequence < held.attempt.next_sequence
+            steps[report.sequence] = _step_of_repeat(held, report) if is_repeat else _step_of(held, report)
+    return steps
 
 
 def _step_of(held: Held, report: Report) -> int:
@@ -106,7 +160,7 @@ def _step_of_repeat(held: Held, report: Report) -> int:
 
 def _add_to_curve(held: Held, report: Report, step: int) -> None:
     """The first attempt at a step decides its values; several reports of one attempt at a step are one point."""
-    existing = held.session.get(ReportRow, (held.trial.id, step))
+    existing = _point_at(held, step)
     if existing is not None and existing.attempt != held.attempt.number:
         return
     metrics = _storable(report.metrics)
@@ -121,6 +175,13 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
     if value is not None:
         held.trial.value = value
         _look_at(held, step, value)
+
+
+def _point_at(held: Held, step: int) -> ReportRow | None:
+    if held.trial.last_step is None or step > held.trial.last_step:
+        return None
+    held.session.flush()
+    return held.session.get(ReportRow, (held.trial.id, step))
 
 
 def _row(held: Held, report: Report, step: int, metrics: dict[str, Any], value: float | None) -> ReportRow:

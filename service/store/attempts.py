@@ -1,6 +1,6 @@
 """Queries on attempts and their leases."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import func, select
@@ -14,6 +14,17 @@ from trainer.wire import FailureKind
 def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
     query = select(AttemptRow).where(AttemptRow.lease_token == token)
     return session.scalar(query.execution_options(populate_existing=True))
+
+
+def experiments_of_tokens(session: Session, tokens: Collection[str]) -> set[str]:
+    return set(session.scalars(select(AttemptRow.experiment_id).where(AttemptRow.lease_token.in_(tokens))))
+
+
+def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow]]:
+    """With their trials, as they are now."""
+    query = select(AttemptRow, TrialRow).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+    found = session.execute(query.where(AttemptRow.lease_token.in_(tokens)).execution_options(populate_existing=True))
+    return found.all()
 
 
 def attempt_by_request(session: Session, holder: str, request_id: str) -> AttemptRow | None:

@@ -61,6 +61,11 @@ def is_outage(error: DBAPIError) -> bool:
     return error.connection_invalidated or type(error).__name__ in {"OperationalError", "InterfaceError"}
 
 
+def is_away(error: Exception) -> bool:
+    """Whether it would be the same for any other call now."""
+    return not isinstance(error, DBAPIError) or is_outage(error) or is_full(error)
+
+
 def is_full(error: DBAPIError) -> bool:
     """Whether the database has no room to write."""
     codes = {getattr(error.orig, name, None) for name in ("sqlstate", "sqlite_errorname")}

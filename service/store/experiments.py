@@ -1,6 +1,6 @@
 """Queries on experiments."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Select, func, literal, or_, select, tuple_
@@ -18,6 +18,12 @@ def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
 def lock_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
     """Takes the experiment's lock until the end of the transaction: its trials and events change under it only."""
     return session.scalar(_named(name_or_id).with_for_update().execution_options(populate_existing=True))
+
+
+def lock_experiments(session: Session, ids: Collection[str]) -> Sequence[ExperimentRow]:
+    """As `lock_experiment`. Always in the same order, so that two who lock several cannot wait for each other."""
+    query = select(ExperimentRow).where(ExperimentRow.id.in_(ids)).order_by(ExperimentRow.id)
+    return session.scalars(query.with_for_update().execution_options(populate_existing=True)).all()
 
 
 def running_experiments(session: Session) -> Sequence[ExperimentRow]:

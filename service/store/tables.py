@@ -171,6 +171,7 @@ class MilestoneRow(Base):
     milestone: Mapped[Int64] = mapped_column(primary_key=True)
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
     value: Mapped[float]
+    __table_args__ = (Index(None, "experiment_id", "milestone", "value", "trial_id"),)
 
 
 class DecisionRow(Base):

@@ -8,7 +8,7 @@ from sqlalchemy import func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
-from service.store.tables import CheckpointRow, ExperimentRow, MilestoneRow, ReportRow, TrialRow
+from service.store.tables import CheckpointRow, ExperimentRow, ReportRow, TrialRow
 
 Direction = Literal["minimize", "maximize"]
 
@@ -92,20 +92,6 @@ def curve_of(session: Session, trial_id: str) -> dict[int, float]:
 def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> Sequence[ReportRow]:
     query = select(ReportRow).where(ReportRow.trial_id == trial_id, ReportRow.step > after_step)
     return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()
-
-
-def peers_at(session: Session, experiment_id: str, milestone: int, but: str) -> Sequence[tuple[int, float, str]]:
-    """(number, value, status) of the other trials that reached the milestone."""
-    query = (
-        select(TrialRow.number, MilestoneRow.value, TrialRow.status)
-        .join(TrialRow, TrialRow.id == MilestoneRow.trial_id)
-        .where(
-            MilestoneRow.experiment_id == experiment_id,
-            MilestoneRow.milestone == milestone,
-            MilestoneRow.trial_id != but,
-        )
-    )
-    return session.execute(query.order_by(TrialRow.number)).all()
 
 
 def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:

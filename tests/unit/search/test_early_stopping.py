@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from search.early_stopping import PLANNED, EarlyStoppingSpec, Peer, Rule, Verdict, rule_for
+from search.early_stopping import PLANNED, EarlyStoppingSpec, Peer, PeerList, Rule, Verdict, rule_for
 from search.problem import Direction
 
 # Few distinct values, so that trials often tie.
@@ -32,7 +32,7 @@ def ask(rule: Rule, value: float, peers: list[float], *, step: int = 3, directio
         milestone=step,
         step=step,
         curve={step: value},
-        peers=[Peer(number, peer, completed=True) for number, peer in enumerate(peers)],
+        peers=PeerList([Peer(number, peer, completed=True) for number, peer in enumerate(peers)]),
     )
     assert verdict is not None
     return verdict
@@ -67,7 +67,7 @@ class Ours:
             milestone=milestone,
             step=step,
             curve=self.curves[trial],
-            peers=[Peer(other, value, other in self.completed) for other, value in there if other != trial],
+            peers=PeerList([Peer(other, value, other in self.completed) for other, value in there if other != trial]),
             completed_count=len(self.completed),
         )
 
@@ -221,7 +221,7 @@ def test_the_median_rule_speaks_of_the_best_value_so_far() -> None:
         milestone=2,
         step=2,
         curve={1: 0.2, 2: 0.9},
-        peers=[Peer(0, 0.3, completed=True), Peer(1, 0.0, completed=False)],
+        peers=PeerList([Peer(0, 0.3, completed=True), Peer(1, 0.0, completed=False)]),
     )
     assert verdict is not None
     assert (verdict.stop, verdict.value, verdict.compared_count) == (False, 0.2, 1)
@@ -229,7 +229,7 @@ def test_the_median_rule_speaks_of_the_best_value_so_far() -> None:
 
 def test_a_rule_without_a_value_at_the_step_says_nothing() -> None:
     def judged(rule: Rule) -> Verdict | None:
-        return rule.judge(metric="m", direction="minimize", milestone=3, step=3, curve={}, peers=[])
+        return rule.judge(metric="m", direction="minimize", milestone=3, step=3, curve={}, peers=PeerList())
 
     assert judged(rule_of(rule="asha")) is None
     assert judged(rule_of(rule="median", n_startup_trials=0)) is None
@@ -249,7 +249,7 @@ def test_infinite_values_are_judged_and_never_become_a_cutoff(
         milestone=1,
         step=1,
         curve={1: value},
-        peers=[Peer(number, other, completed=True) for number, other in enumerate(others)],
+        peers=PeerList([Peer(number, other, completed=True) for number, other in enumerate(others)]),
     )
     if verdict is not None:
         assert verdict.cutoff in (None, 0.0, 0.5)

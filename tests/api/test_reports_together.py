@@ -1,0 +1,84 @@
+"""Reports that come at the same time share a transaction, and nothing else."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from service.operations import reporting
+from service.operations.context import Context
+from service.operations.reporting import Sent
+from tests.conftest import Api, Held
+
+TRIALS = 8
+
+
+def post(held: Held, report: dict[str, Any]) -> int:
+    path = f"/v1/trials/{held.trial}/reports"
+    return held.api.http.post(path, headers=held.headers, json={"reports": [report]}).status_code
+
+
+@pytest.fixture
+def together(service: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[tuple[Held, dict[str, Any]]]], list[int]]:
+    """Post all so that they are taken in one go, after a first one that waits for them; returns their statuses."""
+
+    def send(calls: list[tuple[Held, dict[str, Any]]]) -> list[int]:
+        queue, real = service.app.state.reporting._calls, reporting._take_together
+
+        def wait_for_all(context: Context, first: Sequence[Sent]) -> Any:
+            monkeypatch.setattr(reporting, "_take_together", real)
+            while queue.qsize() < len(calls) - len(first):
+                pass
+            return real(context, first)
+
+        monkeypatch.setattr(reporting, "_take_together", wait_for_all)
+        with ThreadPoolExecutor(len(calls)) as pool:
+            return list(pool.map(lambda call: post(*call), calls))
+
+    return send
+
+
+def test_many_at_once_are_few_commits(service: Api, together: Any) -> None:
+    name = service.create()["name"]
+    held = [service.ask(name) for _ in range(TRIALS)]
+    commits: list[Any] = []
+    event.listen(service.app.state.context.database.engine, "commit", commits.append)
+    assert together([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held]) == [200] * TRIALS
+    assert len(commits) < TRIALS
+    events = service.events(name)
+    assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
+    assert sum(one["kind"] == "report" for one in events) == TRIALS
+
+
+def test_those_that_are_refused_keep_nobody_else_from_being_stored(service: Api, together: Any) -> None:
+    name = service.create(step_metric="epoch")["name"]
+    wrong, late, *good = [held for _ in range(TRIALS) if (held := service.ask(name))]
+    late.fail()
+    other = service.ask(service.create()["name"])
+    fine = {"sequence": 0, "metrics": {"accuracy": 0.5, "epoch": 1}}
+    calls = [(wrong, {"sequence": 0, "metrics": {"accuracy": 0.5}}), (late, fine), (other, fine)]
+    assert together([*calls, *((one, fine) for one in good)]) == [422, 409, 200, *([200] * len(good))]
+    counts = [len(service.get(f"/v1/trials/{one.trial}/reports")["items"]) for one in (wrong, late, other, *good)]
+    assert counts == [0, 0, 1, *([1] * len(good))]
+
+
+def test_one_that_cannot_be_stored_keeps_nobody_else_from_it(
+    service: Api, together: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = service.create()["name"]
+    held = [one for _ in range(TRIALS) if (one := service.ask(name))]
+    add, poisoned = reporting._add_to_curve, held[3].trial
+
+    def fail_at_one(holder: Any, *arguments: Any) -> None:
+        if holder.trial.id == poisoned:
+            raise ZeroDivisionError
+        add(holder, *arguments)
+
+    monkeypatch.setattr(reporting, "_add_to_curve", fail_at_one)
+    statuses = together([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held])
+    assert statuses == [500 if one.trial == poisoned else 200 for one in held]
+    events = service.events(name)
+    assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
+    assert sum(one["kind"] == "report" for one in events) == TRIALS - 1
