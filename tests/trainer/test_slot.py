@@ -147,9 +147,7 @@ def test_of_a_killed_slot_with_fresh_processes_nothing_stays(service: FakeServic
     slot = slot_of(trial)
     group = ray.get(slot.status.remote())["placement_group"]
     os.kill(pid_of(slot), signal.SIGKILL)
-    error = service.finished(trial).error
-    assert error is not None
-    assert error.kind == FailureKind.LOST
+    service.wait_for(lambda: trial in service.lost, what="that the agent says so")
     until(lambda: placement_group_table()[group]["state"] == "REMOVED", "its resources are free")
     living = {actor["ActorClassName"] for actor in actors().values() if actor["State"] == "ALIVE"}
     assert "PlacementGroupCleaner" not in living
