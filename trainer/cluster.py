@@ -57,8 +57,9 @@ def _why(address: str, error: BaseException) -> str:
 
 
 def start_slot(name: str, node: str | None, *arguments: Any) -> Any:
-    """A new slot's handle, at once; the actor starts meanwhile, on `node` if that one still lives."""
-    where = NodeAffinitySchedulingStrategy(node, soft=True) if node else "DEFAULT"
+    """A new slot's handle, at once; the actor starts meanwhile, on `node`, and never does if that one is gone."""
+    # Not `soft`, to which an actor without resources pays no heed.
+    where = NodeAffinitySchedulingStrategy(node, soft=False) if node else "DEFAULT"
     options = {"lifetime": "detached", "num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": where}
     return ray.remote(Slot).options(name=name, **options).remote(*arguments)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnschedulableError, RayActorError
 
 from trainer.cluster import (
     Holdings,
@@ -106,7 +106,7 @@ class Fleet:
     def _hear(self, member: Member) -> set[Held]:
         try:
             self._told(member, ray.get(member.asked))
-        except RayActorError as error:
+        except (RayActorError, ActorUnschedulableError) as error:
             return self._bury(member, "closed itself" if member.closing else f"died: {str(error).splitlines()[0]}")
         member.asked = None
         return set()
