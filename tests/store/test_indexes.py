@@ -1,0 +1,101 @@
+"""No call reads whole tables: each is followed to its queries, and the database asked how it would find the rows."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from tests.conftest import Api, Held
+
+# Those that grow with trials and reports. Experiments and agents are few beside them.
+GROWING = {"trials", "attempts", "reports", "milestones", "decisions", "checkpoints", "events", "mirror_runs"}
+
+# Indexes that hold the attempts that run and no others.
+OF_THE_LIVING = ("ix_attempts_expiry", "uq_attempts_living")
+
+
+@pytest.fixture
+def engine(service: Api) -> Engine:
+    found: Engine = service.app.state.context.database.engine
+    return found
+
+
+@pytest.fixture
+def held(service: Api) -> Held:
+    """One trial amid a few others that have reports, decisions and ends."""
+    name = service.create(early_stopping={"rule": "asha", "reduction_factor": 2})["name"]
+    for value in (0.1, 0.5, 0.3):
+        one = service.ask(name)
+        assert one
+        for _ in range(4):
+            one.report(accuracy=value, checkpoint=f"/{value}")
+        one.finish()
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.2)
+    return held
+
+
+@contextmanager
+def recorded(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    queries: list[tuple[str, Any]] = []
+
+    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        if not many and re.match("(select|update|delete)", statement, re.IGNORECASE):
+            queries.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", record)
+    yield queries
+    event.remove(engine, "before_cursor_execute", record)
+
+
+def tables_read_whole(connection: Connection, statement: str, parameters: Any) -> set[str]:
+    if connection.dialect.name == "sqlite":
+        plan = [row[3] for row in connection.exec_driver_sql(f"explain query plan {statement}", parameters)]
+        scans = [
+            line for line in plan if line.startswith("SCAN ") and not any(index in line for index in OF_THE_LIVING)
+        ]
+        return {line.split()[1] for line in scans} & GROWING
+    # On small tables it would rightly read them whole; what is left to it then has no index to go by.
+    connection.exec_driver_sql("set local enable_seqscan = off")
+    plan = [row[0] for row in connection.exec_driver_sql(f"explain {statement}", parameters)]
+    return {table for line in plan for table in re.findall(r"Seq Scan on (\w+)", line)} & GROWING
+
+
+def report_a_rung(held: Held) -> None:
+    held.report(accuracy=0.9)
+
+
+CALLS: dict[str, Callable[[Held, str], Any]] = {
+    "report": lambda held, _: report_a_rung(held),
+    "heartbeat": lambda held, _: held.heartbeat(),
+    "finish with next": lambda held, _: held.finish(next=True),
+    "ask": lambda held, name: held.api.ask(name),
+    "claim": lambda held, _: held.api.claim(status=204),
+    "experiment": lambda held, name: held.api.get(f"/v1/experiments/{name}"),
+    "experiments": lambda held, _: held.api.get("/v1/experiments"),
+    "best": lambda held, name: held.api.get(f"/v1/experiments/{name}/best"),
+    "events": lambda held, name: held.api.get(f"/v1/experiments/{name}/events?follow=false&after=5"),
+    "trials": lambda held, name: held.api.get(f"/v1/experiments/{name}/trials"),
+    "trials by status": lambda held, name: held.api.get(f"/v1/experiments/{name}/trials?status=completed"),
+    "trial": lambda held, _: held.api.get(f"/v1/trials/{held.trial}"),
+    "reports": lambda held, _: held.api.get(f"/v1/trials/{held.trial}/reports"),
+    "decisions": lambda held, _: held.api.get(f"/v1/trials/{held.trial}/decisions"),
+    "stop": lambda held, name: held.api.post(f"/v1/experiments/{name}/stop"),
+    "attempts of an agent": lambda held, _: held.api.get("/v1/agents/here/attempts"),
+    "metrics": lambda held, _: held.api.http.get("/metrics"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_call_reads_a_growing_table_whole(held: Held, engine: Engine, call: str) -> None:
+    name = held.assignment["experiment"]
+    with recorded(engine) as queries:
+        CALLS[call](held, name)
+    assert queries
+    with engine.connect() as connection:
+        read_whole = {query: tables_read_whole(connection, query, values) for query, values in queries}
+    assert not {query: tables for query, tables in read_whole.items() if tables}
