@@ -80,8 +80,8 @@ def wait_for_more(stack: Stack) -> None:
 
 
 def part(stack: Stack, word: str) -> psutil.Process:
-    """The first process of the stack with this word in its command."""
-    return next(process for process in stack.processes() if any(word in words for words in words_of(process)))
+    """The first process of the stack with this word, or a file of this name, in its command."""
+    return next(one for one in stack.processes() if word in {Path(each).name for each in words_of(one)})
 
 
 def words_of(process: psutil.Process) -> list[str]:
@@ -158,7 +158,7 @@ def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Sign
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_killed_and_started_again_it_goes_on_and_counts_every_trial_once(data_dir: Path, tmp_path: Path) -> None:
     with running_stack(data_dir) as stack:
         submit(stack, tmp_path)
