@@ -14,11 +14,14 @@ from tests.chaos.parts import Part
 from tests.chaos.schedule import Kill, Victim
 from tests.chaos.stack import Stack, until
 from tests.chaos.victims import Striker, Struck
-from tests.chaos.watch import Sample, Watch
+from tests.chaos.watch import Sample, Watch, watching
 
 STEP_SECONDS = 0.1
 SELF_MADE_SECONDS = 1.0
-QUIET_SECONDS = 40.0
+LOOK_SECONDS = 1.0
+# The last part of the time, in which no further experiment is begun.
+TAIL = 0.3
+QUIET_SECONDS = 90.0
 START_SECONDS = 240.0
 
 Say = Callable[[str], None]
@@ -59,29 +62,40 @@ class Run:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._expected_down: set[str] = set()
+        self._look_at = 0.0
         self._kills = kills
         self.record = Record(time.time(), service_of=stack.service_of)
 
     def execute(self, seconds: float, patience: float) -> Record:
         """Strike for `seconds`, from when every experiment has begun; then let all end, for at most `patience` more."""
-        watch = Watch(self._stack.service_urls)
-        watch.start()
-        self._load.begin()
-        until(self._all_have_begun, "every experiment has begun", START_SECONDS)
+        with watching(self._stack.service_urls) as watch:
+            self._load.begin()
+            until(self._all_have_begun, "every experiment has begun", START_SECONDS, every=0.5)
+            self._strike(seconds, patience)
+            self._wait_until_quiet(watch)
+        self.record.samples = watch.samples
+        return self.record
+
+    def _strike(self, seconds: float, patience: float) -> None:
         self.record.began_at = time.time()
         for kill in self._kills:
             self._at(self.record.began_at + kill.at, self._striking(kill))
         last = self.record.began_at + seconds
-        while (going := self._load.look(go_on=time.time() < last)) or self._agenda:
+        going = True
+        while going or self._agenda:
+            if self._is_time_to_look():
+                going = self._load.look(go_on=time.time() < last - seconds * TAIL)
             self._act()
             if time.time() > last + patience:
                 break
             time.sleep(STEP_SECONDS)
         self.record.ended = not going
-        self._wait_until_quiet(watch)
-        watch.end()
-        self.record.samples = watch.samples
-        return self.record
+
+    def _is_time_to_look(self) -> bool:
+        now = time.monotonic()
+        due = now >= self._look_at
+        self._look_at = now + LOOK_SECONDS if due else self._look_at
+        return due
 
     def _all_have_begun(self) -> bool:
         """Before that there is little to kill."""
@@ -148,7 +162,7 @@ class Run:
             return all(lag == 0 for lag in lags) and not self.record.left
 
         try:
-            until(quiet, "all is mirrored and cleared", QUIET_SECONDS)
+            until(quiet, "all is mirrored and cleared", QUIET_SECONDS, every=1)
         except TimeoutError:
             return
         self.record.quiet = True

@@ -178,9 +178,9 @@ def running(size: Size, keep: Path | None = None) -> Iterator[Stack]:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float, every: float = 0.2) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.1)
+        time.sleep(every)

@@ -2,14 +2,15 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import httpx
 
-EVERY_SECONDS = 0.2
+EVERY_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,16 @@ class Watch(threading.Thread):
     def end(self) -> None:
         self._over.set()
         self.join()
+
+
+@contextmanager
+def watching(urls: Mapping[str, str]) -> Iterator[Watch]:
+    watch = Watch(urls)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.end()
 
 
 def _look(http: httpx.Client, service: str, url: str) -> Sample:
