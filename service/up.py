@@ -78,6 +78,7 @@ def run(options: Options, say: Callable[[str], None] = print) -> None:
     """
     mark, data_dir, say = new_mark(), options.data_dir.absolute(), _to_whom_it_concerns(say)
     with _signals(mark) as stopping, _only_one(data_dir), _leftovers(data_dir, mark, say) as leftovers:
+        options.state_file.unlink(missing_ok=True)
         options = options.resolved()
         supervisor = Supervisor(_stages(options, leftovers), stopping, say)
         try:
@@ -98,7 +99,7 @@ def running(data_dir: Path) -> dict[str, Any] | None:
     try:
         state: dict[str, Any] = json.loads(Options(data_dir).state_file.read_text())
         os.kill(state["pid"], 0)
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     return state
 
@@ -115,7 +116,9 @@ def _choose(port: int, option: str) -> int:
 
 def _announce(options: Options, say: Callable[[str], None]) -> None:
     state = {"pid": os.getpid(), "url": options.url, "mlflow_url": options.mlflow_url}
-    options.state_file.write_text(json.dumps(state))
+    whole = options.state_file.with_suffix(".new")
+    whole.write_text(json.dumps(state))
+    whole.replace(options.state_file)
     say("\nPaceline is ready.")
     say(f"  API     {options.url}  (its contract: {options.url}/openapi.json)")
     if options.mlflow_url:
