@@ -195,7 +195,7 @@ def test_a_missing_function_says_which_there_are(service: FakeService, add: Add)
     error = service.finished(add(trainer={"entrypoint": "train:train"})).error
     assert error is not None
     assert error.kind == FailureKind.CANNOT_START
-    assert error.message.startswith("train.py has no function 'train'; it has: exit_politely")
+    assert error.message.startswith("train.py has no function 'train'; it has: be_killed_by_the_kernel")
 
 
 def test_a_syntax_error_says_where_and_a_package_of_ones_own_may_be_called_trainer(service: FakeService) -> None:
