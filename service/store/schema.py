@@ -1,5 +1,6 @@
 """Bringing a database to the newest schema, and telling whether it is there."""
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -25,8 +26,13 @@ def upgrade(database: Database) -> None:
 
 
 def is_current(connection: Connection) -> bool:
-    newest = ScriptDirectory.from_config(config(connection)).get_current_head()
-    return MigrationContext.configure(connection).get_current_revision() == newest
+    return MigrationContext.configure(connection).get_current_revision() == _newest()
+
+
+@cache
+def _newest() -> str | None:
+    """Read once: `/readyz` is asked all the time."""
+    return ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head()
 
 
 def config(connection: Connection) -> Config:
