@@ -21,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     broken = 0
     for database in [asked.database] if asked.database else DATABASES:
         size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
-        plan = Plan(seed, asked.seconds, size, [Victim(name) for name in asked.kill])
+        victims = [Victim(name) for name in asked.kill]
+        plan = Plan(seed, asked.seconds, size, victims, trials=asked.trials, parallelism=asked.parallelism)
         _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of strikes at {', '.join(asked.kill)}\n")
         snapshot = chaos(plan, _say, asked.keep and asked.keep / database)
         violations = audit(snapshot)
@@ -39,6 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--services", type=int, default=2, help="service processes on PostgreSQL (default: %(default)s)")
     add("--agents", type=int, default=2, help="default: %(default)s")
     add("--lease", type=float, default=20, help="PACELINE_LEASE_SECONDS (default: %(default)s)")
+    add("--trials", type=int, default=8, help="of an experiment (default: %(default)s)")
+    add("--parallelism", type=int, default=2, help="trials at once (default: %(default)s)")
     names = [victim.value for victim in Victim]
     add("--kill", nargs="+", choices=names, default=names, metavar="PART", help=f"of {', '.join(names)}; default: all")
     add("--keep", type=Path, help="an empty directory with a short path, where logs, database and journals stay")

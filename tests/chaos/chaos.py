@@ -25,7 +25,7 @@ class Plan:
     gap: tuple[float, float] = (4.0, 10.0)
     trials: int = 8
     parallelism: int = 2
-    patience: float = 240
+    patience: float = 420
 
 
 def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> Snapshot:

@@ -14,7 +14,7 @@ from tests.chaos.parts import Part, Program, strike
 from tests.chaos.schedule import FROZEN, SAVING, Kill, Victim
 from tests.chaos.stack import Stack
 
-PATIENCE_SECONDS = 4.0
+PATIENCE_SECONDS = 10.0
 SLOT = "ray::Slot"
 OURS = (SLOT, "ray::RayTrainWorker", "ray::TrainController")
 
