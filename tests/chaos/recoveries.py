@@ -7,7 +7,7 @@ from itertools import pairwise
 from tests.chaos.schedule import Victim
 from tests.chaos.snapshot import Attempt, Snapshot
 from tests.chaos.victims import Struck
-from tests.chaos.watch import Sample
+from tests.chaos.watch import MLFLOW, Sample
 
 RECENT_SECONDS = 10.0
 
@@ -62,10 +62,13 @@ def _stored(snapshot: Snapshot, since: float, agents: set[str] | None) -> float 
 
 
 def _caught_up(snapshot: Snapshot, struck_at: float, since: float) -> float | None:
-    """When the mirror lagged no more than it had of late before the strike."""
+    """When MLflow answered again, and the mirror lagged no more than it had of late before the strike."""
+    answers = min((one.at for one in _samples(snapshot, MLFLOW) if one.ready and one.at > since), default=None)
+    if answers is None:
+        return None
     told = [sample for sample in snapshot.record.samples if sample.lag is not None]
     usual = max((one.lag or 0 for one in told if struck_at - RECENT_SECONDS < one.at < struck_at), default=0)
-    return min((one.at for one in told if one.at > since and (one.lag or 0) <= usual), default=None)
+    return min((one.at for one in told if one.at > answers and (one.lag or 0) <= usual), default=None)
 
 
 def _retried(snapshot: Snapshot, struck: Struck) -> float | None:

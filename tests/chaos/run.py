@@ -68,7 +68,7 @@ class Run:
 
     def execute(self, seconds: float, patience: float) -> Record:
         """Strike for `seconds`, from when every experiment has begun; then let all end, for at most `patience` more."""
-        with watching(self._stack.service_urls) as watch:
+        with watching(self._stack.service_urls, self._stack.mlflow_url) as watch:
             self._load.begin()
             until(self._all_have_begun, "every experiment has begun", START_SECONDS, every=0.5)
             self._strike(seconds, patience)
@@ -157,9 +157,8 @@ class Run:
 
         def quiet() -> bool:
             self._act()
-            lags = [sample.lag for sample in watch.samples[-len(self._stack.urls) :]]
             self.record.left = [f"{title} ({process.pid})" for title, process in self._striker.actors()]
-            return all(lag == 0 for lag in lags) and not self.record.left
+            return watch.lag() == 0 and not self.record.left
 
         try:
             until(quiet, "all is mirrored and cleared", QUIET_SECONDS, every=1)

@@ -39,9 +39,10 @@ def test_a_services_recovery_counts_from_its_start_to_its_readiness() -> None:
     assert found == {"it is ready": 0.5}
 
 
-def test_the_mirror_has_caught_up_when_it_lags_no_more_than_before() -> None:
-    lags = [(1003, 5), (1010, 300), (1013, 90), (1014, 4)]
+def test_the_mirror_has_caught_up_when_mlflow_answers_and_it_lags_no_more_than_before() -> None:
+    lags = [(1003, 5), (1010, 300), (1012.5, 4), (1013.5, 90), (1014, 4)]
     samples = [_sample(at, ready=True, lag=lag) for at, lag in lags]
+    samples += [Sample(1012.4, "mlflow", False, None, {}), Sample(1013.1, "mlflow", True, None, {})]
     found = {one.until: one.seconds for one in recoveries(_struck(Victim.MLFLOW, "mlflow", samples))}
     assert found == {"it has caught up": 2}
 

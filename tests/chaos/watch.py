@@ -11,11 +11,12 @@ from typing import Any
 import httpx
 
 EVERY_SECONDS = 0.25
+MLFLOW = "mlflow"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at one service. `seen`: when each agent was last heard of; `lag`: events not yet mirrored."""
+    """A look at a service, or at MLflow. `seen`: when each agent was last heard of; `lag`: events not yet mirrored."""
 
     at: float
     service: str
@@ -25,18 +26,26 @@ class Sample:
 
 
 class Watch(threading.Thread):
-    """Asks each service, `urls` by its name, again and again, until it is told to end."""
+    """Asks each service, `urls` by its name, and MLflow again and again, until it is told to end."""
 
-    def __init__(self, urls: Mapping[str, str]) -> None:
+    def __init__(self, urls: Mapping[str, str], mlflow_url: str) -> None:
         super().__init__(name="chaos-watch", daemon=True)
         self.samples: list[Sample] = []
         self._urls = urls
+        self._mlflow_url = mlflow_url
         self._over = threading.Event()
 
     def run(self) -> None:
         with httpx.Client(timeout=2, trust_env=False) as http:
             while not self._over.wait(EVERY_SECONDS):
-                self.samples += [_look(http, name, url) for name, url in self._urls.items()]
+                looks = [_look(http, name, url) for name, url in self._urls.items()]
+                self.samples += [*looks, _look_at_mlflow(http, self._mlflow_url)]
+
+    def lag(self) -> int | None:
+        """Events not yet mirrored, as the services say by now; None when one of them does not say."""
+        newest = {sample.service: sample.lag for sample in self.samples[-len(self._urls) - 1 :]}
+        lags = [newest.get(service) for service in self._urls]
+        return None if None in lags else max(lag or 0 for lag in lags)
 
     def end(self) -> None:
         self._over.set()
@@ -44,13 +53,21 @@ class Watch(threading.Thread):
 
 
 @contextmanager
-def watching(urls: Mapping[str, str]) -> Iterator[Watch]:
-    watch = Watch(urls)
+def watching(urls: Mapping[str, str], mlflow_url: str) -> Iterator[Watch]:
+    watch = Watch(urls, mlflow_url)
     watch.start()
     try:
         yield watch
     finally:
         watch.end()
+
+
+def _look_at_mlflow(http: httpx.Client, url: str) -> Sample:
+    at = time.time()
+    try:
+        return Sample(at, MLFLOW, http.get(f"{url}/health").is_success, lag=None, seen={})
+    except httpx.TransportError:
+        return Sample(at, MLFLOW, ready=False, lag=None, seen={})
 
 
 def _look(http: httpx.Client, service: str, url: str) -> Sample:
