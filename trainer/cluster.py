@@ -77,7 +77,12 @@ def find_slots(prefix: str) -> dict[str, Any]:
 
 
 def total_resources() -> Nodes:
-    return {node["NodeID"]: named(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+    """Raises ClusterUnreachable if this process's own node is gone: nothing can be started through it any more."""
+    nodes = {node["NodeID"]: named(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+    own = ray.get_runtime_context().get_node_id()
+    if own not in nodes:
+        raise ClusterUnreachable(f"the Ray node {own} beside this agent, its door to the cluster, is gone")
+    return nodes
 
 
 def free_resources() -> Nodes:
