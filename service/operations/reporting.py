@@ -265,7 +265,7 @@ def _add_checkpoint(held: Held, step: int, uri: str) -> None:
 
 
 def _forget_older_checkpoints(held: Held) -> None:
-    """Ray Train deletes them from the storage as it saves newer ones (`CheckpointConfig.num_to_keep`)."""
+    """The slot removes them from the storage, once it knows that the newer ones are known here."""
     query = select(CheckpointRow).where(
         CheckpointRow.trial_id == held.trial.id, CheckpointRow.attempt == held.attempt.number
     )
