@@ -29,6 +29,9 @@ class NoSlots:
             raise self._error
         return set()
 
+    def unheard(self) -> list[Any]:
+        return []
+
     def close_idle(self, _seconds: float) -> None:
         pass
 
