@@ -88,10 +88,12 @@ def running(settings: Settings) -> Iterator["Api"]:
         assert thread.is_alive(), "the service did not start"
         thread.join(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-        yield Api(http, app)
-    server.should_exit = True
-    thread.join()
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            yield Api(http, app)
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""docker-compose.yml on a container engine: it comes up healthy, runs the digits example, and leaves nothing."""
+"""docker-compose.yml on an engine: it comes up healthy, runs digits, bears the death of any part, leaves nothing."""
 
 import json
 import os
@@ -18,6 +18,8 @@ from mlflow import MlflowClient
 REPOSITORY = Path(__file__).parents[2]
 DIGITS = REPOSITORY / "examples" / "digits"
 SERVERS = ("postgres", "mlflow", "service", "ray-head", "ray-worker", "agent")
+# Each is killed once, the next when two more trials have ended.
+VICTIMS = ("ray-worker", "service", "mlflow", "postgres", "agent", "ray-head")
 UP_SECONDS, RUN_SECONDS, MIRROR_SECONDS = 180, 1200, 60
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -79,15 +81,22 @@ def compose() -> Iterator[Compose]:
         docker("image", "rm", "--no-prune", f"{compose.project}:latest")
 
 
-def test_the_stack_comes_up_runs_digits_shows_it_in_mlflow_and_goes_down_without_a_trace(compose: Compose) -> None:
+def test_the_stack_runs_digits_whatever_dies_shows_it_in_mlflow_and_goes_down_without_a_trace(compose: Compose) -> None:
     healthy = dict.fromkeys(SERVERS, "healthy")
     wait_until(lambda: compose.health() == healthy, UP_SECONDS, lambda: f"{compose.health()}\n{compose('logs')}")
 
     created = create_digits(compose.port)
     experiment = f"http://127.0.0.1:{compose.port}/v1/experiments/{created['id']}"
-    wait_until(lambda: get(experiment)["status"] != "running", RUN_SECONDS, lambda: str(get(experiment)))
+    for number, victim in enumerate(VICTIMS):
+        wait_until(lambda count=2 * number: finished(experiment) >= count, RUN_SECONDS, lambda: compose("logs"))
+        compose("kill", victim)
+        compose("up", "--detach", "--no-build", victim)
+    wait_until(lambda: seen(experiment).get("status") != "running", RUN_SECONDS, lambda: str(get(experiment)))
     ended = get(experiment)
     assert ended["status"] == "completed", f"{ended}\n{compose('logs', '--tail', '100')}"
+    trials = get(f"{experiment}/trials")["items"]
+    assert sorted(trial["number"] for trial in trials) == list(range(created["spec"]["limits"]["max_trials"]))
+    assert {trial["status"] for trial in trials} <= {"completed", "pruned"}
     assert get(f"{experiment}/best")
 
     client = MlflowClient(tracking_uri=f"http://127.0.0.1:{compose.mlflow_port}")
@@ -103,6 +112,20 @@ def create_digits(port: int) -> Any:
     code = f"code=@{DIGITS / 'train.py'}"
     command = ["curl", "-fsS", "-F", f"spec=@{DIGITS / 'experiment.yaml'}", "-F", code, address]
     return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def seen(experiment: str) -> dict[str, Any]:
+    """The experiment, or nothing while the service is away."""
+    try:
+        found: dict[str, Any] = get(experiment)
+    except OSError:
+        return {"status": "running", "counts": {}}
+    return found
+
+
+def finished(experiment: str) -> int:
+    counts = seen(experiment)["counts"]
+    return sum(counts.get(status, 0) for status in ("completed", "pruned"))
 
 
 def parent_status(client: MlflowClient) -> str | None:
