@@ -17,6 +17,8 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
+# Where nothing wakes who waits.
+LONGEST_DEAF_SECONDS = 1.0
 # Between the tries of a call at which the service fails; after the last it counts as refused.
 FAILURE_PAUSES = (0.5, 1.0, 2.0, 4.0)
 
@@ -149,4 +151,20 @@ def until_answered(service: Service, path: str, body: dict[str, Any], over: thre
             if over.wait(pause):
                 raise
             logger.debug("trying %s again: %s", path, error)
+    raise AssertionError("pauses() never ends")
+
+
+def package_in_time(service: Service, package_id: str, given_up: Callable[[], bool]) -> Package:
+    """The package, asked for again and again while the service is away.
+
+    Raises CallRefused at once, ServiceUnreachable when it is `given_up`.
+    """
+    for pause in pauses():
+        try:
+            return service.package(package_id)
+        except ServiceUnreachable as error:
+            if given_up():
+                raise
+            logger.debug("asking for package %s again: %s", package_id, error)
+            time.sleep(min(pause, LONGEST_DEAF_SECONDS))
     raise AssertionError("pauses() never ends")

@@ -19,7 +19,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.attempt import Attempt
-from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachable
+from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachable, package_in_time
 from trainer.disposal import Disposal
 from trainer.failures import CANNOT_START, LOST
 from trainer.kinds import BACKENDS
@@ -223,7 +223,9 @@ class Slot:
         try:
             job = self._job(attempt, assignment)
         except (ServiceUnreachable, CallRefused) as error:
-            attempt.conclude(None, lambda _rank: ("", None))
+            ended = attempt.conclude(None, lambda _rank: ("", None))
+            if attempt.ending is not None:
+                return ended
             kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
             return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
         raised = None if attempt.ending else runs.fit(train_function(job), _plan(attempt))
@@ -246,7 +248,7 @@ class Slot:
         trainer, resume = assignment["trainer"], assignment.get("resume")
         package_id = trainer.get("package")
         if package_id and self._package is None:
-            found: Package = attempt.service.package(package_id)
+            found: Package = package_in_time(attempt.service, package_id, lambda: attempt.ending is not None)
             self._package = ray.put(found.content), found.filename
         content, filename = self._package or (None, None)
         return Job(

@@ -237,6 +237,12 @@ class FakeService:
             return {"status": 422, "type": "invalid", "title": "Mistakes", "detail": self.refused[trial]}
         return None
 
+    def package(self, package: str) -> tuple[int, bytes, str]:
+        """Status, content and filename."""
+        if self.away or package not in self.packages:
+            return (503 if self.away else 404), b"", ""
+        return 200, *self.packages[package]
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         service = self
         verbs = {"reports": self.report, "heartbeat": self.heartbeat, "logs": self.chunk, "finish": self.finish}
@@ -250,8 +256,8 @@ class FakeService:
                 if self.path.startswith("/v1/agents/"):
                     self._answer(200, service.attempts(self.path.split("/")[3]))
                     return
-                content, filename = service.packages[self.path.rpartition("/")[2]]
-                self.send_response(200)
+                status, content, filename = service.package(self.path.rpartition("/")[2])
+                self.send_response(status)
                 self.send_header("Content-Disposition", f'attachment; filename="{filename}"')
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()

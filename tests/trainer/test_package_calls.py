@@ -1,0 +1,36 @@
+"""A package is fetched before anything can run: a service that is away is waited for, as with reports."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.fake_service import FakeService
+from trainer.calls import CallRefused, Service, ServiceUnreachable, package_in_time
+
+
+def test_a_package_is_asked_for_until_the_service_is_back(tmp_path: Path) -> None:
+    with FakeService(str(tmp_path)).serving() as service:
+        package = service.add_package("x = 1")
+        service.away = True
+        asked = []
+
+        def given_up() -> bool:
+            asked.append(1)
+            service.away = len(asked) < 3
+            return False
+
+        found = package_in_time(Service(service.url, "a-lease"), package, given_up)
+    assert found.content == b"x = 1"
+    assert len(asked) == 3
+
+
+def test_an_attempt_that_was_ended_waits_no_longer_for_its_package(tmp_path: Path) -> None:
+    with FakeService(str(tmp_path)).serving() as service:
+        service.away = True
+        with pytest.raises(ServiceUnreachable):
+            package_in_time(Service(service.url, "a-lease"), "sha256:00", lambda: True)
+
+
+def test_a_package_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    with FakeService(str(tmp_path)).serving() as service, pytest.raises(CallRefused):
+        package_in_time(Service(service.url, "a-lease"), "sha256:00", lambda: False)
