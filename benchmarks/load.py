@@ -55,16 +55,22 @@ class Connection:
         self._writer.close()
 
 
-async def report_all_the_time(url: str, spec: dict[str, Any], seconds: float, *, pace: float | None = None) -> Load:
-    """As many trials as the spec's parallelism report one after another; `pace`: reports per second of all together."""
+def running_trials(url: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """As many assignments of a new experiment as its parallelism lets run."""
     with httpx.Client(base_url=url, timeout=60) as client:
         client.post("/v1/experiments", json=spec).raise_for_status()
-        trials = spec["limits"]["parallelism"]
-        held = [client.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json() for _ in range(trials)]
+        path, count = f"/v1/experiments/{spec['name']}/ask", spec["limits"]["parallelism"]
+        return [client.post(path).raise_for_status().json() for _ in range(count)]
+
+
+async def report_all_the_time(
+    url: str, held: list[dict[str, Any]], seconds: float, *, pace: float | None = None
+) -> Load:
+    """Each trial reports, waits for the answer and reports again; `pace`: at most so many a second, all together."""
     load, end = Load(), time.perf_counter() + seconds
     began = time.perf_counter()
-    pause = trials / pace if pace else 0.0
-    await asyncio.gather(*(_train(url, one, load, end, pause, part / trials) for part, one in enumerate(held)))
+    pause = len(held) / pace if pace else 0.0
+    await asyncio.gather(*(_train(url, one, load, end, pause, part / len(held)) for part, one in enumerate(held)))
     load.seconds = time.perf_counter() - began
     return load
 
@@ -78,7 +84,7 @@ async def _train(url: str, held: dict[str, Any], load: Load, end: float, pause: 
         if pause:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             due += pause
-        report = {"sequence": sequence, "metrics": {"accuracy": held["params"]["lr"] + sequence * 1e-6, "loss": 0.5}}
+        report = {"sequence": sequence, "metrics": {"accuracy": 0.5 + sequence * 1e-6, "loss": 0.5}}
         began = time.perf_counter()
         answer = await connection.post(path, token, {"reports": [report]})
         load.latencies.append(time.perf_counter() - began)
