@@ -21,7 +21,7 @@ from service.leftovers import Leftovers
 from service.processes import accepts
 from tests.e2e.conftest import PACELINE, STOP_SECONDS, Stack, running_stack, until
 
-NAME, TRIALS, STEPS = "steady", 16, 8
+NAME, TRIALS, STEPS = "steady", 9, 6
 TRAINING = f"""
 import time
 import ray.train
@@ -37,7 +37,7 @@ SPEC = {
     "objectives": [{"metric": "loss", "direction": "minimize"}],
     "search": {"sampler": "random", "seed": 7},
     "trainer": {"entrypoint": "train:train_fn", "scaling": {"num_workers": 1, "resources_per_worker": {"CPU": 1}}},
-    "limits": {"max_trials": TRIALS, "parallelism": 2},
+    "limits": {"max_trials": TRIALS, "parallelism": 1},
     "step_metric": "step",
 }
 
