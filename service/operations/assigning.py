@@ -39,10 +39,14 @@ MAX_PROPOSALS = 5
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, and the name of the request: the same request is answered once."""
+    """Who asks, and the name of the request: the same request is answered once.
+
+    `stands_back`: leaves a trial to the warm slot that is about to get it.
+    """
 
     holder: str
     request_id: str
+    stands_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,8 @@ def _take(
         experiment = lock_experiment(session, experiment_id)
         room = _room(session, experiment) if experiment is not None else None
         if experiment is None or room is None:
+            return None
+        if asker.stands_back and experiment_id in context.handover:  # a slot's `finish` has made this room
             return None
         trial = next_queued(session, experiment.id)
         if trial is None and room == "queued":

@@ -20,7 +20,7 @@ from trainer.wire import Assignment, Claim, Failure, FailureKind, HeldAttempt, H
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     """One look for work that fits the agent's free resources. The same request gets the same answer."""
-    asker = Asker(agent, message.request_id)
+    asker = Asker(agent, message.request_id, stands_back=True)
     given = given_before(context, asker)
     if given is not None:
         return given.assignment
