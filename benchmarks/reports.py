@@ -1,0 +1,204 @@
+"""Reports a second, each stored durably and each with its ASHA decision: Paceline's service beside Optuna's storages.
+
+Many trials run at once; each reports, waits for the decision, and reports again, as training functions do. Optuna has
+no service: its trials write to the database themselves (`trial.report`, `trial.should_prune`), or to its gRPC proxy.
+Of several ways to spread its trials over threads and processes the best counts.
+
+    python -m benchmarks.reports [--seconds 10] [--trials 50] [--databases sqlite postgresql] [--mlflow]
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from benchmarks.load import Load, report_all_the_time, running_trials
+from benchmarks.recovery import HOST, Paceline, postgresql, until_served
+from service.processes import Child, free_port
+from service.store.database import Database
+from service.store.schema import upgrade
+
+WAYS = ((1, 1), (1, 4), (2, 1), (2, 4))
+"""Optuna's processes, and threads in each."""
+PAUSE_SECONDS = 2.0
+
+
+def spec(trials: int) -> dict[str, Any]:
+    return {
+        "name": f"load-{uuid.uuid4().hex[:8]}",
+        "space": {"lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}},
+        "objectives": [{"metric": "accuracy", "direction": "maximize"}],
+        "search": {"sampler": "random", "seed": 7},
+        "early_stopping": {"rule": "asha", "min_step": 1, "reduction_factor": 3},
+        "trainer": {"kind": "external"},
+        "limits": {"max_trials": trials, "parallelism": trials},
+    }
+
+
+@contextmanager
+def mlflow_server(home: Path) -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}", "--uvicorn-opts", "--log-level warning"]
+    child = Child(lambda: command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}, home / "mlflow.log")
+    child.start()
+    try:
+        yield f"http://{HOST}:{port}"
+    finally:
+        child.kill()
+
+
+def of_paceline(database_url: str, home: Path, options: argparse.Namespace) -> Load:
+    """As fast as it goes, then at half of that, which is when latencies mean something."""
+    database = Database(database_url)
+    upgrade(database)
+    database.close()
+    with ExitStack() as stack:
+        env = {"PACELINE_MLFLOW_URI": stack.enter_context(mlflow_server(home))} if options.mlflow else {}
+        service = Paceline(database_url, home, **env)
+        service.process.start()
+        stack.callback(service.process.kill)
+        until_served(service.ready, time.perf_counter())
+        url = f"http://{HOST}:{service.port}"
+        full = _load(url, options, None)
+        time.sleep(PAUSE_SECONDS)
+        half = _load(url, options, full.per_second / 2)
+        print(f"  Paceline                       {full.per_second:7.0f} reports/s   {_latencies(full)}")
+        print(f"  Paceline at half of that       {half.per_second:7.0f} reports/s   {_latencies(half)}")
+    return full
+
+
+def _load(url: str, options: argparse.Namespace, pace: float | None) -> Load:
+    held = running_trials(url, spec(options.trials))
+    return asyncio.run(report_all_the_time(url, held, options.seconds, pace=pace))
+
+
+def _latencies(load: Load) -> str:
+    return f"median {load.quantile(0.5) * 1e3:.1f} ms, p99 {load.quantile(0.99) * 1e3:.1f} ms"
+
+
+def of_optuna(name: str, storage: str, seconds: float) -> float:
+    rates = {}
+    for processes, threads in WAYS:
+        study = f"load-{uuid.uuid4().hex[:8]}"
+        optuna.create_study(storage=_storage(storage), study_name=study, direction="maximize", sampler=_sampler())
+        command = [sys.executable, "-m", "benchmarks.reports", "--worker", storage, study, str(threads), str(seconds)]
+        workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+        rates[processes, threads] = sum(float(worker.communicate()[0]) for worker in workers)
+    (processes, threads), best = max(rates.items(), key=lambda item: item[1])
+    others = ", ".join(f"{rate:.0f}" for rate in sorted(rates.values()))
+    print(f"  {name:<30} {best:7.0f} reports/s   best of {others}: {processes} processes x {threads} threads")
+    return best
+
+
+def worker(storage: str, study: str, threads: int, seconds: float) -> None:
+    """One of Optuna's processes: prints how many reports a second its trials made together."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
+    loaded = optuna.load_study(study_name=study, storage=_storage(storage), sampler=_sampler(), pruner=pruner)
+    counts: list[int] = []
+    barrier, end = threading.Barrier(threads), time.perf_counter()
+
+    def train() -> None:
+        nonlocal end
+        trial = loaded.ask()
+        trial.suggest_float("lr", 1e-4, 1.0, log=True)
+        if barrier.wait() == 0:
+            end = time.perf_counter() + seconds
+        barrier.wait()
+        for step in itertools.count(1):
+            if time.perf_counter() > end:
+                counts.append(step - 1)
+                return
+            trial.report(0.5 + step * 1e-6, step)
+            trial.should_prune()
+
+    running = [threading.Thread(target=train) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    print(sum(counts) / seconds)
+
+
+def _storage(address: str) -> optuna.storages.BaseStorage:
+    if address.startswith("grpc://"):
+        host, _, port = address.removeprefix("grpc://").partition(":")
+        return optuna.storages.GrpcStorageProxy(host=host, port=int(port))
+    return optuna.storages.RDBStorage(address, engine_kwargs={"connect_args": _waiting(address)})
+
+
+def _waiting(address: str) -> dict[str, Any]:
+    return {"timeout": 60} if address.startswith("sqlite") else {}
+
+
+def _sampler() -> optuna.samplers.BaseSampler:
+    return optuna.samplers.RandomSampler(seed=7)
+
+
+@contextmanager
+def grpc_proxy(storage: str, home: Path) -> Iterator[str]:
+    port = free_port()
+    code = (
+        "import optuna; optuna.storages.run_grpc_proxy_server("
+        f"optuna.storages.RDBStorage({storage!r}, engine_kwargs={{'connect_args': {_waiting(storage)!r}}}), "
+        f"host={HOST!r}, port={port})"
+    )
+    child = Child(lambda: [sys.executable, "-c", code], os.environ, home / "grpc.log")
+    child.start()
+    try:
+        client = optuna.storages.GrpcStorageProxy(host=HOST, port=port)
+        client.wait_server_ready(timeout=60)
+        yield f"grpc://{HOST}:{port}"
+    finally:
+        child.kill()
+
+
+def compare(name: str, urls: tuple[str, str], home: Path, options: argparse.Namespace) -> None:
+    """`urls`: a database for each of the two."""
+    print(f"\n{name}, {options.trials} trials at once{', mirrored to MLflow' if options.mlflow else ''}", flush=True)
+    ours = of_paceline(urls[0], home, options).per_second
+    peers = [of_optuna("Optuna, the database itself", urls[1], options.seconds)]
+    if importlib.util.find_spec("grpc") is not None:
+        with grpc_proxy(urls[1], home) as address:
+            peers.append(of_optuna("Optuna, its gRPC proxy", address, options.seconds))
+    else:
+        print("  Optuna's gRPC proxy is left out: pip install grpcio protobuf")
+    print(f"  Paceline takes {ours / max(peers):.1f} x as many as the best of the others")
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--worker"]:
+        worker(sys.argv[2], sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
+    parser.add_argument("--mlflow", action="store_true", help="with a real MLflow server that all is mirrored to")
+    options = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="paceline-reports-") as directory:
+        home = Path(directory)
+        if "sqlite" in options.databases:
+            compare("SQLite", (f"sqlite:///{home / 'paceline.db'}", f"sqlite:///{home / 'optuna.db'}"), home, options)
+        if "postgresql" in options.databases:
+            with postgresql() as create:
+                compare("PostgreSQL", (create("paceline"), create("optuna")), home, options)
+
+
+if __name__ == "__main__":
+    main()
