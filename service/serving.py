@@ -1,5 +1,7 @@
 """`paceline serve`, and what else works on the service's database directly."""
 
+import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -48,9 +50,14 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
 class Server(uvicorn.Server):
     """Tells long polls and streams to end as soon as it is told itself, so that nobody is cut off."""
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         context: Context = self.config.app.state.context  # type: ignore[union-attr]
-        context.stop()
+        # Not here: what the signal has interrupted may hold the very locks that this takes.
+        self._loop.call_soon_threadsafe(context.stop)
         super().handle_exit(sig, frame)
 
 

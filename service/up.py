@@ -20,6 +20,7 @@ import httpx
 
 from service.client import Client, Refused, Unreachable
 from service.leftovers import PREFIX, Leftovers
+from service.marks import VARIABLE as MARK
 from service.marks import bearing, end_marked, new_mark
 from service.processes import Child, accepts, free_port, is_free
 from service.supervision import Part, Supervisor
@@ -182,7 +183,8 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
         command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus), "--include-dashboard", "false"]
         return [*command, "--disable-usage-stats", "--log-style", "record", "--log-color", "false"]
 
-    # What workers leave behind in temporary files goes with the stack.
+    # What workers leave behind in temporary files goes with the stack. Users' code gets nothing of our settings.
+    env = {name: value for name, value in env.items() if name == MARK or not name.startswith("PACELINE_")}
     child = Child(command, env | {"TMPDIR": str(directory)}, _fresh(logs / "ray.log"))
     return Part("ray", child, lambda: cluster.exists() and accepts(HOST, port))
 

@@ -30,6 +30,8 @@ logger = logging.getLogger("paceline")
 # How long the other ranks get to say what happened to them after one rank has failed.
 OTHER_RANKS_SECONDS = 0.5
 GIVE_BACK_SECONDS = 3.0
+# How long the end of an attempt waits for the last of its logs, which the service may be unable to write.
+LOGS_SECONDS = 5.0
 # A living worker answers within milliseconds; one whose interpreter is held by native code may not.
 ALIVE_SECONDS = 2.0
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
@@ -97,6 +99,11 @@ class Attempt:
         self._runs.joined(member["actor"])
         if self.ended_at_once:
             self._runs.end_workers()
+
+    async def counted(self, rank: int, oom_kills: int | None) -> None:
+        """A rank lives after as many kills for memory: none of these was its own."""
+        if rank in self.members:
+            self.members[rank]["oom_kills"] = oom_kills
 
     async def answer(self, *report: Any) -> str:
         return await self._rounds.answer(*report)
@@ -237,9 +244,8 @@ class Attempt:
             if text:
                 self._logs.put(rank, self.log_offsets.get(rank, 0), text)
             self._kernel_killed |= (oom_kills or 0) > (self.members[rank]["oom_kills"] or 0)
-        patience = GIVE_BACK_SECONDS if self.ending == "preempted" else None
-        self._reports.flush(patience)
-        self._logs.flush(patience)
+        self._reports.flush(GIVE_BACK_SECONDS if self.ending == "preempted" else None)
+        self._logs.flush(LOGS_SECONDS)
         self._close()
         return None if self.ending == "lease-lost" else self._outcome(error)
 

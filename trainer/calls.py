@@ -25,6 +25,9 @@ FAILURE_PAUSES = (0.5, 1.0, 2.0, 4.0)
 # What a service that is away, overloaded or out of disk says, or a proxy in front of it.
 AWAY = frozenset({429, 502, 503, 504, 507})
 
+# Of the refusals that a proxy makes by itself, those that the same call would meet again.
+TOO_LARGE = frozenset({413, 414, 431})
+
 Answered = TypeVar("Answered")
 
 
@@ -122,6 +125,8 @@ def _refusal(answer: requests.Response) -> Exception:
     if status in AWAY:
         return ServiceUnreachable(f"{answer.url} answers {status}")
     problem = _json(answer) or {}
+    if status < requests.codes.server_error and status not in TOO_LARGE and "type" not in problem:
+        return ServiceUnreachable(f"{answer.url} answers {status}, which is not the service's own word")
     kind = str(problem.get("type", "about:blank"))
     detail = str(problem.get("detail") or problem.get("title") or answer.reason)
     if status >= requests.codes.server_error:

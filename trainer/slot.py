@@ -135,6 +135,10 @@ class Slot:
         if (attempt := self._of(run)) is not None:
             await attempt.log(*chunk)
 
+    async def counted(self, run: str, *count: Any) -> None:
+        if (attempt := self._of(run)) is not None:
+            await attempt.counted(*count)
+
     async def ended(self, run: str, rank: int, end: dict[str, Any]) -> None:
         if (attempt := self._of(run)) is not None:
             await attempt.ended(rank, end)

@@ -81,6 +81,7 @@ class Rank:
         self.world_size = self.context.get_world_size()
         self.folder: Path | None = None
         self.importing = True
+        self.oom_counter = oom_counter()
         self._held: int | None = None
 
     def run(self) -> None:
@@ -136,21 +137,20 @@ class Rank:
         ray_context.logger.setLevel(logging.WARNING)
         # Ray's print writes each line to standard output and, by way of logging, to standard error.
         builtins.print = patch_print._original_print  # noqa: SLF001
-        set_train_fn_utils(AnsweredReports(self.job, self.rank, self.world_size))
+        set_train_fn_utils(AnsweredReports(self.job, self.rank, self.world_size, self.oom_counter))
 
     def _member(self, tail: LogTail) -> dict[str, Any]:
         """Who this worker is, for a slot that may have to end it or to read what it could not ship."""
         runtime = ray.get_runtime_context()
         group = ray.util.get_current_placement_group()
-        counter = oom_counter()
         return {
             "actor": runtime.current_actor,
             "node": runtime.get_node_id(),
             "pid": os.getpid(),
             "placement_group": group.id.hex() if group else None,
             "positions": tail.positions,
-            "oom_counter": counter,
-            "oom_kills": oom_kills(counter) if counter else None,
+            "oom_counter": self.oom_counter,
+            "oom_kills": oom_kills(self.oom_counter) if self.oom_counter else None,
         }
 
     def _ship(self, offset: int, text: str, positions: dict[str, int]) -> None:
@@ -160,12 +160,14 @@ class Rank:
 class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
     """Ray Train's own functions, with a `report()` that waits for the slot's answer and leaves when it says so."""
 
-    def __init__(self, job: Job, rank: int, world_size: int) -> None:
+    def __init__(self, job: Job, rank: int, world_size: int, oom_counter: str | None) -> None:
         self._job = job
         self._rank = rank
         self._world_size = world_size
         self._sequence = 0
         self._warned: set[str] = set()
+        self._oom_counter = oom_counter
+        self._oom_kills = oom_kills(oom_counter) if oom_counter else None
 
     def report(
         self,
@@ -189,8 +191,16 @@ class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
         sequence, self._sequence = self._sequence, self._sequence + 1
         values = self._plain(metrics) if self._rank == 0 else None
         answer = self._job.slot.answer.remote(self._job.run, sequence, self._rank, self._world_size, values, path)
+        self._count_kills()
         if ray.get(answer) != "continue":
             raise Left
+
+    def _count_kills(self) -> None:
+        """Kills for memory that we have lived through say nothing about a later death of ours."""
+        kills = oom_kills(self._oom_counter) if self._oom_counter else None
+        if kills != self._oom_kills:
+            self._oom_kills = kills
+            self._job.slot.counted.remote(self._job.run, self._rank, kills)
 
     def _plain(self, metrics: dict[str, Any]) -> dict[str, Any]:
         values, dropped = plain(metrics)

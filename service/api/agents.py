@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from service.api.access import needs
@@ -59,7 +59,7 @@ def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
     responses=NOTHING_NOW | responses(422),
     dependencies=[Depends(needs(Role.AGENT))],
 )
-async def post_claim(name: AgentName, message: Claim, context: Ctx) -> Assignment | Response:
+async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Request) -> Assignment | Response:
     """An agent's ask over all experiments; waits up to `wait_seconds` for work that fits its free resources."""
     await run_in_threadpool(claiming.note_agent, context, name, message.nodes)
     if message.lost:
@@ -68,6 +68,8 @@ async def post_claim(name: AgentName, message: Claim, context: Ctx) -> Assignmen
     with context.freed.listening() as freed:
         while True:
             freed.clear()
+            if await request.is_disconnected():  # nobody would run what it is given
+                return Response(status_code=204)
             assignment = await run_in_threadpool(claiming.claim, context, name, message)
             left = deadline - asyncio.get_running_loop().time()
             if assignment is not None:

@@ -6,6 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 
@@ -39,7 +40,8 @@ class Metering:
             await self._app(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - began
-            self._calls.labels(scope["method"], _route(scope), status).observe(seconds)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._calls.labels(method, _route(scope), status).observe(seconds)
 
 
 def _route(scope: Scope) -> Any:

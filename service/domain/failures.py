@@ -53,7 +53,7 @@ class Alike:
 
 
 def failed_alike(failures: Sequence[tuple[FailureKind, str]]) -> Alike | None:
-    """`failures`: kind and message of those that failed, first trial first. Which rank spoke makes no difference."""
+    """`failures`: kind and message of the first trials, which failed. Which rank spoke makes no difference."""
     if not failures:
         return None
     kind, message = failures[0]

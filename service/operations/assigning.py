@@ -119,7 +119,7 @@ def _take(
         room = _room(session, experiment) if experiment is not None else None
         if experiment is None or room is None:
             return None
-        if asker.stands_back and experiment_id in context.handover:  # a slot's `finish` has made this room
+        if asker.stands_back and _is_spoken_for(context, session, experiment):
             return None
         trial = next_queued(session, experiment.id)
         if trial is None and room == "queued":
@@ -130,6 +130,15 @@ def _take(
             return experiment.trial_count
         attempt = _start_attempt(context, session, experiment, trial, asker)
         return _assignment(context, session, experiment, trial, attempt)
+
+
+def _is_spoken_for(context: Context, session: Session, experiment: ExperimentRow) -> bool:
+    """Whether all the room that there is has just been made by slots that wait for their next trial."""
+    waiting = context.handover.count(experiment.id)
+    if not waiting:
+        return False
+    running = progress_of(session, experiment, database_now(session)).running
+    return limits_of(spec_of(experiment)).parallelism - running <= waiting
 
 
 def _propose(context: Context, experiment_id: str, number: int) -> Params | None:

@@ -2,6 +2,9 @@
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
+
+from sqlalchemy.exc import NoResultFound
 
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
@@ -41,7 +44,8 @@ def give_up_lost(context: Context, agent: str, lost: Sequence[HeldAttempt]) -> N
     with context.database.read() as session:
         ids = [a.id for a in living_attempts(session, holder=agent) if (a.trial_id, a.number) in wanted]
     for attempt_id in ids:
-        with context.database.write() as session:
+        # Its experiment may have been deleted since.
+        with suppress(NotFound, NoResultFound), context.database.write() as session:
             held = locked(session, session.get_one(AttemptRow, attempt_id))
             if held.attempt.ended_at is None:
                 take_away(held, Failure(kind=FailureKind.LOST, message=f"agent {agent!r} has no slot that runs it"))
@@ -99,9 +103,5 @@ def _candidates(context: Context, nodes: list[Node]) -> list[str]:
     with context.database.read() as session:
         specs = [(row.id, spec_of(row)) for row in running_experiments(session)]
     return [
-        id_
-        for id_, spec in specs
-        if spec.trainer.kind is not Kind.EXTERNAL
-        and fits_now(spec.trainer.scaling, nodes)
-        and id_ not in context.handover
+        id_ for id_, spec in specs if spec.trainer.kind is not Kind.EXTERNAL and fits_now(spec.trainer.scaling, nodes)
     ]

@@ -37,11 +37,12 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             held = find_held(session, trial_id, token)
             if message.next:
                 stack.enter_context(context.handover.of(held.experiment.id))
+            was_open = held.experiment.end_reason is None
             if held.attempt.ended_at is None:
                 end_attempt(held, message.outcome, message.error)
             elif held.attempt.lease_expires_at is None or held.attempt.outcome != message.outcome:
                 raise lease_lost(held.attempt)
-            if held.experiment.end_reason:
+            if was_open and held.experiment.end_reason:
                 stack.callback(context.told.ring)
         return Finished(status=held.trial.status, next=_next(context, held) if message.next else None)
 

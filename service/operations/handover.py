@@ -26,5 +26,6 @@ class Handover:
             with self._guard:
                 self._under_way[experiment_id] -= 1
 
-    def __contains__(self, experiment_id: str) -> bool:
-        return self._under_way[experiment_id] > 0
+    def count(self, experiment_id: str) -> int:
+        with self._guard:
+            return self._under_way[experiment_id]

@@ -59,12 +59,13 @@ def take_together(context: Context, calls: Sequence[Sent]) -> list[Answer | Exce
 def _take_together(context: Context, calls: Sequence[Sent]) -> list[Answer | Exception]:
     with context.database.write() as session:
         holders = hold_all(session, [(call.trial_id, call.token) for call in calls])
+        open_before = {held.experiment for held in holders if isinstance(held, Held) and not held.experiment.end_reason}
         answers: list[Answer | Exception] = [
             held if isinstance(held, Exception) else _take_call(context, held, call)
             for held, call in zip(holders, calls, strict=True)
         ]
     context.changed.ring()
-    if any(isinstance(held, Held) and held.experiment.end_reason for held in holders):
+    if any(experiment.end_reason for experiment in open_before):
         context.told.ring()
     return answers
 
@@ -111,7 +112,7 @@ def _take(held: Held, report: Report, step: int) -> None:
         attempt.last_report_at = held.now
         _add_to_curve(held, report, step)
     if report.checkpoint is not None:
-        _add_checkpoint(held, step, report.checkpoint)
+        _add_checkpoint(held, step, report.sequence, report.checkpoint)
 
 
 def _steps_of(held: Held, reports: Sequence[Report]) -> dict[int, int]:
@@ -249,26 +250,28 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _add_checkpoint(held: Held, step: int, uri: str) -> None:
-    """A step has one checkpoint, the newest; the attempt's own keeps only as many as the experiment does."""
+def _add_checkpoint(held: Held, step: int, sequence: int, uri: str) -> None:
+    """Of the attempt's own checkpoints the last ones stand, by its reports' order; a step has one.
+
+    One that was forgotten stays so, however late its report is repeated: the slot has removed it by then.
+    """
+    query = select(CheckpointRow).where(
+        CheckpointRow.trial_id == held.trial.id, CheckpointRow.attempt == held.attempt.number
+    )
+    own = held.session.scalars(query.order_by(CheckpointRow.sequence)).all()
+    keep = held.spec.checkpoints.keep
+    if sum(row.sequence > sequence for row in own) >= keep:
+        return
     row = held.session.get(CheckpointRow, (held.trial.id, step))
-    if row is not None and row.uri == uri:
+    if row is not None and row.attempt == held.attempt.number and (row.uri == uri or row.sequence > sequence):
         return
     if row is None:
         row = CheckpointRow(trial_id=held.trial.id, step=step)
         held.session.add(row)
-    row.attempt, row.uri, row.at = held.attempt.number, uri, held.now
+    row.attempt, row.sequence, row.uri, row.at = held.attempt.number, sequence, uri, held.now
     data = {"attempt": held.attempt.number, "step": step, "uri": uri}
     append_event(held.session, held.experiment, "checkpoint", data, at=held.now, trial_id=held.trial.id)
-    held.session.flush()
-    _forget_older_checkpoints(held)
-
-
-def _forget_older_checkpoints(held: Held) -> None:
-    """The slot removes them from the storage, once it knows that the newer ones are known here."""
-    query = select(CheckpointRow).where(
-        CheckpointRow.trial_id == held.trial.id, CheckpointRow.attempt == held.attempt.number
-    )
-    rows = held.session.scalars(query.order_by(CheckpointRow.at.desc(), CheckpointRow.step.desc())).all()
-    for row in rows[held.spec.checkpoints.keep :]:
-        held.session.delete(row)
+    last = sorted({*own, row}, key=lambda one: one.sequence)[-keep:]
+    for old in own:
+        if old not in last:
+            held.session.delete(old)

@@ -1,9 +1,12 @@
 """What time does: leases run out, limits are reached. Each attempt and experiment in a transaction of its own."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
+
+from sqlalchemy import update
 
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.context import Context
@@ -21,30 +24,41 @@ from trainer.wire import Failure, FailureKind
 Item = TypeVar("Item")
 
 
-def rescue_lost_attempts(context: Context) -> int:
+@dataclass(frozen=True)
+class Hearing:
+    """Whether holders could be heard: `since` when (None: always), and whether they can `still`.
+
+    It is asked again once the experiment's lock is held, for whatever kept that from us may have kept holders, too.
+    """
+
+    since: datetime | None = None
+    still: Callable[[], bool] = lambda: True
+
+
+def rescue_lost_attempts(context: Context, hearing: Hearing = Hearing()) -> int:
     """Ends attempts whose holder fell silent; their trials go back to the queue. Returns how many."""
     with context.database.read() as session:
         expired = [attempt.id for attempt in expired_attempts(session, database_now(session))]
-    return _each(context, expired, _rescue)
+    return _each(context, expired, partial(_rescue, hearing=hearing))
 
 
-def enforce_time_limits(context: Context, heard_since: datetime | None = None) -> int:
-    """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop.
-
-    Who reported nothing before `heard_since` may have tried.
-    """
+def enforce_time_limits(context: Context, hearing: Hearing = Hearing()) -> int:
+    """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop."""
     with context.database.read() as session:
         ids = live_experiment_ids(session)
-    return _each(context, ids, partial(_enforce, heard_since=heard_since))
+    return _each(context, ids, partial(_enforce, hearing=hearing))
 
 
 def extend_all_leases(context: Context) -> datetime:
-    """For a service that was away or deaf: holders could not reach it, and get a whole lease to do so. Returns now."""
+    """For a service that was away or deaf: holders could not reach it, and get a whole lease to do so. Returns now.
+
+    One statement, so that an attempt which ends meanwhile keeps its end.
+    """
     with context.database.write() as session:
         now = database_now(session)
         until = now + timedelta(seconds=context.settings.lease_seconds)
-        for attempt in living_attempts(session):
-            attempt.lease_expires_at = max(until, attempt.lease_expires_at or until)
+        short = AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at < until)
+        session.execute(update(AttemptRow).where(short).values(lease_expires_at=until))
     return now
 
 
@@ -64,11 +78,13 @@ def _each(context: Context, items: Sequence[Item], act: Callable[[Context, Item]
     return count
 
 
-def _rescue(context: Context, attempt_id: int) -> bool:
+def _rescue(context: Context, attempt_id: int, hearing: Hearing) -> bool:
     with context.database.write() as session:
         held = locked(session, session.get_one(AttemptRow, attempt_id))
         expires_at = held.attempt.lease_expires_at
         if held.attempt.ended_at is not None or expires_at is None or expires_at >= held.now:
+            return False
+        if not hearing.still():
             return False
         silence = context.settings.lease_seconds + (held.now - expires_at).total_seconds()
         message = f"its holder {held.attempt.holder!r} was silent for {silence:.0f} s"
@@ -76,7 +92,7 @@ def _rescue(context: Context, attempt_id: int) -> bool:
         return True
 
 
-def _enforce(context: Context, experiment_id: str, heard_since: datetime | None) -> int:
+def _enforce(context: Context, experiment_id: str, hearing: Hearing) -> int:
     with context.database.read() as session:
         experiment = session.get(ExperimentRow, experiment_id)
         if experiment is None:
@@ -84,14 +100,14 @@ def _enforce(context: Context, experiment_id: str, heard_since: datetime | None)
         spec = spec_of(experiment)
         now = database_now(session)
         living = living_attempts(session, experiment_id)
-        overdue = [a.id for a in living if _overdue(spec, a, now, heard_since) is not None]
+        overdue = [a.id for a in living if _overdue(spec, a, now, hearing.since) is not None]
         expired = _out_of_time(spec, experiment, now)
     if expired:
         with context.database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             if experiment is not None:
                 settle_experiment(session, experiment, spec, database_now(session))
-    return sum(_end_overdue(context, attempt_id, heard_since) for attempt_id in overdue) + expired
+    return sum(_end_overdue(context, attempt_id, hearing) for attempt_id in overdue) + expired
 
 
 def _out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
@@ -112,11 +128,11 @@ def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime, heard_sin
     return None
 
 
-def _end_overdue(context: Context, attempt_id: int, heard_since: datetime | None) -> bool:
+def _end_overdue(context: Context, attempt_id: int, hearing: Hearing) -> bool:
     """A trial out of time may save and leave; a silent one is ended, since it would not hear."""
     with context.database.write() as session:
         held = locked(session, session.get_one(AttemptRow, attempt_id))
-        why = _overdue(held.spec, held.attempt, held.now, heard_since)
+        why = _overdue(held.spec, held.attempt, held.now, hearing.since) if hearing.still() else None
         if held.attempt.ended_at is not None or why is None or held.trial.status != TrialStatus.RUNNING:
             return False
         if why.startswith("no report"):

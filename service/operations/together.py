@@ -5,6 +5,7 @@ import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -60,7 +61,8 @@ class Together(Generic[Asked, Answered]):
             for call, answer in zip(calls, answers, strict=True):
                 by_loop[call.loop].append((call, answer))
             for loop, settled in by_loop.items():
-                loop.call_soon_threadsafe(_settle, settled)
+                with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                    loop.call_soon_threadsafe(_settle, settled)
 
     def _next(self) -> list[_Call[Asked, Answered]] | None:
         """Everybody who waits, or None at the end."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from itertools import takewhile
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -61,14 +62,11 @@ def reported_count(session: Session, experiment_id: str) -> int:
 
 
 def first_failures(session: Session, experiment_id: str, limit: int) -> list[tuple[FailureKind, str]]:
-    """Kind and reason of the first trials that failed."""
-    query = (
-        select(TrialRow.failure_kind, TrialRow.reason)
-        .where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.FAILED)
-        .order_by(TrialRow.number)
-        .limit(limit)
-    )
-    return [(FailureKind(kind), reason or "") for kind, reason in session.execute(query) if kind]
+    """Kind and reason of the first trials, up to the first that has not failed."""
+    query = select(TrialRow.failure_kind, TrialRow.reason).where(TrialRow.experiment_id == experiment_id)
+    found = session.execute(query.order_by(TrialRow.number).limit(limit)).all()
+    failed = takewhile(lambda row: row[0] is not None, found)
+    return [(FailureKind(str(kind)), reason or "") for kind, reason in failed]
 
 
 def first_traceback(session: Session, experiment_id: str) -> str | None:

@@ -57,7 +57,9 @@ def database_now(session: Session) -> datetime:
 
 
 def is_outage(error: DBAPIError) -> bool:
-    """Whether the database is away or busy, as against a mistake of ours."""
+    """Whether the database is away, busy or read-only, as against a mistake of ours."""
+    if getattr(error.orig, "sqlstate", None) == "25006":  # a standby, before or after it has taken over
+        return True
     return error.connection_invalidated or type(error).__name__ in {"OperationalError", "InterfaceError"}
 
 

@@ -194,10 +194,13 @@ class DecisionRow(Base):
 
 
 class CheckpointRow(Base):
+    """`sequence` is that of the report which saved it: the attempt's order, whenever it became known here."""
+
     __tablename__ = "checkpoints"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
     step: Mapped[Int64] = mapped_column(primary_key=True)
     attempt: Mapped[int]
+    sequence: Mapped[Int64] = mapped_column(server_default="0")
     uri: Mapped[str]
     at: Mapped[datetime]
 

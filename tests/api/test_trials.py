@@ -91,6 +91,31 @@ def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
     assert [one["uri"] for one in checkpoints] == ["/store/3", "/store/2"]
 
 
+def test_a_late_repeat_brings_no_forgotten_checkpoint_back(service: Api) -> None:
+    """Its directory is removed by then; what the trial is to go on from is the newest."""
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    for number in range(3):
+        held.report(accuracy=number, checkpoint=f"/{number}")
+    reports = [{"sequence": n, "metrics": {"accuracy": n}, "checkpoint": f"/{n}"} for n in range(3)]
+    held.call("reports", body={"reports": reports})
+    held.call("reports", body={"reports": reports[:1]})
+    assert [one["uri"] for one in service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]] == ["/2"]
+    told = [event["data"]["uri"] for event in service.events(name) if event["kind"] == "checkpoint"]
+    assert told == ["/0", "/1", "/2"]
+
+
+def test_of_checkpoints_sent_together_the_last_report_s_stays(service: Api) -> None:
+    """Also where the step metric goes backwards: the slot, too, goes by the order of its reports."""
+    held = service.ask(service.create(step_metric="epoch")["name"])
+    assert held
+    metrics = [{"accuracy": 0.5, "epoch": epoch} for epoch in (5, 3)]
+    reports = [{"sequence": n, "metrics": one, "checkpoint": f"/{n}"} for n, one in enumerate(metrics)]
+    held.call("reports", body={"reports": reports})
+    assert [one["uri"] for one in service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]] == ["/1"]
+
+
 def test_the_step_metric_is_the_step(service: Api) -> None:
     held = service.ask(service.create(step_metric="epoch")["name"])
     assert held
@@ -220,6 +245,16 @@ def test_the_first_trials_that_cannot_start_alike_end_the_experiment_with_the_er
     assert (experiment["status"], experiment["end_reason"]) == ("failed", "cannot_start")
     assert "torchvision" in experiment["end_detail"]
     assert experiment["traceback"] == "Traceback: torchvision"
+
+
+def test_trials_that_go_well_are_not_stopped_because_later_ones_fail_alike(service: Api) -> None:
+    name = service.create(limits={"max_trials": 20, "parallelism": 10})["name"]
+    good, *bad = [held for _ in range(8) if (held := service.ask(name))]
+    good.report(accuracy=0.9)
+    for held in bad:
+        held.fail()
+    assert service.get(f"/v1/experiments/{name}")["ending"] is False
+    assert good.report(accuracy=0.95)["decision"] == "continue"
 
 
 @pytest.mark.parametrize(("odd_one", "status"), [(None, "failed"), ("completed", "running"), ("tolerated", "running")])

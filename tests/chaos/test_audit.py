@@ -108,6 +108,10 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_trial(0, curve=lambda one: [*one.curve[:-1], replace(one.curve[-1], sequence=99)]),
         "do not make up",
     ),
+    "a checkpoint is told twice": (
+        in_events(lambda events: [*events, next(one for one in events if one.kind == "checkpoint")]),
+        "times",
+    ),
     "a trial ends twice": (
         in_events(lambda events: [*events, replace(events[-1], kind="trial.failed", trial="t-0")]),
         "moved from completed to failed",

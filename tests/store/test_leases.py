@@ -21,7 +21,7 @@ from service.operations.controlling import cancel, pause, resume, stop_trial
 from service.operations.creating import create_experiment
 from service.operations.finishing import finish
 from service.operations.reporting import take_heartbeat, take_reports
-from service.operations.rescuing import rescue_lost_attempts
+from service.operations.rescuing import extend_all_leases, rescue_lost_attempts
 from service.settings import Settings
 from service.spec.parsing import parse_spec
 from service.store.database import Database
@@ -106,6 +106,10 @@ class Leases(RuleBasedStateMachine):
         give_up_lost(self.context, agent, [HeldAttempt(trial=assignment.trial, attempt=assignment.attempt)])
         if agent == "a holder":
             self.living.pop(assignment.lease.token, None)
+
+    @rule()
+    def a_service_starts(self) -> None:
+        extend_all_leases(self.context)
 
     @rule(assignment=held)
     def stop_one(self, assignment: Assignment) -> None:

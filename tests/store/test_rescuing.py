@@ -152,6 +152,28 @@ def test_a_service_that_was_deaf_judges_nobody_by_the_silence(context: Context) 
     assert trial_of(context, held).status == "queued"
 
 
+def test_a_pass_that_hung_judges_nobody(context: Context) -> None:
+    """While it waited for the database, so did those who had something to say."""
+    held = an_assignment(context, failures={"report_timeout_seconds": 60})
+    seconds = iter([0.0, 1.0, 1.0])
+    loop = Rescuing(context, clock=lambda: next(seconds, 100.0))
+    loop.run_once()
+    let_pass(context, 100)
+    assert loop.run_once() == 0
+    assert loop.run_once() == 0
+    take_heartbeat(context, held.trial, held.lease.token)
+    assert trial_of(context, held).status == "running"
+
+
+def test_an_attempt_that_was_taken_away_gets_no_lease_again(context: Context) -> None:
+    held = an_assignment(context)
+    let_pass(context, 31)
+    rescue_lost_attempts(context)
+    extend_all_leases(context)
+    with pytest.raises(LeaseLost):
+        finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.FAILED, next=True))
+
+
 def test_a_trial_over_its_time_is_told_to_leave(context: Context) -> None:
     held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
     assert held.max_seconds == 60

@@ -240,7 +240,7 @@ class FakeService:
     def package(self, package: str) -> tuple[int, bytes, str]:
         """Status, content and filename."""
         if self.away or package not in self.packages:
-            return (503 if self.away else 404), b"", ""
+            return (503 if self.away else 404), b'{"type": "not-found"}', ""
         return 200, *self.packages[package]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

@@ -163,19 +163,28 @@ def _taken(snapshot: Snapshot) -> list[tuple[Experiment, Trial, Attempt]]:
 
 def _in_a_ruin(snapshot: Snapshot, attempt: Attempt) -> bool:
     """A Ray head takes everything that runs on it."""
-    strikes = [struck.at for struck in snapshot.record.struck if struck.kill.victim is Victim.RAY]
-    deaths = [death.at for death in snapshot.record.deaths if death.victim is Victim.RAY]
-    return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in (*strikes, *deaths))
+    return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in _deaths(snapshot, Victim.RAY))
 
 
 def _never_handed_on(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
     """An agent takes with it what it was given and its slots had not begun yet. What has begun goes on without it."""
-    ends = [struck.at for struck in snapshot.record.struck if struck.kill.victim is Victim.AGENT]
-    ends += [death.at for death in snapshot.record.deaths if death.victim is Victim.AGENT]
     key = (experiment.id, trial.number, attempt.number)
     began = min((line.at for line in by_attempt(snapshot.lines).get(key, [])), default=float("inf"))
-    return any(attempt.started_at - CLAIM_SECONDS <= at < min(began, attempt.ended_at or at) for at in ends)
+    return any(
+        attempt.started_at - seconds <= at < min(began, attempt.ended_at or at)
+        for victim, seconds in CLAIM_SECONDS.items()
+        for at in _deaths(snapshot, victim)
+    )
 
 
-CLAIM_SECONDS = 2.0
-"""How long before an attempt begins its agent may have died: the service answers a claim that nobody hears any more."""
+def _deaths(snapshot: Snapshot, victim: Victim) -> list[float]:
+    struck = [one.at for one in snapshot.record.struck if one.kill.victim is victim]
+    return struck + [death.at for death in snapshot.record.deaths if death.victim is victim]
+
+
+CLAIM_SECONDS = {Victim.AGENT: 2.0, Victim.RAY: 60.0}
+"""How long before an attempt begins its agent, or its agent's cluster, may have died.
+
+The service answers a claim that nobody hears any more; and an agent whose Ray is gone does not know it before Ray ends
+it, after a minute at most.
+"""

@@ -1,6 +1,6 @@
 """The event log: whole, the same everywhere, and each move an allowed one."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -27,6 +27,15 @@ def histories(snapshot: Snapshot) -> Iterator[str]:
         yield from (f"{experiment.name}: {what}" for what in _moves(experiment))
         yield from (f"{experiment.name}: {what}" for what in _parallelism(experiment))
         yield from (f"{experiment.name}: {what}" for what in _reports(experiment))
+        yield from (f"{experiment.name}: {what}" for what in _checkpoints(experiment))
+
+
+def _checkpoints(experiment: Experiment) -> Iterator[str]:
+    """Each is told once, however often its report was sent."""
+    told = Counter((event.trial, event.data["uri"]) for event in experiment.events if event.kind == "checkpoint")
+    yield from (
+        f"the checkpoint {uri} of {trial} is told {count} times" for (trial, uri), count in told.items() if count > 1
+    )
 
 
 def _gaps(numbers: list[int]) -> str:
