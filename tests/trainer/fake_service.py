@@ -48,6 +48,7 @@ class FakeService:
         self.decide: Decide = go_on
         self.orders: dict[str, Answer] = {}
         self.away = False
+        self.keeps_no_logs = False
         self.failing: tuple[int, bytes] | None = None
         self.parallelism = 1
         self.lost: set[str] = set()
@@ -231,6 +232,8 @@ class FakeService:
         return {"status": finish.outcome, "next": following}
 
     def refusal(self, trial: str, verb: str) -> dict[str, Any] | None:
+        if verb == "logs" and self.keeps_no_logs:
+            return {"status": 507, "type": "insufficient-storage", "title": "No room", "detail": "the disk is full"}
         if trial in self.lost or (trial in self.finishes and verb != "finish"):
             return {"status": 409, "type": "lease-lost", "title": "Lease lost", "detail": "it is another's now"}
         if verb == "reports" and trial in self.refused:
