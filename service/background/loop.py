@@ -12,7 +12,7 @@ from service.clock import Clock, utc_now
 
 logger = logging.getLogger(__name__)
 
-MAX_BACKOFF_SECONDS = 10.0
+MAX_BACKOFF_SECONDS = 5.0
 
 
 class Work(Protocol):

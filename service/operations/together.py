@@ -44,10 +44,10 @@ class Together(Generic[Asked, Answered]):
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """What has been asked before is still answered."""
+    def stop(self, timeout: float = 5) -> None:
+        """What has been asked before is still answered, unless that takes longer than `timeout` seconds."""
         self._calls.put(None)
-        self._thread.join()
+        self._thread.join(timeout)
 
     async def ask(self, asked: Asked) -> Answered:
         call: _Call[Asked, Answered] = _Call(asked, asyncio.get_running_loop().create_future())
