@@ -15,9 +15,10 @@ demo: .venv/.installed
 up: .venv/.installed
 	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
-## make test: everything that needs no container engine.
+## make test: everything that needs no container engine: what needs no Ray on both cores, then what does, one by one.
 test: .venv/.installed
-	$(BIN)/pytest -m "not stack" $(ARGS)
+	$(BIN)/pytest -m "not stack and not ray" -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -m ray $(ARGS)
 
 ## make check: style, types, import contracts and the fast tests; before every commit.
 check: .venv/.installed
