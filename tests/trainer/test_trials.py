@@ -97,8 +97,10 @@ def test_every_line_of_every_rank_reaches_the_log_once(service: FakeService, add
         assert log.endswith("no newline at the end") or "no newline at the end" in log
 
 
-def test_a_trial_ends_though_its_log_cannot_be_kept(service: FakeService, add: Add) -> None:
-    service.keeps_no_logs = True
+def test_a_trial_ends_though_its_log_cannot_be_kept(
+    service: FakeService, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "keeps_no_logs", True)
     trial = add("report_steps")
     assert service.finished(trial).outcome == Outcome.COMPLETED
 
