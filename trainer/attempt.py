@@ -225,11 +225,13 @@ class Attempt:
     # The end.
 
     @property
-    def clean(self) -> bool:
-        """Whether its worker processes may serve another attempt."""
-        ends = self.ends.values()
-        whole = len(self.ends) == self._world_size
-        return whole and self.ending in (None, "stop") and not any(e["failure"] or e["dirt"] for e in ends)
+    def dirt(self) -> str | None:
+        """Why its worker processes may not serve another attempt, if they may not."""
+        if self.ending not in (None, "stop"):
+            return f"the attempt was ended ({self.ending})"
+        if len(self.ends) < self._world_size:
+            return f"only {len(self.ends)} of {self._world_size} workers came to an end"
+        return next((e["dirt"] or "it failed" for e in self.ends.values() if e["failure"] or e["dirt"]), None)
 
     def conclude(
         self, error: BaseException | None, last_words: Callable[[int], tuple[str, int | None]]

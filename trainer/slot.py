@@ -234,7 +234,8 @@ class Slot:
             return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
         raised = None if attempt.ending else runs.fit(train_function(job), _plan(attempt))
         body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
-        if not attempt.clean:
+        if (dirt := attempt.dirt) is not None:
+            logger.info("new worker processes after %s: %s", attempt.run, dirt)
             runs.end_workers()
         return body
 
