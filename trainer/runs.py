@@ -129,9 +129,8 @@ class FreshRuns:
 
     def fit(self, train: Train, plan: Plan) -> BaseException | None:
         try:
-            StorageContext(
-                plan.storage_path, plan.name
-            )  # that it can't be used would be told as the controller's death
+            # Storage that can't be used would otherwise be told as the controller's death.
+            StorageContext(plan.storage_path, plan.name)
             self._await_resources(plan)
             with _quick_polls(self._start_seconds):
                 trainer, options = uncleaned(plan.backend.trainer_class()), plan.backend.options()

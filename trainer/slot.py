@@ -89,7 +89,6 @@ class Slot:
             "scaling": self._scaling,
             "trial": attempt.assignment["trial"] if attempt else None,
             "attempt": attempt.assignment["attempt"] if attempt else None,
-            "lease": attempt.assignment["lease"]["token"] if attempt else None,
             "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
             "placement_group": self._placement_group,
             "nodes": sorted(self._used_nodes()),

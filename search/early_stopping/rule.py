@@ -99,6 +99,6 @@ class Rule(Protocol):
         """Whether the trial may go on; None: nothing to say.
 
         `curve`: the trial's own values by step, this report's included; that one alone for a rule that does not read
-        history. `completed_count`: how many trials of the
-        experiment have completed, also those with no value at this milestone (None: those among the peers are all).
+        history. `completed_count`: how many trials of the experiment have completed, also those with no value at this
+        milestone (None: those among the peers are all).
         """

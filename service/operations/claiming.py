@@ -50,8 +50,7 @@ def give_up_lost(context: Context, agent: str, lost: Sequence[HeldAttempt]) -> N
             if held.attempt.ended_at is None:
                 take_away(held, Failure(kind=FailureKind.LOST, message=f"agent {agent!r} has no slot that runs it"))
     if ids:
-        context.told.ring()
-        context.ring()
+        context.ring_all()
 
 
 def attempts_held_by(context: Context, agent: str) -> HeldAttempts:

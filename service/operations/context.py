@@ -33,8 +33,12 @@ class Context:
         self.changed.ring()
         self.freed.ring()
 
+    def ring_all(self) -> None:
+        """After a commit that may also have news for those who run trials."""
+        self.told.ring()
+        self.ring()
+
     def stop(self) -> None:
         """The service ends: whoever waits is answered now."""
         self.stopping.set()
-        self.told.ring()
-        self.ring()
+        self.ring_all()

@@ -84,8 +84,7 @@ def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:
         if experiment is None:
             raise NotFound(f"there is no experiment {name_or_id!r}")
         change(session, experiment, database_now(session))
-    context.told.ring()
-    context.ring()
+    context.ring_all()
     return experiment
 
 

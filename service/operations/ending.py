@@ -86,16 +86,16 @@ def ask_to_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
 
 
 def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> str | None:
+    if reason not in (EndReason.CANNOT_START, EndReason.TOO_MANY_FAILURES):
+        return None
     alike = _alike(session, experiment)
-    if reason is EndReason.CANNOT_START and alike is not None:
-        return f"{_first(alike)} could not start: {alike.message}"
-    if reason is EndReason.TOO_MANY_FAILURES:
-        if alike is not None and alike.count > 1 and alike.count == counts_by_status(session, experiment.id)["failed"]:
-            return f"{_first(alike)} failed alike: {alike.message}"
-        failed = trials_with(session, experiment.id, TrialStatus.FAILED)
-        trials = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
-        return f"{trials} failed; the last: {failed[-1].reason}" if failed else None
-    return None
+    if reason is EndReason.CANNOT_START:
+        return f"{_first(alike)} could not start: {alike.message}" if alike else None
+    failed = trials_with(session, experiment.id, TrialStatus.FAILED)
+    if alike is not None and 1 < alike.count == len(failed):
+        return f"{_first(alike)} failed alike: {alike.message}"
+    trials = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
+    return f"{trials} failed; the last: {failed[-1].reason}" if failed else None
 
 
 def _first(alike: Alike) -> str:

@@ -71,8 +71,7 @@ def _each(context: Context, items: Sequence[Item], act: Callable[[Context, Item]
         except Exception as error:  # noqa: BLE001 - raised below, after the others have had their turn
             errors.append(error)
     if count:
-        context.told.ring()
-        context.ring()
+        context.ring_all()
     if errors:
         raise ExceptionGroup(f"{len(errors)} of {len(items)} failed", errors)
     return count

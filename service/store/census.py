@@ -2,26 +2,24 @@
 
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, TrialStatus
-from service.store.agents import nodes_of_connected
-from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from service.store.agents import CONNECTED
+from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 
 
 def experiments(session: Session) -> dict[str, float]:
     """By status, also those that none has."""
-    found = dict(session.execute(select(ExperimentRow.status, func.count()).group_by(ExperimentRow.status)).all())
-    return {status.value: float(found.get(status.value, 0)) for status in ExperimentStatus}
+    return _by(ExperimentStatus, session, select(ExperimentRow.status, func.count()).group_by(ExperimentRow.status))
 
 
 def live_trials(session: Session) -> dict[str, float]:
     """The trials of live experiments by status, also those that none has."""
     live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
     query = select(TrialRow.status, func.count()).where(TrialRow.experiment_id.in_(live)).group_by(TrialRow.status)
-    found = dict(session.execute(query).all())
-    return {status.value: float(found.get(status.value, 0)) for status in TrialStatus}
+    return _by(TrialStatus, session, query)
 
 
 def living_attempts(session: Session) -> int:
@@ -29,4 +27,11 @@ def living_attempts(session: Session) -> int:
 
 
 def connected_agents(session: Session, now: datetime) -> int:
-    return len(nodes_of_connected(session, now))
+    return session.scalar(select(func.count()).where(AgentRow.last_seen_at > now - CONNECTED)) or 0
+
+
+def _by(
+    statuses: type[ExperimentStatus] | type[TrialStatus], session: Session, query: Select[str, int]
+) -> dict[str, float]:
+    found = dict(session.execute(query).all())
+    return {status.value: float(found.get(status.value, 0)) for status in statuses}

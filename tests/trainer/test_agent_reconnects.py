@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,10 @@ from service.settings import Settings
 from service.store.database import Database
 from service.store.schema import upgrade
 from tests.conftest import Api, running
+from tests.trainer.conftest import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+SECONDS = 120.0
 
 CODE = """
 import time
@@ -43,14 +44,6 @@ def database_url(tmp_path: Path) -> str:
     return url
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)
-    return found
-
-
 @pytest.fixture
 def ray_directory() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="paceline-", dir="/tmp"))  # sockets need a short path
@@ -65,7 +58,7 @@ def head(port: int, directory: Path) -> Iterator[None]:
     command += ["--temp-dir", str(directory), "--num-cpus", "2", "--include-dashboard", "false"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            until(lambda: accepts("127.0.0.1", port), "Ray's head answers")
+            until(lambda: accepts("127.0.0.1", port), "Ray's head answers", SECONDS)
             yield
         finally:
             family = [process.pid, *(one.pid for one in psutil.Process(process.pid).children(recursive=True))]
@@ -99,12 +92,12 @@ def test_an_agent_outlives_its_ray_head_and_its_trials_are_tried_again_on_the_ne
         trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": package["id"]}
         name = api.create(trainer=trainer, limits={"max_trials": 1}, step_metric="epoch")["name"]
         with head(port, ray_directory):
-            until(lambda: [a for a in attempts(api, name) if a["last_report_at"]], "the first attempt reports")
+            until(lambda: [a for a in attempts(api, name) if a["last_report_at"]], "the first attempt reports", SECONDS)
         with head(port, ray_directory):
-            first, _second = until(lambda: len(found := attempts(api, name)) > 1 and found, "a second attempt")
+            first, _second = until(lambda: len(found := attempts(api, name)) > 1 and found, "a second attempt", SECONDS)
             assert first["error"]["kind"] == "lost"
             assert "no slot that runs it" in first["error"]["message"]
-            until(lambda: attempts(api, name)[1]["last_report_at"], "the second attempt reports")
+            until(lambda: attempts(api, name)[1]["last_report_at"], "the second attempt reports", SECONDS)
             process.terminate()
             assert process.wait(30) == 0
             # It gave back what it ran.

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.trainer.conftest import Add
+from tests.trainer.conftest import Add, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 
@@ -36,14 +36,6 @@ class SecondNode:
         for pid in family:
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
-    return found
 
 
 @contextmanager
