@@ -69,6 +69,11 @@ class Member:
         return self.idle_seconds is not None and self.given is None and not self.closing
 
     @property
+    def awaits_resources(self) -> bool:
+        """It is to run something; whether its gang has its place already, only Ray knows."""
+        return self.scaling is not None and not self.idle and not self.closing
+
+    @property
     def settled(self) -> bool:
         """Not between two attempts."""
         return self.given is None and (self.runs is not None or self.idle_seconds is not None)
@@ -162,7 +167,7 @@ class Fleet:
 
     def offer(self) -> list[dict[str, Any]]:
         """Each node that will stay with its resources in total and free, idle slots' counted as free."""
-        free = self._free()
+        free = self._offered()
         return [
             {"total": total, "free": free.get(node, {})} for node, total in self._staying(total_resources()).items()
         ]
@@ -170,15 +175,23 @@ class Fleet:
     def _staying(self, nodes: Nodes) -> Nodes:
         return {node: amounts for node, amounts in nodes.items() if node not in self._draining}
 
-    def _free(self) -> Nodes:
-        holdings, free = Holdings(), self._staying(free_resources())
+    def _offered(self) -> Nodes:
+        """What an assignment may count on: what is unclaimed, and what idle slots hold."""
+        holdings = Holdings()
+        free = self._unclaimed(holdings)
         for member in self.members.values():
             if member.idle:
                 holdings.give_back(member.placement_group, free)
-            elif member.scaling and not member.closing and holdings.of(member.placement_group) is None:
-                placed = place(gang(member.scaling), free)  # it is about to take its part
-                free = placed.left if placed else free
         return {node: {name: max(0.0, amount) for name, amount in amounts.items()} for node, amounts in free.items()}
+
+    def _unclaimed(self, holdings: Holdings) -> Nodes:
+        """What is free at Ray, less what slots that have just started are about to take."""
+        free = self._staying(free_resources())
+        for member in self.members.values():
+            if member.awaits_resources and holdings.of(member.placement_group) is None:
+                placed = place(gang(member.scaling or {}), free)
+                free = placed.left if placed else free
+        return free
 
     def take(self, assignment: dict[str, Any]) -> None:
         """Run it on an idle slot of its kind, or on a new one, for which others make room."""
@@ -197,7 +210,7 @@ class Fleet:
         """
         scaling = assignment["trainer"]["scaling"]
         self._make_room(scaling)
-        placed = place(gang(scaling), self._staying(free_resources()))
+        placed = place(gang(scaling), self._unclaimed(Holdings()))
         name = f"{self._prefix}{uuid.uuid4().hex[:8]}"
         actor = start_slot(name, placed.nodes[0] if placed else None, self._url, name, key, scaling)
         self.members[name] = Member(name, actor, key, scaling)
@@ -208,7 +221,7 @@ class Fleet:
         """Close idle slots, longest idle first, until the gang fits."""
         idle = sorted((m for m in self.members.values() if m.idle), key=lambda m: -(m.idle_seconds or 0))
         for member in idle:
-            if place(gang(scaling), self._staying(free_resources())) is not None:
+            if place(gang(scaling), self._unclaimed(Holdings())) is not None:
                 return
             self.close([member])
 

@@ -67,6 +67,10 @@ class Runs(Protocol):
     def joined(self, actor: Any) -> None:
         """A worker of the running attempt has started."""
 
+    @property
+    def placement_group(self) -> str | None:
+        """The hexadecimal id of the gang's, if this process has made it. From any thread."""
+
     def wake(self, *, ending: bool = False) -> None:
         """All ranks have reported, or, with `ending`, are done. From any thread."""
 
@@ -105,6 +109,11 @@ class WarmRuns:
 
     def joined(self, actor: Any) -> None:
         """The kept group knows its workers."""
+
+    @property
+    def placement_group(self) -> str | None:
+        kept = self.kept.placement_group
+        return kept.placement_group.id.hex() if kept is not None else None
 
     def wake(self, *, ending: bool = False) -> None:
         self.kept.wake(ending=ending)
@@ -159,6 +168,10 @@ class FreshRuns:
 
     def joined(self, actor: Any) -> None:
         self._actors.append(actor)
+
+    @property
+    def placement_group(self) -> str | None:
+        return None
 
     def wake(self, *, ending: bool = False) -> None:
         """The controller is another process; it polls."""

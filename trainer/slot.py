@@ -90,7 +90,7 @@ class Slot:
             "trial": attempt.assignment["trial"] if attempt else None,
             "attempt": attempt.assignment["attempt"] if attempt else None,
             "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
-            "placement_group": self._placement_group,
+            "placement_group": (self._runs and self._runs.placement_group) or self._placement_group,
             "nodes": sorted(self._used_nodes()),
             "given_count": self._given_count,
             "draining": self._draining,

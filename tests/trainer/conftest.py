@@ -93,7 +93,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Iterat
 @pytest.fixture
 def service(shared: FakeService) -> Iterator[FakeService]:
     yield shared
-    shared.decide, shared.away = go_on, False
+    shared.decide, shared.parallelism = go_on, 1
+    shared.away = shared.keeps_no_logs = False
+    shared.failing = None
     shared.orders.clear()
 
 

@@ -261,13 +261,22 @@ def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_the_users
 
 
 def test_a_lone_worker_serves_one_trial_after_another(service: FakeService, add: Add, record: Path) -> None:
-    trials = [add("say_who", trainer={"scaling": {"num_workers": 1}}) for _ in range(3)]
-    for trial in trials:
+    for _ in range(3):
+        finish = service.finished(add("say_who", trainer={"scaling": {"num_workers": 1}}))
+        assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert len(set(pids(record))) == 1
+
+
+def test_an_idle_slot_makes_room_for_the_second_of_two_trials_that_come_at_once(service: FakeService, add: Add) -> None:
+    def add_a_worker_with(cpus: int, kind: str) -> str:
+        scaling = {"num_workers": 1, "resources_per_worker": {"CPU": cpus}}
+        return add(trainer={"scaling": scaling, "env": {"KIND": kind}})
+
+    service.parallelism = 2
+    service.finished(add_a_worker_with(5, "idle"))
+    for trial in [add_a_worker_with(3, "first"), add_a_worker_with(3, "second")]:
         finish = service.finished(trial)
         assert finish.outcome == Outcome.COMPLETED, finish.error
-    # Not that no worker is ever replaced: a slot does so when it finds anything left behind, and logs what.
-    first, second, _ = pids(record)
-    assert first == second
 
 
 def test_fresh_processes_for_each_trial_by_the_public_fit(service: FakeService, add: Add, record: Path) -> None:
