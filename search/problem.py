@@ -18,7 +18,8 @@ class Observation:
 
     `values` are the objectives' values of a completed trial, in the order of the problem's directions. `last_step` and
     `last_value` are the first objective's newest report, from which a pruned or stopped trial is judged. `running` is
-    any trial that has params and no end yet.
+    any trial that has params and no end yet. `constraints` are how far the trial oversteps each of the experiment's
+    constraints, in one order for all trials: it is feasible when none is above 0. None where they are not known.
     """
 
     number: int
@@ -27,6 +28,7 @@ class Observation:
     values: tuple[float, ...] | None = None
     last_step: int | None = None
     last_value: float | None = None
+    constraints: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
