@@ -1,0 +1,46 @@
+"""Pareto fronts and hypervolumes, with Optuna as the oracle."""
+
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.trial import create_trial
+
+from search.pareto import hypervolume, pareto_front
+from search.problem import Direction
+
+# Few numbers, so that many are equal somewhere.
+SOME = st.sampled_from([-2.0, 0.0, 1e-9, 0.5, 1.0, 3.0]) | st.floats(-10, 10)
+
+
+@st.composite
+def measured(draw: st.DrawFn) -> tuple[list[list[float]], list[Direction]]:
+    count = draw(st.integers(2, 5))
+    directions: list[Direction] = draw(
+        st.lists(st.sampled_from(["minimize", "maximize"]), min_size=count, max_size=count)
+    )
+    return draw(st.lists(st.lists(SOME, min_size=count, max_size=count), max_size=30)), directions
+
+
+@settings(max_examples=50)
+@given(measured())
+def test_the_front_is_the_one_that_optuna_finds(case: tuple[list[list[float]], list[Direction]]) -> None:
+    values, directions = case
+    study = optuna.create_study(directions=directions)
+    study.add_trials([create_trial(values=some) for some in values])
+    assert pareto_front(values, directions) == sorted(trial.number for trial in study.best_trials)
+
+
+def test_with_one_objective_the_front_is_all_that_are_best() -> None:
+    assert pareto_front([[1.0], [0.5], [0.5]], ["minimize"]) == [1, 2]
+
+
+def test_nothing_has_no_front() -> None:
+    assert pareto_front([], ["minimize", "maximize"]) == []
+
+
+def test_the_hypervolume_is_the_area_between_the_front_and_the_reference() -> None:
+    values = [[1.0, 0.5], [2.0, 0.75], [9.0, 1.0]]
+    # Up to x = 4 and down to y = 0: 3 wide and 0.5 high, and above it 2 wide and 0.25 high. The third is out of it.
+    assert hypervolume(values, ["minimize", "maximize"], [4.0, 0.0]) == pytest.approx(3 * 0.5 + 2 * 0.25)
+    assert hypervolume(values[2:], ["minimize", "maximize"], [4.0, 0.0]) == 0
