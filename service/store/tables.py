@@ -75,7 +75,11 @@ class ExperimentRow(Base):
 
 
 class TrialRow(Base):
-    """`value` is the first objective's newest; `changed_at_event` lets a study view read only what moved."""
+    """`value` is the first objective's newest; `changed_at_event` lets a study view read only what moved.
+
+    `values` are the newest of all objectives and of the constraints' metrics, by name. `violation` is by how much they
+    break the constraints, 0 for a feasible trial; None without constraints, and while one of their metrics is missing.
+    """
 
     __tablename__ = "trials"
     id: Mapped[str] = mapped_column(String(20), primary_key=True)
@@ -90,6 +94,8 @@ class TrialRow(Base):
     stop_reason: Mapped[str | None]
     killed: Mapped[bool] = mapped_column(default=False)
     value: Mapped[float | None]
+    values: Mapped[dict[str, Any] | None]
+    violation: Mapped[float | None]
     last_step: Mapped[Int64 | None]
     judged_step: Mapped[Int64 | None]
     attempt_count: Mapped[int] = mapped_column(default=0)
@@ -236,7 +242,7 @@ class TokenRow(Base):
 
 
 class MirrorRow(Base):
-    """How far the MLflow mirror of an experiment has come."""
+    """How far the MLflow mirror of an experiment has come; `pictured_event` is the last one that its pictures show."""
 
     __tablename__ = "mirrors"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
@@ -245,6 +251,8 @@ class MirrorRow(Base):
     parent_run_id: Mapped[str | None]
     error: Mapped[str | None]
     updated_at: Mapped[datetime]
+    pictured_event: Mapped[Int64] = mapped_column(default=0, server_default="0")
+    pictured_at: Mapped[datetime | None]
 
 
 class MirrorRunRow(Base):

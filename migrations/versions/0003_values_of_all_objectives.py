@@ -1,0 +1,32 @@
+"""values of all objectives, constraints, pictures
+
+A trial carries the newest value of each of its objectives and constraints; the mirror knows what its pictures show.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+from service.store.types import Json, UtcDateTime
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("trials") as table:
+        table.add_column(sa.Column("values", Json, nullable=True))
+        table.add_column(sa.Column("violation", sa.Float(), nullable=True))
+    with op.batch_alter_table("mirrors") as table:
+        table.add_column(sa.Column("pictured_event", sa.BigInteger(), server_default="0", nullable=False))
+        table.add_column(sa.Column("pictured_at", UtcDateTime(), nullable=True))
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("mirrors") as table:
+        table.drop_column("pictured_at")
+        table.drop_column("pictured_event")
+    with op.batch_alter_table("trials") as table:
+        table.drop_column("violation")
+        table.drop_column("values")
