@@ -17,7 +17,7 @@ depends_on = None
 def upgrade() -> None:
     with op.batch_alter_table("trials") as table:
         table.add_column(sa.Column("values", Json, nullable=True))
-        table.add_column(sa.Column("violation", sa.Float(), nullable=True))
+        table.add_column(sa.Column("violation", sa.Double(), nullable=True))
     with op.batch_alter_table("mirrors") as table:
         table.add_column(sa.Column("pictured_event", sa.BigInteger(), server_default="0", nullable=False))
         table.add_column(sa.Column("pictured_at", UtcDateTime(), nullable=True))

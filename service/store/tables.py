@@ -54,6 +54,7 @@ class ExperimentRow(Base):
     """`trial_count` and `event_count` hand out numbers; both move under this row's lock only.
 
     `end_reason` may be set while trials still run: the status follows when the last of them has ended.
+    `spec_changed_at_event` tells a study view that it was made from an older spec.
     """
 
     __tablename__ = "experiments"
@@ -67,6 +68,7 @@ class ExperimentRow(Base):
     priority: Mapped[int] = mapped_column(default=0)
     trial_count: Mapped[int] = mapped_column(default=0)
     event_count: Mapped[Int64] = mapped_column(default=0)
+    spec_changed_at_event: Mapped[Int64] = mapped_column(default=0, server_default="0")
     created_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
@@ -79,6 +81,8 @@ class TrialRow(Base):
 
     `values` are the newest of all objectives and of the constraints' metrics, by name. `violation` is by how much they
     break the constraints, 0 for a feasible trial; None without constraints, and while one of their metrics is missing.
+    `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first `forgiven_attempts` of its attempts are on
+    nobody's budget, since a user had it tried again after them.
     """
 
     __tablename__ = "trials"
@@ -99,6 +103,8 @@ class TrialRow(Base):
     last_step: Mapped[Int64 | None]
     judged_step: Mapped[Int64 | None]
     attempt_count: Mapped[int] = mapped_column(default=0)
+    enqueue_key: Mapped[str | None] = mapped_column(String(200))
+    forgiven_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     changed_at_event: Mapped[Int64] = mapped_column(default=0)
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
@@ -108,8 +114,27 @@ class TrialRow(Base):
         Index(None, "experiment_id", "status"),
         Index(None, "experiment_id", "changed_at_event"),
         Index(None, "experiment_id", "value"),
+        Index(
+            "ix_trials_enqueue_key",
+            "experiment_id",
+            "enqueue_key",
+            sqlite_where=text("enqueue_key is not null"),
+            postgresql_where=text("enqueue_key is not null"),
+        ),
         _one_of("status", TrialStatus),
     )
+
+
+class WarmStartRow(Base):
+    """What the search learned from earlier experiments: copied at submit, so that it stays when they change or go.
+
+    `observations` are `search.problem.Observation`s as JSON; `sources` says of each experiment what was taken.
+    """
+
+    __tablename__ = "warm_starts"
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
+    observations: Mapped[list[Any]]
+    sources: Mapped[list[Any]]
 
 
 class AttemptRow(Base):
