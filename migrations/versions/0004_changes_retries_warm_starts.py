@@ -1,6 +1,6 @@
 """changes, retries, warm starts
 
-A live experiment's spec may change, a trial may be enqueued under a key or tried again, a search may begin with history.
+A live experiment's spec may change, a trial be enqueued under a key or tried again, a search begin with history.
 """
 
 import sqlalchemy as sa

@@ -23,9 +23,14 @@ async def read_limited(request: Request, limit: int, error: Callable[[], TooLarg
 
 async def read_submission(request: Request, context: Context) -> Any:
     """The spec's document; code sent with it is stored as a package and named in it."""
-    content_type = request.headers.get("content-type", "")
-    if content_type.startswith("multipart/form-data"):
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
         return await _read_form(request, context)
+    return await read_either(request)
+
+
+async def read_either(request: Request) -> Any:
+    """A document of JSON or YAML."""
+    content_type = request.headers.get("content-type", "")
     body = await read_limited(request, MAX_SPEC_BYTES, _spec_too_large)
     # curl -d sends neither's name.
     return await run_in_threadpool(read_document, body, is_json="json" in content_type)

@@ -2,26 +2,34 @@
 
 import csv
 import io
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.api.bodies import read_either
 from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
-from service.api.dependencies import Ctx, Cursor, Limit
+from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
 from service.api.experiments import named
 from service.api.problems import responses
 from service.api.views import CheckpointView, DecisionView, Page, ReportView, TrialDetail, TrialView, trial_views
 from service.domain.statuses import TrialStatus
 from service.errors import NotFound
-from service.operations import controlling
+from service.operations import controlling, retrying
+from service.operations.context import Context
+from service.operations.enqueuing import enqueue
 from service.operations.specs import spec_of
+from service.spec.given import Given, parse_given
 from service.store.tables import CheckpointRow, DecisionRow, TrialRow
 from service.store.trials import page_of_trials, reports_of
 from trainer.wire import Count
 
 router = APIRouter(tags=["trials"])
+
+_ONE_OR_MORE = {"schema": {"anyOf": [Given.model_json_schema(), {"type": "array", "items": Given.model_json_schema()}]}}
+_GIVEN = {"required": True, "content": {"application/json": _ONE_OR_MORE, "application/yaml": _ONE_OR_MORE}}
 
 
 @router.get("/v1/experiments/{experiment}/trials", response_model=Page[TrialView], responses=responses(404, 422))
@@ -51,6 +59,21 @@ def get_trials(
         last = rows[limit - 1] if len(rows) > limit else None
         next_cursor = to_cursor(TRIAL_PLACE, (last.value, last.number)) if last else None
         return Page(items=trial_views(session, rows[:limit]), next_cursor=next_cursor)
+
+
+@router.post(
+    "/v1/experiments/{experiment}/trials",
+    status_code=201,
+    response_model=TrialView | Page[TrialView],
+    responses=responses(400, 404, 409, 413, 422),
+    openapi_extra={"requestBody": _GIVEN},
+)
+async def post_trials(
+    experiment: str, request: Request, context: Ctx, idempotency_key: IdempotencyKey = None
+) -> TrialView | Page[TrialView]:
+    """Enqueues a given configuration, or a list of them: they are tried before any that the search proposes."""
+    document = await read_either(request)
+    return await run_in_threadpool(_enqueued, context, experiment, document, idempotency_key)
 
 
 @router.get("/v1/trials/{trial}", responses=responses(404))
@@ -98,12 +121,27 @@ def stop_trial(trial: str, context: Ctx) -> TrialDetail:
     return get_trial(trial, context)
 
 
+@router.post("/v1/trials/{trial}/retry", responses=responses(404, 409))
+def retry_trial(trial: str, context: Ctx) -> TrialDetail:
+    """Queues a failed or stopped trial again; it goes on from its newest checkpoint."""
+    retrying.retry_trial(context, trial)
+    return get_trial(trial, context)
+
+
 def trial_named(session: Session, trial_id: str) -> TrialRow:
     """Raises NotFound."""
     row = session.get(TrialRow, trial_id)
     if row is None:
         raise NotFound(f"there is no trial {trial_id!r}")
     return row
+
+
+def _enqueued(context: Context, experiment: str, document: Any, key: str | None) -> TrialView | Page[TrialView]:
+    as_list = isinstance(document, list)
+    rows = enqueue(context, experiment, parse_given(document), as_list=as_list, key=key)
+    with context.database.read() as session:
+        views = trial_views(session, rows)
+    return Page(items=views) if as_list else views[0]
 
 
 def _csv(trials: list[TrialView], metric: str) -> str:

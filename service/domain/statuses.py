@@ -61,6 +61,12 @@ TRIAL_MOVES: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.STOPPED: frozenset(),
 }
 
+TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
+    TrialStatus.FAILED: frozenset({TrialStatus.QUEUED}),
+    TrialStatus.STOPPED: frozenset({TrialStatus.QUEUED}),
+}
+"""The ways back from an end, which nothing but a user's word opens."""
+
 LIVE_EXPERIMENT = frozenset(status for status, targets in EXPERIMENT_MOVES.items() if targets)
 LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targets)
 

@@ -157,8 +157,13 @@ def _propose(context: Context, experiment_id: str, number: int) -> Params | None
         raise ProposalFailed(why) from error
 
 
-def create_trial(session: Session, experiment: ExperimentRow, params: Params, origin: str, now: datetime) -> TrialRow:
-    """The caller holds the experiment's lock. `origin` is `search`, or `enqueue` for a given configuration."""
+def create_trial(
+    session: Session, experiment: ExperimentRow, params: Params, origin: str, now: datetime, key: str | None = None
+) -> TrialRow:
+    """The caller holds the experiment's lock. `origin` is `search`, or `enqueue` for a given configuration.
+
+    `key` is the Idempotency-Key of the call that gave it.
+    """
     trial = TrialRow(
         id=f"t-{secrets.token_hex(6)}",
         experiment_id=experiment.id,
@@ -168,6 +173,7 @@ def create_trial(session: Session, experiment: ExperimentRow, params: Params, or
         status=TrialStatus.QUEUED,
         killed=False,
         attempt_count=0,
+        enqueue_key=key,
         created_at=now,
     )
     experiment.trial_count += 1

@@ -62,11 +62,7 @@ def delete(context: Context, name_or_id: str) -> None:
 def stop_trial(context: Context, trial_id: str) -> TrialRow:
     """One trial leaves at its next report; a queued one ends now. Raises NotFound."""
     with context.database.write() as session:
-        trial = session.get(TrialRow, trial_id)
-        experiment = lock_experiment(session, trial.experiment_id) if trial else None
-        if trial is None or experiment is None:
-            raise NotFound(f"there is no trial {trial_id!r}")
-        session.refresh(trial)
+        experiment, trial = locked_trial(session, trial_id)
         now = database_now(session)
         if trial.status == TrialStatus.QUEUED:
             move_trial(session, experiment, trial, TrialStatus.STOPPED, reason="a user stopped it", at=now)
@@ -76,6 +72,16 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
     context.told.ring([trial_id])
     context.ring()
     return trial
+
+
+def locked_trial(session: Session, trial_id: str) -> tuple[ExperimentRow, TrialRow]:
+    """The trial as it is once its experiment's lock is ours. Raises NotFound."""
+    trial = session.get(TrialRow, trial_id)
+    experiment = lock_experiment(session, trial.experiment_id) if trial else None
+    if trial is None or experiment is None:
+        raise NotFound(f"there is no trial {trial_id!r}")
+    session.refresh(trial)
+    return experiment, trial
 
 
 def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:

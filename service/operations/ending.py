@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from service.domain.failures import FAILURES_TO_GIVE_UP, Alike, failed_alike
 from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, NO_NEW_TRIALS, EndReason, StopCause, TrialStatus
+from service.errors import WrongState
 from service.operations.moving import move_experiment, move_trial
 from service.spec.models import ExperimentSpec
 from service.store.attempts import first_failures, reported_count
@@ -55,6 +56,19 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
 def is_open(experiment: ExperimentRow) -> bool:
     """Whether its trials may still run and start, new ones or those that are queued."""
     return experiment.end_reason is None or experiment.end_reason in NO_NEW_TRIALS
+
+
+def check_open(experiment: ExperimentRow, no_more: str) -> None:
+    """Raises WrongState for an experiment that is over or ending; `no_more` says what it does no more."""
+    if experiment.status in LIVE_EXPERIMENT and is_open(experiment):
+        return
+    state = experiment.status if experiment.ended_at else "ending"
+    raise WrongState(
+        f"experiment {experiment.name} is {state} ({experiment.end_reason}) and {no_more}",
+        experiment_status=experiment.status,
+        end_reason=experiment.end_reason,
+        allowed=[],
+    )
 
 
 def begin_end(

@@ -8,7 +8,9 @@ from service.domain.statuses import STOPPED_TRIAL, StopCause, TrialStatus
 from service.operations.assigning import Asker, ProposalFailed, assign, given_before, may_go_on
 from service.operations.context import Context
 from service.operations.ending import settle_experiment
+from service.operations.judging import note_completion
 from service.operations.leases import Held, find_held, lease_lost
+from service.operations.measuring import broken_constraints, missing_objectives
 from service.operations.moving import move_trial
 from service.store.attempts import attempts_of
 from service.store.events import append_event
@@ -72,6 +74,8 @@ def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
     move_trial(
         held.session, held.experiment, held.trial, ending.to, reason=ending.reason, at=held.now, kind=ending.kind
     )
+    if ending.to is TrialStatus.COMPLETED:
+        note_completion(held)
     settle_experiment(held.session, held.experiment, held.spec, held.now)
 
 
@@ -90,9 +94,10 @@ def _next(context: Context, held: Held) -> Assignment | None:
 def _failure(held: Held, outcome: Outcome, failure: Failure | None) -> Failure | None:
     if outcome is Outcome.FAILED:
         return failure or Failure(kind=FailureKind.USER_ERROR, message="failed; its holder did not say why")
-    metric = held.spec.objective.metric
-    if outcome is Outcome.COMPLETED and held.trial.value is None and held.trial.stop_cause is None:
-        return Failure(kind=FailureKind.SILENT, message=f"ended without ever reporting {metric!r}; {_reported(held)}")
+    missing = missing_objectives(held.spec, held.trial)
+    if outcome is Outcome.COMPLETED and missing and held.trial.stop_cause is None:
+        names = " and ".join(repr(name) for name in missing)
+        return Failure(kind=FailureKind.SILENT, message=f"ended without ever reporting {names}; {_reported(held)}")
     return None
 
 
@@ -113,7 +118,7 @@ def _holders_reason(held: Held) -> str:
 
 def _earlier_failures(held: Held) -> list[FailureKind]:
     """Of the losses, those from the same checkpoint on: a trial that gets on in between is not what ends its nodes."""
-    attempts = attempts_of(held.session, held.trial.id)
+    attempts = attempts_of(held.session, held.trial.id)[held.trial.forgiven_attempts :]
     earlier = [(FailureKind(one.failure["kind"]), one.resume_step) for one in attempts if one.failure]
     return [kind for kind, step in earlier if kind is not FailureKind.LOST or step == held.attempt.resume_step]
 
@@ -123,9 +128,9 @@ def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list
     cause = StopCause(trial.stop_cause) if trial.stop_cause else None
     if cause is StopCause.DIVERGED:
         return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
-    whole = outcome is Outcome.COMPLETED and failure is None and trial.value is not None
+    whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(held.spec, trial)
     if whole and cause is not StopCause.EARLY_STOPPING:
-        return Ending(TrialStatus.COMPLETED, trial.stop_reason)
+        return Ending(TrialStatus.COMPLETED, trial.stop_reason or broken_constraints(held.spec, trial))
     if cause is not None:
         return Ending(STOPPED_TRIAL[cause], trial.stop_reason)
     if failure is None:

@@ -9,12 +9,14 @@ from service.domain.statuses import (
     EXPERIMENT_MOVES,
     LIVE_TRIAL,
     TRIAL_MOVES,
+    TRIAL_REVIVALS,
     EndReason,
     ExperimentStatus,
     TrialStatus,
 )
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.values import is_feasible, objective_values
 
 
 def move_experiment(
@@ -49,7 +51,24 @@ def move_trial(
         trial.started_at = at
     if to not in LIVE_TRIAL:
         trial.ended_at = at
-        facts |= {"values": None if trial.value is None else [trial.value], "step": trial.last_step}
+        facts |= {"values": objective_values(experiment, trial), "step": trial.last_step}
+        facts |= {} if (feasible := is_feasible(experiment, trial)) is None else {"feasible": feasible}
     data = {"number": trial.number, "reason": reason, **facts}
+    trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
+    return True
+
+
+def revive_trial(
+    session: Session, experiment: ExperimentRow, trial: TrialRow, to: TrialStatus, *, reason: str, at: datetime
+) -> bool:
+    """Back from an end, on a user's word: as if it had never come. False when there is no way there from its status."""
+    if to not in TRIAL_REVIVALS.get(TrialStatus(trial.status), ()):
+        return False
+    trial.status = to
+    trial.reason = reason
+    trial.failure_kind = trial.stop_cause = trial.stop_reason = trial.ended_at = None
+    trial.killed = False
+    trial.forgiven_attempts = trial.attempt_count
+    data = {"number": trial.number, "reason": reason}
     trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
     return True

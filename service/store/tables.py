@@ -25,6 +25,7 @@ class Base(DeclarativeBase):
         datetime: UtcDateTime,
         dict[str, Any]: Json,
         list[float]: Json,
+        list[int]: Json,
         list[str]: Json,
         list[Any]: Json,
     }
@@ -81,8 +82,8 @@ class TrialRow(Base):
 
     `values` are the newest of all objectives and of the constraints' metrics, by name. `violation` is by how much they
     break the constraints, 0 for a feasible trial; None without constraints, and while one of their metrics is missing.
-    `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first `forgiven_attempts` of its attempts are on
-    nobody's budget, since a user had it tried again after them.
+    `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first `forgiven_attempts` of its attempts are
+    on nobody's budget, since a user had it tried again after them.
     """
 
     __tablename__ = "trials"
@@ -195,14 +196,19 @@ class ReportRow(Base):
 
 
 class MilestoneRow(Base):
-    """The value with which a trial reached a step at which early stopping compares trials."""
+    """The value with which a trial reached a step at which early stopping compares trials; -1 is its end, if completed.
+
+    `pool` says among whom: `search.early_stopping.rule` names them. The index holds all that is asked of the others.
+    """
 
     __tablename__ = "milestones"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
     milestone: Mapped[Int64] = mapped_column(primary_key=True)
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(server_default="0")
+    pool: Mapped[int] = mapped_column(server_default="0")
     value: Mapped[float]
-    __table_args__ = (Index(None, "experiment_id", "milestone", "value", "trial_id"),)
+    __table_args__ = (Index(None, "experiment_id", "milestone", "pool", "value", "number"),)
 
 
 class DecisionRow(Base):
@@ -220,6 +226,7 @@ class DecisionRow(Base):
     value: Mapped[float]
     cutoff: Mapped[float | None]
     compared_count: Mapped[int]
+    compared_with: Mapped[list[int]] = mapped_column(server_default="[]")
     reason: Mapped[str]
     at: Mapped[datetime]
 

@@ -42,6 +42,12 @@ def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
     return session.scalar(query.order_by(TrialRow.number).limit(1))
 
 
+def trials_enqueued_with(session: Session, experiment_id: str, key: str) -> Sequence[TrialRow]:
+    """Those that one call with this Idempotency-Key has made, in its order."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.enqueue_key == key)
+    return session.scalars(query.order_by(TrialRow.number)).all()
+
+
 def trials_changed_after(session: Session, experiment_id: str, event: int) -> Sequence[TrialRow]:
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
     return session.scalars(query.order_by(TrialRow.number)).all()

@@ -8,6 +8,7 @@ from service.domain.statuses import (
     LIVE_TRIAL,
     STOPPED_TRIAL,
     TRIAL_MOVES,
+    TRIAL_REVIVALS,
     EndReason,
     ExperimentStatus,
     StopCause,
@@ -26,6 +27,11 @@ def test_every_status_has_its_moves_and_every_reason_its_end() -> None:
 def test_what_has_ended_stays_so() -> None:
     assert not LIVE_EXPERIMENT & set(FINAL_STATUS.values())
     assert not LIVE_TRIAL & set(STOPPED_TRIAL.values())
+
+
+def test_a_users_word_leads_from_an_end_back_into_life_and_nowhere_else() -> None:
+    assert not LIVE_TRIAL & set(TRIAL_REVIVALS)
+    assert all(targets <= LIVE_TRIAL for targets in TRIAL_REVIVALS.values())
 
 
 def test_failures_are_retried_on_their_own_budget() -> None:

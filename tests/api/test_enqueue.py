@@ -1,0 +1,149 @@
+"""Configurations given to a live experiment over HTTP."""
+
+import threading
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import Api
+
+SPACE = {
+    "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+    "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"]},
+    "momentum": {"type": "float", "low": 0.0, "high": 0.99, "when": {"optimizer": "sgd"}},
+}
+
+
+def path_of(name: str) -> str:
+    return f"/v1/experiments/{name}/trials"
+
+
+def given(lr: float) -> dict[str, Any]:
+    return {"params": {"lr": lr}}
+
+
+def test_a_given_configuration_is_tried_next(service: Api) -> None:
+    name = service.create()["name"]
+    assert service.ask(name)
+    trial = service.post(path_of(name), 201, json=given(0.125))
+    assert (trial["number"], trial["status"], trial["origin"]) == (1, "queued", "enqueue")
+    held = service.ask(name)
+    assert held
+    assert held.trial == trial["id"]
+    assert held.assignment["params"] == {"lr": 0.125}
+    proposed = service.ask(name)
+    assert proposed
+    assert proposed.shown()["origin"] == "search"
+
+
+def test_a_list_is_tried_in_its_order(service: Api) -> None:
+    name = service.create()["name"]
+    trials = service.post(path_of(name), 201, json=[given(0.5), given(0.25)])["items"]
+    assert [trial["params"]["lr"] for trial in trials] == [0.5, 0.25]
+    assert [held.trial for held in (service.ask(name), service.ask(name)) if held] == [one["id"] for one in trials]
+
+
+def test_yaml_is_understood_too(service: Api) -> None:
+    name = service.create()["name"]
+    headers = {"Content-Type": "application/yaml"}
+    trial = service.post(path_of(name), 201, content=yaml.safe_dump(given(0.5)).encode(), headers=headers)
+    assert trial["params"] == {"lr": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        ({"params": {"lr": 7, "optimizer": "adamw", "momentum": 0.5}}, {"params.lr", "params.momentum"}),
+        (
+            [{"params": {"lr": 0.5, "optimizer": "adamw"}}, {"params": {"rl": 1}}],
+            {"1.params.rl", "1.params.lr", "1.params.optimizer"},
+        ),
+        ({"lr": 0.5}, {"lr", "params"}),
+        ([{"params": 1}, {"parms": {}}], {"0.params", "1.params", "1.parms"}),
+        ([], {""}),
+        ("lr", {""}),
+        ({"params": {"lr": "\0"}}, {"params.lr"}),
+    ],
+)
+def test_each_mistake_is_told_with_its_place_and_nothing_is_made(service: Api, body: Any, paths: set[str]) -> None:
+    name = service.create(space=SPACE)["name"]
+    problem = service.post(path_of(name), 422, json=body)
+    assert {error["path"] for error in problem["errors"]} == paths
+    assert service.get(path_of(name))["items"] == []
+
+
+def test_given_trials_count_in_max_trials(service: Api) -> None:
+    name = service.create(limits={"max_trials": 3})["name"]
+    service.post(path_of(name), 201, json=[given(0.5), given(0.25)])
+    problem = service.post(path_of(name), 409, json=[given(0.5), given(0.25)])
+    assert (problem["trial_count"], problem["max_trials"]) == (2, 3)
+    assert "PATCH" in problem["detail"]
+    service.post(path_of(name), 201, json=given(0.75))
+
+
+def test_the_same_key_gives_the_same_trials(service: Api) -> None:
+    name = service.create()["name"]
+    body, headers = [given(0.5), given(0.25)], {"Idempotency-Key": "once"}
+    first = service.post(path_of(name), 201, json=body, headers=headers)
+    assert service.post(path_of(name), 201, json=body, headers=headers) == first
+    problem = service.post(path_of(name), 409, json=given(0.5), headers=headers)
+    assert "Idempotency-Key" in problem["detail"]
+    assert len(service.get(path_of(name))["items"]) == 2
+    other = service.create()["name"]
+    assert service.post(path_of(other), 201, json=body, headers=headers) != first
+
+
+def test_many_at_once_with_one_key_make_one_trial(service: Api) -> None:
+    name = service.create()["name"]
+    ids: list[str] = []
+
+    def call() -> None:
+        ids.append(service.post(path_of(name), 201, json=given(0.5), headers={"Idempotency-Key": "k"})["id"])
+
+    callers = [threading.Thread(target=call) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(ids) == 6
+    assert len(set(ids)) == 1
+
+
+def test_a_paused_experiment_keeps_them_for_later(service: Api) -> None:
+    name = service.create()["name"]
+    service.post(f"/v1/experiments/{name}/pause")
+    trial = service.post(path_of(name), 201, json=given(0.5))
+    assert service.ask(name) is None
+    service.post(f"/v1/experiments/{name}/resume")
+    held = service.ask(name)
+    assert held
+    assert held.trial == trial["id"]
+
+
+def test_an_experiment_that_is_over_or_ends_takes_none(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    service.post(f"/v1/experiments/{name}/stop")
+    assert "ending (user)" in service.post(path_of(name), 409, json=given(0.5))["detail"]
+    held.finish("stopped")
+    assert "stopped (user)" in service.post(path_of(name), 409, json=given(0.5))["detail"]
+    service.post(path_of("nothing"), 404, json=given(0.5))
+
+
+def test_a_used_up_space_still_takes_what_is_given_while_its_last_trials_run(service: Api) -> None:
+    space = {"n": {"type": "int", "low": 0, "high": 1}}
+    name = service.create(space=space, search={"sampler": "grid"})["name"]
+    held = [service.ask(name), service.ask(name)]
+    assert service.ask(name) is None
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "space_exhausted"
+    trial = service.post(path_of(name), 201, json={"params": {"n": 1}})
+    again = service.ask(name)
+    assert again
+    assert again.trial == trial["id"]
+    for one in [*held, again]:
+        assert one
+        one.report(accuracy=0.5)
+        one.finish()
+    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
