@@ -29,6 +29,16 @@ class Constraint(BaseModel):
         below = -float("inf") if self.min is None else self.min - value
         return max(above, below)
 
+    def broken_by(self, value: float | None) -> str | None:
+        """How `value` breaks it, in words; None when it does not. A value that is not known breaks it."""
+        if value is None:
+            return f"{self.metric} was not reported"
+        if self.max is not None and value > self.max:
+            return f"{self.metric} {value:g} is above {self.max:g}"
+        if self.min is not None and value < self.min:
+            return f"{self.metric} {value:g} is below {self.min:g}"
+        return None
+
 
 def violations(constraints: Sequence[Constraint], values: Mapping[str, float]) -> tuple[float, ...]:
     """One for each constraint; a metric that was not reported is infinitely far outside."""

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
+from search.constraints import violations
 from search.problem import Observation, Problem, Status
 from search.space import Params
 from search.study import StudyView
 from service.domain.statuses import TrialStatus
+from service.operations.measuring import newest_values
 from service.spec.models import ExperimentSpec
 from service.store.database import Database
 from service.store.tables import ExperimentRow, TrialRow
@@ -30,6 +32,7 @@ _STATUSES: dict[TrialStatus, Status] = {
 
 @dataclass
 class _Cached:
+    spec: ExperimentSpec
     view: StudyView
     seen_event: int = 0
     guard: threading.Lock = field(default_factory=threading.Lock)
@@ -48,24 +51,28 @@ class Proposals:
         with cached.guard:
             with database.read() as session:
                 changed = trials_changed_after(session, experiment_id, cached.seen_event)
-            cached.view.update([_observation(trial) for trial in changed])
+            cached.view.update([observation_of(cached.spec, trial) for trial in changed])
             cached.seen_event = max([cached.seen_event, *(trial.changed_at_event for trial in changed)])
             return cached.view.propose([], number)
 
     def _cached(self, database: Database, experiment_id: str) -> _Cached:
         with self._guard:
             if experiment_id not in self._views:
-                self._views[experiment_id] = _Cached(StudyView(_problem(database, experiment_id)))
+                spec = _spec(database, experiment_id)
+                self._views[experiment_id] = _Cached(spec, StudyView(_problem(spec, experiment_id)))
             self._views.move_to_end(experiment_id)
             while len(self._views) > MAX_VIEWS:
                 self._views.popitem(last=False)
             return self._views[experiment_id]
 
 
-def _problem(database: Database, experiment_id: str) -> Problem:
+def _spec(database: Database, experiment_id: str) -> ExperimentSpec:
     with database.read() as session:
         document = session.scalar(select(ExperimentRow.spec).where(ExperimentRow.id == experiment_id))
-    spec = ExperimentSpec.model_validate(document)
+    return ExperimentSpec.model_validate(document)
+
+
+def _problem(spec: ExperimentSpec, experiment_id: str) -> Problem:
     return Problem(
         space=spec.space,
         directions=tuple(objective.direction for objective in spec.objectives),
@@ -79,20 +86,24 @@ def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
     return spec.search.seed if spec.search.seed is not None else int(experiment_id.removeprefix("x-"), 16) % 2**31
 
 
-def _observation(trial: TrialRow) -> Observation:
+def observation_of(spec: ExperimentSpec, trial: TrialRow) -> Observation:
+    known = newest_values(spec, trial)
+    values = tuple(known[one.metric] for one in spec.objectives if one.metric in known)
+    is_whole = len(values) == len(spec.objectives)
     return Observation(
         number=trial.number,
         params=trial.params,
-        status=_status(trial),
-        values=None if trial.value is None else (trial.value,),
+        status=_status(trial, is_whole=is_whole),
+        values=values if is_whole else None,
         last_step=trial.last_step,
         last_value=trial.value,
     )
 
 
-def _status(trial: TrialRow) -> Status:
+        constraints=violations(spec.constraints, known) if spec.constraints else None,
+def _status(trial: TrialRow, *, is_whole: bool) -> Status:
     if trial.failure_kind == FailureKind.DIVERGED:
         return "diverged"
-    if trial.status == TrialStatus.COMPLETED and trial.value is None:
+    if trial.status == TrialStatus.COMPLETED and not is_whole:
         return "failed"  # nothing to learn from
     return _STATUSES[TrialStatus(trial.status)]

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.mistakes import Mistake, refuse
 from search.samplers import SamplerSpec
@@ -74,9 +75,8 @@ class ExperimentSpec(SpecPart):
     name: Name
     space: Space
     config: dict[str, JsonValue] = Field(default_factory=dict)
-    objectives: list[Objective] = Field(
-        min_length=1, max_length=1, description="one objective; several are not available yet"
-    )
+    objectives: list[Objective] = Field(min_length=1, max_length=8)
+    constraints: list[Constraint] = Field(default_factory=list, max_length=32)
     search: SamplerSpec = Field(default_factory=SamplerSpec)
     early_stopping: EarlyStoppingSpec = Field(default_factory=NoneSpec)
     enqueue: list[dict[str, JsonValue]] = Field(default_factory=list)
@@ -92,6 +92,7 @@ class ExperimentSpec(SpecPart):
     def objective(self) -> Objective:
         return self.objectives[0]
 
+        """The first: the one whose curve is looked at where one alone counts."""
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
         refuse(type(self).__name__, self._mistakes(), {})
@@ -112,3 +113,9 @@ class ExperimentSpec(SpecPart):
         for index, params in enumerate(self.enqueue):
             for mistake in self.space.mistakes_in(params):
                 yield mistake.under("enqueue", index)
+
+
+def _twice(field: str, metrics: list[str], right: str) -> Iterator[Mistake]:
+    for index, metric in enumerate(metrics):
+        if metric in metrics[:index]:
+            yield Mistake((field, index, "metric"), f"{metric!r} is there already; {right}")

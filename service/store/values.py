@@ -1,0 +1,34 @@
+"""What a trial's row says of its experiment's objectives and constraints."""
+
+from service.store.tables import ExperimentRow, TrialRow
+
+
+def objective_names(experiment: ExperimentRow) -> list[str]:
+    return [one["metric"] for one in experiment.spec["objectives"]]
+
+
+def constraint_names(experiment: ExperimentRow) -> list[str]:
+    return [one["metric"] for one in experiment.spec.get("constraints") or []]
+
+
+def objective_values(experiment: ExperimentRow, trial: TrialRow) -> list[float | None] | None:
+    """The newest of each objective, in the order of the spec; None while there is none of any."""
+    first, *others = objective_names(experiment)
+    known = {**(trial.values or {}), first: trial.value}
+    values = [known.get(name) for name in (first, *others)]
+    return None if all(value is None for value in values) else values
+
+
+def constraint_values(experiment: ExperimentRow, trial: TrialRow) -> dict[str, float | None] | None:
+    """The newest of each constraint's metric; None without constraints."""
+    known = trial.values or {}
+    return {name: known.get(name) for name in constraint_names(experiment)} or None
+
+
+def is_feasible(experiment: ExperimentRow, trial: TrialRow) -> bool | None:
+    """None without constraints, and while it is not known. A trial that ended without a constraint's metric is not."""
+    if not constraint_names(experiment):
+        return None
+    if trial.violation is None:
+        return None if trial.ended_at is None else False
+    return trial.violation == 0
