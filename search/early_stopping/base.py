@@ -1,12 +1,13 @@
 """What the rules share: an options model that is the rule, and numbers as a sentence shows them."""
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from search.early_stopping.rule import Peers, Verdict
+from search.early_stopping.rule import ALL, SHOWN_COUNT, History, Peer, Peers, Reported, Verdict
 from search.problem import Direction
 
 
@@ -14,23 +15,53 @@ class RuleOptions(BaseModel):
     """Its fields are the rule's options; see `Rule` for the methods. This one never says anything."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    reads_history: ClassVar[bool] = False
+    by_rungs: ClassVar[bool] = False
 
-    def milestones(self, previous_step: int | None, step: int) -> list[int]:  # noqa: ARG002
+    @property
+    def compares_completed(self) -> bool:
+        return False
+
+    def pool_of(self, number: int) -> int:  # noqa: ARG002
+        return ALL
+
+    def milestones(self, report: Reported, history: History) -> list[int]:  # noqa: ARG002
         return []
 
-    def judge(
-        self,
-        *,
-        metric: str,  # noqa: ARG002
-        direction: Direction,  # noqa: ARG002
-        milestone: int,  # noqa: ARG002
-        step: int,  # noqa: ARG002
-        curve: Mapping[int, float],  # noqa: ARG002
-        peers: Peers,  # noqa: ARG002
-        completed_count: int | None = None,  # noqa: ARG002
-    ) -> Verdict | None:
+    def judge(self, report: Reported, milestone: int, history: History) -> Verdict | None:  # noqa: ARG002
         return None
+
+
+class StoppingRule(RuleOptions):
+    """A rule that may stop trials.
+
+    `metric`, with its `direction`, is what trials are compared by: without it, the experiment's only objective.
+    `grace_steps`: no trial is stopped before this step; it is recorded and compared all the same.
+    """
+
+    metric: Annotated[str, Field(min_length=1)] | None = None
+    direction: Direction | None = None
+    grace_steps: Annotated[int, Field(ge=0)] = 0
+
+    def judge(self, report: Reported, milestone: int, history: History) -> Verdict | None:
+        verdict = self._look(report, milestone, history)
+        if verdict is None or not verdict.stop or report.step >= self.grace_steps:
+            return verdict
+        grace = f"nobody is stopped before step {self.grace_steps}"
+        return replace(verdict, stop=False, reason=f"{verdict.reason}; {grace}")
+
+    def _look(self, report: Reported, milestone: int, history: History) -> Verdict | None:
+        """The verdict without grace."""
+        raise NotImplementedError
+
+
+def around(peers: Peers, direction: Direction, place: int) -> tuple[int, Sequence[Peer]]:
+    """Those of the ranking nearest to a place, and the place of the first of them."""
+    first = max(place - SHOWN_COUNT // 2, 0)
+    return first, peers.ranked(direction, first, SHOWN_COUNT)
+
+
+def numbers(peers: Sequence[Peer]) -> tuple[int, ...]:
+    return tuple(peer.number for peer in peers)
 
 
 def compared(value: float, cutoff: float) -> tuple[str, str]:

@@ -1,17 +1,53 @@
-"""The contract of an early-stopping rule."""
+"""The contract of an early-stopping rule, and what it may look at."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from search.problem import Direction
+
+ALL = 0
+"""The pool of rules that compare a trial with whoever has come as far."""
+
+COMPLETED = -1
+"""The pool of trials that have completed, for rules that compare with those alone."""
+
+AT_END = -1
+"""The milestone of having completed, with the last value: below any step."""
+
+SHOWN_COUNT = 10
+"""So many of the trials compared with are named in a verdict."""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A report's value of the metric that trials are compared by; `previous_step` is the highest step before it."""
+
+    number: int
+    metric: str
+    direction: Direction
+    step: int
+    value: float
+    previous_step: int | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the trial has never been so far: a retry goes over known ground."""
+        return self.previous_step is None or self.previous_step < self.step
+
+    def best(self, values: Sequence[float]) -> float:
+        return max(values) if self.direction == "maximize" else min(values)
+
+    def is_worse(self, value: float, than: float) -> bool:
+        return value < than if self.direction == "maximize" else value > than
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What a rule says at a milestone. `reason` is a sentence for a person.
 
-    `compared_count` counts the trials that `cutoff` was taken from; `cutoff` is None when there was nothing to compare.
+    `compared_count` counts the trials that `cutoff` was taken from, and `compared_with` has the numbers of those
+    nearest to it, best first, at most `SHOWN_COUNT`. `cutoff` is None when there was nothing to compare.
     """
 
     stop: bool
@@ -22,83 +58,64 @@ class Verdict:
     cutoff: float | None
     compared_count: int
     reason: str
-
-
-@dataclass(frozen=True)
-class Peer:
-    """Another trial's value recorded at the same milestone, and whether that trial has completed."""
-
-    number: int
-    value: float
-    completed: bool
+    compared_with: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How many have reached a milestone, and how many of them with a better value than the one asked for."""
+    """How many are in a pool, and how many of them with a better value than the one asked for."""
 
     count: int
     better_count: int
 
 
+@dataclass(frozen=True)
+class Peer:
+    """Another trial's value at a milestone."""
+
+    number: int
+    value: float
+
+
 class Peers(Protocol):
-    """The other trials that have reached a milestone, asked only for what a rule needs: there may be thousands."""
+    """The others of a pool at a milestone, asked only for what a rule needs: there may be thousands."""
 
     def standing(self, value: float, direction: Direction) -> Standing: ...
 
-    def value_at(self, place: int, direction: Direction) -> float:
-        """The value in that place, the best one's being 0. There must be so many."""
-
-    def completed(self) -> Sequence[float]:
-        """The values of those that have completed, in no order."""
+    def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
+        """Those from the place `first` on, the best one's being 0; of those that tie, one order for all places."""
 
 
-class PeerList:
-    """Peers that are all at hand."""
+class History(Protocol):
+    """What is stored of an experiment, as a rule sees it that looks at one trial's report."""
 
-    def __init__(self, peers: Sequence[Peer] = ()) -> None:
-        self._peers = peers
+    def reach(self, milestone: int, value: float, pool: int) -> bool:
+        """Store the value with which the trial reached the milestone; False, and nothing changed, if it had already."""
 
-    def standing(self, value: float, direction: Direction) -> Standing:
-        better = [p for p in self._peers if (p.value > value if direction == "maximize" else p.value < value)]
-        return Standing(len(self._peers), len(better))
+    def peers(self, milestone: int, pool: int) -> Peers: ...
 
-    def value_at(self, place: int, direction: Direction) -> float:
-        return sorted((peer.value for peer in self._peers), reverse=direction == "maximize")[place]
+    def curve(self, number: int | None = None) -> Mapping[int, float]:
+        """The values by step of that trial; without a number, of the one looked at, this report's included."""
 
-    def completed(self) -> Sequence[float]:
-        return [peer.value for peer in self._peers if peer.completed]
+    def best_value(self, direction: Direction) -> float:
+        """The best of the curve of the trial looked at."""
 
 
 class Rule(Protocol):
     """Decisions are functions of stored reports, keyed by step, so that a retry or a restart changes nothing.
 
-    For each report: ask for the new milestones; for each of them in order, store (milestone, trial) -> the report's
-    value (the first value wins), then judge, and leave off at the first stop (a trial has not reached the milestones
-    beyond it).
-
-    `reads_history`: whether it looks at more of the curve than this report's value, and at how many have completed.
+    `deciding.decide` says in which order the methods are asked.
     """
 
-    reads_history: ClassVar[bool]
+    @property
+    def compares_completed(self) -> bool:
+        """Whether a trial is compared with completed ones alone. If so, those move to the pool `COMPLETED`."""
 
-    def milestones(self, previous_step: int | None, step: int) -> list[int]:
-        """The milestones newly reached by a report at `step`; `previous_step` is the highest step before, or None."""
+    def pool_of(self, number: int) -> int:
+        """Where the trial is recorded while it runs; unless completed ones count alone, whom it is compared with."""
 
-    def judge(
-        self,
-        *,
-        metric: str,
-        direction: Direction,
-        milestone: int,
-        step: int,
-        curve: Mapping[int, float],
-        peers: Peers,
-        completed_count: int | None = None,
-    ) -> Verdict | None:
-        """Whether the trial may go on; None: nothing to say.
+    def milestones(self, report: Reported, history: History) -> list[int]:
+        """Those that the report reaches, in order; some of them may have been reached before."""
 
-        `curve`: the trial's own values by step, this report's included; that one alone for a rule that does not read
-        history. `completed_count`: how many trials of the experiment have completed, also those with no value at this
-        milestone (None: those among the peers are all).
-        """
+    def judge(self, report: Reported, milestone: int, history: History) -> Verdict | None:
+        """Whether the trial may go on; None: nothing to say."""

@@ -180,7 +180,10 @@ class ReportView(RowView):
 
 
 class DecisionView(RowView):
-    """`cutoff` is what `value` was held against, from `compared_count` trials at the `milestone`."""
+    """`cutoff` is what `value` was held against, from `compared_count` trials at the `milestone`.
+
+    `compared_with` has the numbers of up to ten of them, those nearest to the cutoff, best first.
+    """
 
     decision: str
     rule: str
@@ -190,6 +193,7 @@ class DecisionView(RowView):
     value: float
     cutoff: float | None
     compared_count: int
+    compared_with: list[int]
     reason: str
     attempt: int
     at: datetime

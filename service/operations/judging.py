@@ -1,73 +1,60 @@
 """What early stopping says to a report: a function of the stored curves, stored with what it looked at."""
 
-from search.early_stopping import Verdict, rule_for
-from service.domain.statuses import StopCause, TrialStatus
+from collections.abc import Mapping
+from typing import Any
+
+from search.early_stopping import Reported, Verdict, decide, rule_for
+from search.early_stopping.measure import Measure, number_in
+from service.domain.statuses import StopCause
 from service.operations.ending import ask_to_stop
 from service.operations.leases import Held
 from service.store.events import append_event
-from service.store.peers import StoredPeers
-from service.store.tables import DecisionRow, MilestoneRow
-from service.store.trials import counts_by_status, curve_of
+from service.store.peers import StoredHistory
+from service.store.tables import DecisionRow
+
+
+def judge_metrics(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
+    """Judges a new report by the metric that the experiment's early stopping looks at, if the report has it."""
+    value = number_in(metrics, held.spec.measure.metric)
+    if value is not None:
+        judge(held, step, value)
 
 
 def judge(held: Held, step: int, value: float) -> None:
-    """Judges each milestone that the trial reaches with this report, up to the first that stops it.
-
-    The first value at a milestone stands for ever.
-    """
-    trial, objective = held.trial, held.spec.objective
-    rule = rule_for(held.spec.early_stopping)
-    milestones = rule.milestones(trial.judged_step, step)
+    """Judges each milestone that the trial reaches with this report, up to the first that stops it."""
+    trial, measure = held.trial, held.spec.measure
+    report = Reported(trial.number, measure.metric, measure.direction, step, value, trial.judged_step)
     trial.judged_step = max(step, trial.judged_step or step)
-    if not milestones:
+    if trial.stop_cause is not None:
         return
-    held.session.flush()
-    curve, completed_count = _history(held) if rule.reads_history else ({step: value}, None)
-    for milestone in milestones:
-        if trial.stop_cause is not None:
-            return
-        if not _reach(held, milestone, value):
-            continue
-        peers = StoredPeers(held.session, held.experiment.id, milestone, but=trial.id)
-        verdict = rule.judge(
-            metric=objective.metric,
-            direction=objective.direction,
-            milestone=milestone,
-            step=step,
-            curve=curve,
-            peers=peers,
-            completed_count=completed_count,
-        )
-        if verdict is not None:
-            _record(held, verdict)
+    for verdict in decide(rule_for(held.spec.early_stopping), report, _history(held, report.previous_step)):
+        _record(held, measure, verdict)
 
 
-def _reach(held: Held, milestone: int, value: float) -> bool:
-    """False when an earlier attempt had reached the milestone already."""
-    key = (held.experiment.id, milestone, held.trial.id)
-    if held.session.get(MilestoneRow, key) is not None:
-        return False
-    held.session.add(
-        MilestoneRow(experiment_id=held.experiment.id, milestone=milestone, trial_id=held.trial.id, value=value)
+def note_completion(held: Held) -> None:
+    """A trial that has completed is what some rules compare others with."""
+    if rule_for(held.spec.early_stopping).compares_completed:
+        _history(held, None).complete()
+
+
+def _history(held: Held, previous_step: int | None) -> StoredHistory:
+    metric = held.spec.measure.metric
+    return StoredHistory(
+        held.session, held.trial, None if metric == held.spec.objective.metric else metric, previous_step
     )
-    return True
 
 
-def _history(held: Held) -> tuple[dict[int, float], int]:
-    completed = counts_by_status(held.session, held.experiment.id)[TrialStatus.COMPLETED]
-    return curve_of(held.session, held.trial.id), completed
-
-
-def _record(held: Held, verdict: Verdict) -> None:
+def _record(held: Held, measure: Measure, verdict: Verdict) -> None:
     facts = {
         "decision": "stop" if verdict.stop else "continue",
         "rule": verdict.rule,
-        "metric": held.spec.objective.metric,
+        "metric": measure.metric,
         "step": verdict.step,
         "milestone": verdict.milestone,
         "value": verdict.value,
         "cutoff": verdict.cutoff,
         "compared_count": verdict.compared_count,
+        "compared_with": list(verdict.compared_with),
         "reason": verdict.reason,
     }
     held.session.add(DecisionRow(trial_id=held.trial.id, attempt=held.attempt.number, at=held.now, **facts))

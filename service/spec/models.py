@@ -18,6 +18,7 @@ from pydantic import (
 
 from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
+from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
 from search.mistakes import Mistake, refuse
 from search.samplers import SamplerSpec
 from search.space import Space
@@ -90,9 +91,18 @@ class ExperimentSpec(SpecPart):
 
     @property
     def objective(self) -> Objective:
+        """The first: the one whose curve is looked at where one alone counts."""
         return self.objectives[0]
 
-        """The first: the one whose curve is looked at where one alone counts."""
+    @property
+    def measure(self) -> Measure:
+        """What early stopping compares trials by."""
+        return measure_of(self.early_stopping, self._measures)
+
+    @property
+    def _measures(self) -> list[Measure]:
+        return [Measure(objective.metric, objective.direction) for objective in self.objectives]
+
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
         refuse(type(self).__name__, self._mistakes(), {})
@@ -100,6 +110,8 @@ class ExperimentSpec(SpecPart):
 
     def _mistakes(self) -> Iterator[Mistake]:
         yield from self.search.unsuited(self.space, len(self.objectives))
+        for mistake in mistakes_in_measure(self.early_stopping, self._measures):
+            yield mistake.under("early_stopping")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
             yield Mistake(("trainer", "entrypoint"), "is needed: module:function, as in train:train_fn")
         for name in self.config:

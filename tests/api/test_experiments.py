@@ -99,9 +99,9 @@ def test_samplers_say_at_submit_what_they_cannot_do(service: Api) -> None:
 
 
 def test_what_is_not_built_yet_says_so(service: Api) -> None:
-    wrong = a_spec(early_stopping={"rule": "hyperband"}, search={"sampler": "gp"})
+    wrong = a_spec(search={"sampler": "gp"})
     response = service.http.post("/v1/experiments", json=wrong)
-    assert paths_of(response) == {"early_stopping.rule", "search.sampler"}
+    assert paths_of(response) == {"search.sampler"}
     assert all("not available yet" in error["message"] for error in response.json()["errors"])
 
 

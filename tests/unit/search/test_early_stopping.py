@@ -1,20 +1,17 @@
-"""Early stopping decides as Optuna's pruners do, and says why in a sentence."""
+"""Early stopping says why in a sentence, and tells what is wrong with a rule; whom it stops is the oracle's matter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from search.early_stopping import PLANNED, EarlyStoppingSpec, Peer, PeerList, Rule, Verdict, rule_for
+from search.early_stopping import RULES, EarlyStoppingSpec, Memory, Reported, Rule, Verdict, decide, rule_for
+from search.early_stopping.hyperband import Hyperband
+from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
 from search.problem import Direction
-
-# Few distinct values, so that trials often tie.
-VALUES = st.floats(-1e3, 1e3) | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
-DIRECTIONS: st.SearchStrategy[Any] = st.sampled_from(["minimize", "maximize"])
 
 
 class Spec(BaseModel):
@@ -25,127 +22,38 @@ def rule_of(**options: Any) -> Rule:
     return rule_for(Spec.model_validate({"early_stopping": options}).early_stopping)
 
 
-def ask(rule: Rule, value: float, peers: list[float], *, step: int = 3, direction: Direction = "maximize") -> Verdict:
-    verdict = rule.judge(
-        metric="val_accuracy",
-        direction=direction,
-        milestone=step,
-        step=step,
-        curve={step: value},
-        peers=PeerList([Peer(number, peer, completed=True) for number, peer in enumerate(peers)]),
-    )
-    assert verdict is not None
-    return verdict
+class Trials:
+    """Trials that report to a rule one after another, as the service lets them."""
 
+    def __init__(self, rule: Rule, direction: Direction = "maximize", metric: str = "val_accuracy") -> None:
+        self.rule, self.direction, self.metric = rule, direction, metric
+        self.memory = Memory()
 
-class Ours:
-    """What the service does with a rule: keeps each trial's curve, and the first value at each milestone."""
-
-    def __init__(self, rule: Rule, direction: Direction) -> None:
-        self.rule, self.direction = rule, direction
-        self.curves: dict[int, dict[int, float]] = {}
-        self.reached: dict[int, dict[int, float]] = {}
-        self.completed: set[int] = set()
-
-    def report(self, trial: int, step: int, value: float) -> Verdict | None:
-        curve = self.curves.setdefault(trial, {})
-        previous = max(curve, default=None)
+    def report(self, number: int, step: int, value: float) -> list[Verdict]:
+        curve = self.memory.curves[number]
+        report = Reported(number, self.metric, self.direction, step, value, max(curve, default=None))
         curve[step] = value
-        verdict = None
-        for milestone in self.rule.milestones(previous, step):
-            self.reached.setdefault(milestone, {}).setdefault(trial, value)
-            verdict = self.judge(trial, milestone, step)
-            if verdict is not None and verdict.stop:
-                break
-        return verdict
+        return list(decide(self.rule, report, self.memory.of(number)))
 
-    def judge(self, trial: int, milestone: int, step: int) -> Verdict | None:
-        there = self.reached[milestone].items()
-        return self.rule.judge(
-            metric="loss",
-            direction=self.direction,
-            milestone=milestone,
-            step=step,
-            curve=self.curves[trial],
-            peers=PeerList([Peer(other, value, other in self.completed) for other, value in there if other != trial]),
-            completed_count=len(self.completed),
-        )
+    def complete(self, number: int) -> None:
+        curve = self.memory.curves[number]
+        self.memory.complete(self.rule, number, curve[max(curve)])
+
+    def ran(self, number: int, values: Sequence[float], *, first_step: int = 1) -> list[Verdict]:
+        """A trial that reports them all, whatever it is told, and completes."""
+        said = [
+            verdict for step, value in enumerate(values, first_step) for verdict in self.report(number, step, value)
+        ]
+        self.complete(number)
+        return said
 
 
-def decisions_agree(
-    data: st.DataObject, rule: Rule, pruner: optuna.pruners.BasePruner, direction: Direction, *, jump: int
-) -> None:
-    """Trials that report in any order, at any steps, are stopped at the same reports by the rule and by Optuna."""
-    study = optuna.create_study(direction=direction, pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0))
-    ours = Ours(rule, direction)
-    trials = {number: study.ask() for number in range(data.draw(st.integers(1, 8), label="trials"))}
-    steps = dict.fromkeys(trials, -1)
-    for _ in range(data.draw(st.integers(1, 40), label="reports")):
-        if not trials:
-            return
-        number = data.draw(st.sampled_from(sorted(trials)), label="trial")
-        steps[number] += data.draw(st.integers(1, jump), label="steps on")
-        value = data.draw(VALUES, label="value")
-        trials[number].report(value, steps[number])
-        stop = trials[number].should_prune()
-        verdict = ours.report(number, steps[number], value)
-        assert stop == (verdict is not None and verdict.stop), verdict
-        if stop:
-            study.tell(trials.pop(number), state=optuna.trial.TrialState.PRUNED)
-        elif data.draw(st.integers(0, 4), label="goes on") == 0:
-            study.tell(trials.pop(number), value)
-            ours.completed.add(number)
-
-
-@given(
-    data=st.data(),
-    direction=DIRECTIONS,
-    min_step=st.integers(1, 3),
-    reduction_factor=st.integers(2, 4),
-    rate=st.integers(0, 1),
-    bootstrap_count=st.sampled_from([0, 0, 2]),
-)
-def test_asha_stops_whom_optuna_prunes(
-    data: st.DataObject, direction: Direction, min_step: int, reduction_factor: int, rate: int, bootstrap_count: int
-) -> None:
-    shared = {
-        "reduction_factor": reduction_factor,
-        "min_early_stopping_rate": rate,
-        "bootstrap_count": bootstrap_count,
-    }
-    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=min_step, **shared)
-    rule = rule_of(rule="asha", min_step=min_step, **shared)
-    decisions_agree(data, rule, pruner, direction, jump=6)
-
-
-@given(
-    data=st.data(),
-    direction=DIRECTIONS,
-    startup=st.integers(0, 3),
-    warmup=st.integers(0, 4),
-    interval=st.integers(1, 4),
-    fewest=st.integers(1, 2),
-)
-def test_median_stops_whom_optuna_prunes(
-    data: st.DataObject, direction: Direction, startup: int, warmup: int, interval: int, fewest: int
-) -> None:
-    pruner = optuna.pruners.MedianPruner(startup, warmup, interval, n_min_trials=fewest)
-    rule = rule_of(
-        rule="median", n_startup_trials=startup, n_warmup_steps=warmup, interval_steps=interval, n_min_trials=fewest
-    )
-    decisions_agree(data, rule, pruner, direction, jump=2)
-
-
-def test_no_rule_never_says_anything() -> None:
-    assert rule_of().milestones(None, 100) == rule_of(rule="none").milestones(3, 4) == []
-
-
-def test_a_jump_over_several_rungs_reaches_them_all_once() -> None:
-    rule = rule_of(rule="asha", min_step=1, reduction_factor=3)
-    assert rule.milestones(None, 10) == [1, 3, 9]
-    assert rule.milestones(2, 10) == [3, 9]
-    assert rule.milestones(10, 26) == []
-    assert rule.milestones(10, 9) == []  # a retry goes over known ground
+def at_step_3(values: list[float], **options: Any) -> Trials:
+    """Trials 0, 1, ... that reported at step 3 alone, and completed."""
+    trials = Trials(rule_of(**options))
+    for number, value in enumerate(values):
+        trials.ran(number, [value], first_step=3)
+    return trials
 
 
 BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
@@ -155,7 +63,7 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
     ("options", "value", "peers", "stop", "cutoff", "reason"),
     [
         (
-            {"rule": "asha"},
+            {"rule": "asha", "min_step": 3},
             0.71,
             BEST_THIRD,
             True,
@@ -163,7 +71,7 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             "val_accuracy 0.71 at step 3 is below 0.83, the cutoff of the best third of 9 trials at rung 3",
         ),
         (
-            {"rule": "asha"},
+            {"rule": "asha", "min_step": 3},
             0.88,
             BEST_THIRD,
             False,
@@ -171,7 +79,7 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             "val_accuracy 0.88 at step 3 is above 0.85, the cutoff of the best third of 9 trials at rung 3",
         ),
         (
-            {"rule": "asha", "reduction_factor": 7},
+            {"rule": "asha", "min_step": 3, "reduction_factor": 7},
             0.9,
             BEST_THIRD,
             False,
@@ -179,21 +87,39 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             "val_accuracy 0.9 at step 3 is equal to 0.9, the cutoff of the best 1/7 of 9 trials at rung 3",
         ),
         (
-            {"rule": "asha"},
+            {"rule": "asha", "min_step": 3},
             0.82999,
             [0.83],
             True,
             0.83,
             "val_accuracy 0.82999 at step 3 is below 0.83, the cutoff of the best of 2 trials at rung 3",
         ),
-        ({"rule": "asha"}, 0.1, [], False, None, "val_accuracy 0.1 at step 3 is the first to reach rung 3"),
         (
-            {"rule": "asha", "bootstrap_count": 2},
+            {"rule": "asha", "min_step": 3},
+            0.1,
+            [],
+            False,
+            None,
+            "val_accuracy 0.1 at step 3 is the first to reach rung 3",
+        ),
+        (
+            {"rule": "asha", "min_step": 3, "bootstrap_count": 2},
             0.9,
             [0.1],
             True,
             0.9,
             "rung 3 lets nobody pass until 3 trials have reached it, and val_accuracy 0.9 at step 3 is number 2",
+        ),
+        (
+            {"rule": "asha", "min_step": 3, "grace_steps": 4},
+            0.82,
+            [0.83],
+            False,
+            0.83,
+            (
+                "val_accuracy 0.82 at step 3 is below 0.83, the cutoff of the best of 2 trials at rung 3; "
+                "nobody is stopped before step 4"
+            ),
         ),
         (
             {"rule": "median"},
@@ -203,60 +129,140 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             0.8,
             "the best val_accuracy up to step 3, 0.71, is below 0.8, the median of 5 completed trials there",
         ),
+        (
+            {"rule": "percentile", "percentile": 25},
+            0.85,
+            [0.7, 0.8, 0.9, 0.75, 0.8],
+            False,
+            0.8,
+            (
+                "the best val_accuracy up to step 3, 0.85, is above 0.8, "
+                "the edge of the best 25% of 5 completed trials there"
+            ),
+        ),
     ],
 )
 def test_a_verdict_reads_as_a_sentence(
     options: dict[str, Any], value: float, peers: list[float], *, stop: bool, cutoff: float | None, reason: str
 ) -> None:
-    verdict = ask(rule_of(**options), value, peers)
+    [verdict] = at_step_3(peers, **options).report(len(peers), 3, value)
     assert (verdict.stop, verdict.cutoff, verdict.reason) == (stop, cutoff, reason)
     assert (verdict.rule, verdict.step, verdict.milestone) == (options["rule"], 3, 3)
     assert (verdict.value, verdict.compared_count) == (value, len(peers))
 
 
-def test_the_median_rule_speaks_of_the_best_value_so_far() -> None:
-    verdict = rule_of(rule="median", n_startup_trials=1).judge(
-        metric="loss",
-        direction="minimize",
-        milestone=2,
-        step=2,
-        curve={1: 0.2, 2: 0.9},
-        peers=PeerList([Peer(0, 0.3, completed=True), Peer(1, 0.0, completed=False)]),
+def test_a_verdict_names_the_trials_nearest_to_its_cutoff() -> None:
+    trials = at_step_3([number / 100 for number in range(60)], rule="asha", min_step=3)
+    [verdict] = trials.report(60, 3, 0.001)
+    assert verdict.cutoff == 0.4
+    assert verdict.compared_count == 60
+    assert verdict.compared_with == (45, 44, 43, 42, 41, 40, 39, 38, 37, 36)
+
+
+def test_the_median_rule_speaks_of_the_best_value_so_far_and_of_completed_trials_alone() -> None:
+    trials = Trials(rule_of(rule="median", n_startup_trials=1), "minimize", "loss")
+    trials.ran(0, [0.3, 0.3])
+    trials.report(1, 2, 0.0)
+    trials.report(2, 1, 0.2)
+    [verdict] = trials.report(2, 2, 0.9)
+    assert (verdict.stop, verdict.value, verdict.compared_with) == (False, 0.2, (0,))
+
+
+def test_a_jump_over_several_rungs_reaches_them_all_once() -> None:
+    trials = Trials(rule_of(rule="asha", min_step=1, reduction_factor=3))
+    assert [verdict.milestone for verdict in trials.report(0, 10, 0.5)] == [1, 3, 9]
+    assert trials.report(0, 26, 0.6) == []
+    assert trials.report(0, 9, 0.7) == []  # a retry goes over known ground
+    assert [verdict.milestone for verdict in trials.report(0, 27, 0.5)] == [27]
+
+
+def test_a_trial_of_hyperband_meets_those_of_its_bracket_alone() -> None:
+    rule = rule_of(rule="hyperband", max_step=9)
+    assert isinstance(rule, Hyperband)
+    brackets = [rule.bracket_of(number) for number in range(100)]
+    assert set(brackets) == {0, 1, 2}
+    trials = Trials(rule)
+    for number, bracket in enumerate(brackets):
+        said = trials.report(number, 9, 0.5)
+        assert [verdict.milestone for verdict in said] == [1, 3, 9][bracket:]
+        assert said[0].compared_count == brackets[:number].count(bracket)
+        assert f"rung {3**bracket} of bracket {bracket}" in said[0].reason
+
+
+def test_a_threshold_names_the_bound_that_was_crossed() -> None:
+    trials = Trials(rule_of(rule="threshold", lower=0.2, upper=0.8))
+    verdicts = [trials.report(0, step, value)[0] for step, value in enumerate([0.5, 0.75, 0.9, 0.1])]
+    assert [(verdict.stop, verdict.cutoff) for verdict in verdicts] == [
+        (False, 0.2),
+        (False, 0.8),
+        (True, 0.8),
+        (True, 0.2),
+    ]
+    assert verdicts[2].reason == "val_accuracy 0.9 at step 2 is above 0.8, the upper bound"
+
+
+def test_patience_is_over_when_the_last_reports_are_worse_than_the_best_before() -> None:
+    trials = Trials(rule_of(rule="patient", patience=1))
+    assert trials.ran(0, [0.5, 0.6, 0.55, 0.6, 0.7]) == []
+    [verdict] = trials.ran(1, [0.5, 0.6, 0.55, 0.59])
+    assert (verdict.stop, verdict.step, verdict.value, verdict.cutoff) == (True, 4, 0.59, 0.6)
+    assert verdict.reason == "the best val_accuracy of the last 2 reports, 0.59, is below 0.6, the best before"
+
+
+def test_a_patient_rule_says_what_the_wrapped_one_saw() -> None:
+    trials = Trials(rule_of(rule="patient", patience=0, wrapped_rule={"rule": "median", "n_startup_trials": 1}))
+    trials.ran(0, [0.7, 0.8, 0.9])
+    assert trials.report(1, 1, 0.1) == []
+    [verdict] = trials.report(1, 2, 0.05)
+    assert (verdict.stop, verdict.rule, verdict.cutoff) == (True, "patient", 0.8)
+    assert verdict.reason == (
+        "the best val_accuracy of the last 1 reports, 0.05, is below 0.1, the best before, "
+        "and the best val_accuracy up to step 2, 0.1, is below 0.8, the median of 1 completed trials there"
     )
-    assert verdict is not None
-    assert (verdict.stop, verdict.value, verdict.compared_count) == (False, 0.2, 1)
 
 
-def test_a_rule_without_a_value_at_the_step_says_nothing() -> None:
-    def judged(rule: Rule) -> Verdict | None:
-        return rule.judge(metric="m", direction="minimize", milestone=3, step=3, curve={}, peers=PeerList())
+def test_the_signed_rank_test_names_the_best_trial_and_how_sure_it_is() -> None:
+    trials = Trials(rule_of(rule="wilcoxon"))
+    trials.ran(0, [0.6] * 8)
+    trials.ran(1, [0.9 + step / 100 for step in range(8)])
+    for step in (3, 1, 5, 2):
+        trials.report(2, step, 0.5 - step / 50)
+    [verdict] = trials.report(2, 4, 0.4)
+    assert (verdict.stop, verdict.compared_with, verdict.compared_count) == (True, (1,), 1)
+    assert "over 5 shared steps" in verdict.reason
+    assert "that of trial 1, the best so far (p = 0.0312, below 0.1, that it is worse)" in verdict.reason
 
-    assert judged(rule_of(rule="asha")) is None
-    assert judged(rule_of(rule="median", n_startup_trials=0)) is None
+
+def test_no_rule_never_says_anything() -> None:
+    assert Trials(rule_of()).ran(0, [0.1] * 9) == Trials(rule_of(rule="none")).ran(0, [0.1] * 9) == []
 
 
 INFINITE = float("inf")
 
 
-@pytest.mark.parametrize("rule", [{"rule": "asha", "reduction_factor": 2}, {"rule": "median", "n_startup_trials": 0}])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "asha", "reduction_factor": 2, "min_step": 3},
+        {"rule": "median", "n_startup_trials": 0},
+        {"rule": "percentile", "percentile": 30, "n_startup_trials": 0},
+    ],
+)
 @given(value=st.sampled_from([0.5, INFINITE, -INFINITE]), others=st.lists(st.sampled_from([0.0, INFINITE, -INFINITE])))
 def test_infinite_values_are_judged_and_never_become_a_cutoff(
     rule: dict[str, Any], value: float, others: list[float]
 ) -> None:
-    verdict = rule_of(**rule).judge(
-        metric="loss",
-        direction="minimize",
-        milestone=1,
-        step=1,
-        curve={1: value},
-        peers=PeerList([Peer(number, other, completed=True) for number, other in enumerate(others)]),
-    )
-    if verdict is not None:
+    trials = Trials(rule_of(**rule), "minimize")
+    for number, other in enumerate(others):
+        trials.ran(number, [other], first_step=3)
+    for verdict in trials.report(len(others), 3, value):
         assert verdict.cutoff in (None, 0.0, 0.5)
         assert not verdict.stop or value > min(others)
 
 
-ASHA_OPTIONS = "min_step, reduction_factor, min_early_stopping_rate, bootstrap_count"
+COMMON = "metric, direction, grace_steps"
+ASHA_OPTIONS = f"{COMMON}, min_step, reduction_factor, bootstrap_count, min_early_stopping_rate"
+RUNG_RULES = "asha, hyperband, median, percentile, threshold, wilcoxon, none"
 
 
 def complaints(make: Callable[[], object]) -> list[str]:
@@ -277,18 +283,86 @@ def complaints(make: Callable[[], object]) -> list[str]:
         ),
         (
             {"rule": "mean"},
-            ["early_stopping.rule: unknown rule 'mean'; available: asha, median, none"],
+            [f"early_stopping.rule: unknown rule 'mean'; available: {', '.join(RULES)}"],
         ),
         ({"min_step": 1}, ["early_stopping.min_step: unknown option; the options of none: none"]),
         ("asha", ["early_stopping: must be an object such as {rule: asha}"]),
+        ({"rule": "hyperband"}, ["early_stopping.max_step: is required"]),
+        (
+            {"rule": "hyperband", "min_step": 9, "max_step": 3},
+            ["early_stopping: max_step must be at least min_step, which is 9"],
+        ),
+        ({"rule": "threshold"}, ["early_stopping: needs lower, upper or both"]),
+        (
+            {"rule": "threshold", "lower": 2, "upper": 1},
+            ["early_stopping: lower must not be above upper, which is 1"],
+        ),
+        (
+            {"rule": "patient", "patience": 1, "wrapped_rule": {"rule": "asha", "min_step": 0, "eta": 1}},
+            [
+                "early_stopping.wrapped_rule.min_step: Input should be greater than or equal to 1",
+                f"early_stopping.wrapped_rule.eta: unknown option; the options of asha: {ASHA_OPTIONS}",
+            ],
+        ),
+        (
+            {"rule": "patient", "patience": -1, "wrapped_rule": {"rule": "patient"}},
+            [
+                f"early_stopping.wrapped_rule.rule: unknown rule 'patient'; available: {RUNG_RULES}",
+                "early_stopping.patience: Input should be greater than or equal to 0",
+            ],
+        ),
+        (
+            {"rule": "patient", "patience": 1, "wrapped_rule": {"rule": "asha", "metric": "loss", "grace_steps": 3}},
+            [
+                "early_stopping.wrapped_rule.metric: goes beside wrapped_rule",
+                "early_stopping.wrapped_rule.grace_steps: goes beside wrapped_rule",
+            ],
+        ),
     ],
 )
 def test_a_wrong_rule_or_option_is_told_with_the_right_ones(options: Any, expected: list[str]) -> None:
     assert complaints(lambda: Spec.model_validate({"early_stopping": options})) == expected
 
 
-@pytest.mark.parametrize("rule", PLANNED)
-def test_a_rule_that_is_only_planned_says_so(rule: str) -> None:
-    assert complaints(lambda: rule_of(rule=rule)) == [
-        f"early_stopping.rule: '{rule}' is not available yet; available: asha, median, none"
-    ]
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rule": "patient", "patience": 3, "wrapped_rule": {"rule": "hyperband", "max_step": 9}},
+        {"rule": "patient", "patience": 3, "grace_steps": 2, "metric": "loss", "direction": "minimize"},
+        {"rule": "percentile", "percentile": 25},
+    ],
+)
+def test_what_is_stored_of_a_rule_is_the_rule(options: dict[str, Any]) -> None:
+    spec = Spec.model_validate({"early_stopping": options})
+    assert Spec.model_validate(spec.model_dump(mode="json")) == spec
+
+
+ACCURACY, LATENCY = Measure("accuracy", "maximize"), Measure("latency", "minimize")
+
+
+@pytest.mark.parametrize(
+    ("options", "objectives", "expected"),
+    [
+        ({}, [ACCURACY], ACCURACY),
+        ({"metric": "latency"}, [ACCURACY, LATENCY], LATENCY),
+        ({"metric": "val_loss", "direction": "minimize"}, [ACCURACY, LATENCY], Measure("val_loss", "minimize")),
+        ({}, [ACCURACY, LATENCY], ["metric"]),
+        ({"direction": "maximize"}, [ACCURACY], ["direction"]),
+        ({"metric": "val_loss"}, [ACCURACY], ["direction"]),
+        ({"metric": "accuracy", "direction": "minimize"}, [ACCURACY], ["direction"]),
+    ],
+)
+def test_trials_are_compared_by_the_only_objective_or_by_a_named_metric(
+    options: dict[str, Any], objectives: list[Measure], expected: Measure | list[str]
+) -> None:
+    rule = Spec.model_validate({"early_stopping": {"rule": "asha", **options}}).early_stopping
+    mistakes = [str(mistake.path[0]) for mistake in mistakes_in_measure(rule, objectives)]
+    if mistakes:
+        assert mistakes == expected
+    else:
+        assert measure_of(rule, objectives) == expected
+
+
+def test_without_a_rule_several_objectives_need_no_metric() -> None:
+    rule = Spec.model_validate({"early_stopping": {}}).early_stopping
+    assert list(mistakes_in_measure(rule, [ACCURACY, LATENCY])) == []

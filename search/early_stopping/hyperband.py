@@ -1,0 +1,46 @@
+"""Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner has it."""
+
+import math
+from functools import cached_property
+from itertools import accumulate
+from typing import Annotated, Literal, Self
+from zlib import crc32
+
+from pydantic import Field, model_validator
+
+from search.early_stopping.rungs import Rungs
+
+
+class Hyperband(Rungs):
+    """Several brackets of successive halving, the later ones with a higher first rung; trials meet in their own only.
+
+    `max_step` is the last step of a trial that nobody stops. A trial's bracket is a function of its number.
+    """
+
+    rule: Literal["hyperband"] = "hyperband"
+    max_step: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _there_is_a_bracket(self) -> Self:
+        if self.max_step < self.min_step:
+            raise ValueError(f"max_step must be at least min_step, which is {self.min_step}")
+        return self
+
+    def bracket_of(self, number: int) -> int:
+        place = crc32(f"hyperband_{number}".encode()) % self._shares[-1]
+        return next(bracket for bracket, share in enumerate(self._shares) if place < share)
+
+    def pool_of(self, number: int) -> int:
+        return self.bracket_of(number)
+
+    def first_rung(self, number: int) -> int:
+        return self.min_step * int(self.reduction_factor ** self.bracket_of(number))
+
+    def rung_name(self, number: int, rung: int) -> str:
+        return f"rung {rung} of bracket {self.bracket_of(number)}"
+
+    @cached_property
+    def _shares(self) -> list[int]:
+        """Up to which place, of as many as the last one says, trials go to each bracket."""
+        count = math.floor(math.log(self.max_step / self.min_step, self.reduction_factor)) + 1
+        return list(accumulate(math.ceil(count * self.reduction_factor**s / (s + 1)) for s in reversed(range(count))))

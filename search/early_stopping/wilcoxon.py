@@ -1,0 +1,78 @@
+"""A signed-rank test (Wilcoxon, 1945) against the best trial at the same steps, as Optuna's WilcoxonPruner does."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from search.early_stopping.base import StoppingRule, compared
+from search.early_stopping.rule import AT_END, COMPLETED, History, Peer, Reported, Verdict
+
+FEWEST_STEPS = 2
+
+
+class Wilcoxon(StoppingRule):
+    """Stops a trial that is worse than the best completed one, as surely as `p_threshold` says.
+
+    A step stands for a case that the metric is measured on, such as a fold or an instance, and steps may come in any
+    order. It says nothing where the two share fewer than `n_startup_steps` steps, or two. A trial whose average is no
+    worse than the best one's goes on.
+    """
+
+    rule: Literal["wilcoxon"] = "wilcoxon"
+    p_threshold: Annotated[float, Field(ge=0, le=1)] = 0.1
+    n_startup_steps: Annotated[int, Field(ge=0)] = FEWEST_STEPS
+
+    @property
+    def compares_completed(self) -> bool:
+        return True
+
+    def milestones(self, report: Reported, history: History) -> list[int]:  # noqa: ARG002
+        return [report.step]
+
+    def _look(self, report: Reported, milestone: int, history: History) -> Verdict | None:
+        best = history.peers(AT_END, COMPLETED).ranked(report.direction, 0, 1)
+        if not best:
+            return None
+        own, rival = history.curve(), history.curve(best[0].number)
+        shared = sorted(own.keys() & rival.keys())
+        if len(shared) < max(FEWEST_STEPS, self.n_startup_steps):
+            return None
+        p = _p_value([own[step] - rival[step] for step in shared], report)
+        wins = not report.is_worse(_average(list(own.values())), _average(list(rival.values())))
+        value, cutoff = (fmean(curve[step] for step in shared) for curve in (own, rival))
+        return Verdict(
+            stop=p < self.p_threshold and not wins,
+            rule=self.rule,
+            step=report.step,
+            milestone=milestone,
+            value=value,
+            cutoff=cutoff,
+            compared_count=1,
+            reason=self._reason(report, best[0], len(shared), compared(value, cutoff), p, wins=wins),
+            compared_with=(best[0].number,),
+        )
+
+    def _reason(
+        self, report: Reported, best: Peer, count: int, comparison: tuple[str, str], p: float, *, wins: bool
+    ) -> str:
+        value, relation = comparison
+        sure = f"p = {p:.3g}, {'below' if p < self.p_threshold else 'not below'} {self.p_threshold:g}"
+        return (
+            f"over {count} shared steps the average {report.metric}, {value}, is {relation}, that of trial "
+            f"{best.number}, the best so far ({sure}, that it is worse)"
+            + ("; but its average over all its steps is no worse" if wins and p < self.p_threshold else "")
+        )
+
+
+def _average(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _p_value(differences: Sequence[float], report: Reported) -> float:
+    """Of such differences coming from a trial that is no worse."""
+    from scipy.stats import wilcoxon  # type: ignore[import-untyped]  # noqa: PLC0415 - takes long, and few need it
+
+    worse = "less" if report.direction == "maximize" else "greater"
+    return float(wilcoxon(differences, alternative=worse, zero_method="zsplit").pvalue)
