@@ -10,12 +10,13 @@ from service.api.bodies import read_submission
 from service.api.cursors import EXPERIMENT_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
 from service.api.problems import responses
-from service.api.views import ExperimentView, Page, TrialDetail, trial_views
+from service.api.views import ExperimentView, Page, trial_views
 from service.domain.placement import waiting_for
 from service.domain.statuses import ExperimentStatus
 from service.errors import BadRequest, NotFound
 from service.mirror.views import mlflow_url
 from service.operations import controlling
+from service.operations.best import best_trial
 from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.specs import spec_of
@@ -26,7 +27,7 @@ from service.store.attempts import first_traceback
 from service.store.database import database_now
 from service.store.experiments import find_experiment, page_of_experiments
 from service.store.tables import ExperimentRow, MirrorRow
-from service.store.trials import best_trial, counts_by_status
+from service.store.trials import counts_by_status
 from trainer.wire import Kind
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -117,20 +118,6 @@ def delete(experiment: str, context: Ctx) -> None:
     controlling.delete(context, experiment)
 
 
-@router.get("/{experiment}/best", responses=responses(404))
-def get_best(experiment: str, context: Ctx) -> TrialDetail:
-    """The best trial that ran to its end."""
-    with context.database.read() as session:
-        row = named(session, experiment)
-        spec = spec_of(row)
-        best = best_trial(session, row.id, spec.objective.direction)
-        if best is None:
-            raise NotFound(
-                f"no trial of experiment {row.name} has completed yet", counts=counts_by_status(session, row.id)
-            )
-        return TrialDetail.read(session, best)
-
-
 def named(session: Session, name_or_id: str) -> ExperimentRow:
     """Raises NotFound."""
     row = find_experiment(session, name_or_id)
@@ -141,7 +128,7 @@ def named(session: Session, name_or_id: str) -> ExperimentRow:
 
 def view_of(context: Context, session: Session, row: ExperimentRow) -> ExperimentView:
     spec = spec_of(row)
-    best = best_trial(session, row.id, spec.objective.direction)
+    best = best_trial(session, row) if len(spec.objectives) == 1 else None
     counts = counts_by_status(session, row.id)
     mirror = session.get(MirrorRow, row.id)
     return ExperimentView.of(

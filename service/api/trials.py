@@ -1,7 +1,5 @@
 """`/v1/trials` and an experiment's trials: what ran, how it went, and why."""
 
-import csv
-import io
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,13 +12,13 @@ from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
 from service.api.experiments import named
 from service.api.problems import responses
+from service.api.tables import trials_csv
 from service.api.views import CheckpointView, DecisionView, Page, ReportView, TrialDetail, TrialView, trial_views
 from service.domain.statuses import TrialStatus
 from service.errors import NotFound
 from service.operations import controlling, retrying
 from service.operations.context import Context
 from service.operations.enqueuing import enqueue
-from service.operations.specs import spec_of
 from service.spec.given import Given, parse_given
 from service.store.tables import CheckpointRow, DecisionRow, TrialRow
 from service.store.trials import page_of_trials, reports_of
@@ -37,7 +35,7 @@ def get_trials(
     experiment: str,
     context: Ctx,
     status: TrialStatus | None = None,
-    sort: Annotated[Literal["number", "value"], Query(description="`value`: the best first")] = "number",
+    sort: Annotated[Literal["number", "value"], Query(description="`value`: best first objective first")] = "number",
     table: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
     cursor: Cursor = None,
     limit: Limit = 100,
@@ -45,17 +43,16 @@ def get_trials(
     after = from_cursor(TRIAL_PLACE, cursor)
     with context.database.read() as session:
         row = named(session, experiment)
-        objective = spec_of(row).objective
         rows = page_of_trials(
             session,
             row.id,
             status=status,
-            by_value=objective.direction if sort == "value" else None,
+            by_value=row.spec["objectives"][0]["direction"] if sort == "value" else None,
             after=after,
             limit=1_000_000 if table == "csv" else limit + 1,
         )
         if table == "csv":
-            return Response(_csv(trial_views(session, rows), objective.metric), media_type="text/csv")
+            return Response(trials_csv(row, trial_views(session, rows)), media_type="text/csv")
         last = rows[limit - 1] if len(rows) > limit else None
         next_cursor = to_cursor(TRIAL_PLACE, (last.value, last.number)) if last else None
         return Page(items=trial_views(session, rows[:limit]), next_cursor=next_cursor)
@@ -142,19 +139,3 @@ def _enqueued(context: Context, experiment: str, document: Any, key: str | None)
     with context.database.read() as session:
         views = trial_views(session, rows)
     return Page(items=views) if as_list else views[0]
-
-
-def _csv(trials: list[TrialView], metric: str) -> str:
-    names = sorted({name for trial in trials for name in trial.params})
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(
-        ["number", "id", "status", metric, "step", *names, "reason", "started_at", "ended_at", "checkpoint"]
-    )
-    for trial in trials:
-        value = trial.values[0] if trial.values else None
-        params = [trial.params.get(name) for name in names]
-        uri = trial.checkpoint.uri if trial.checkpoint else None
-        times = [at.isoformat() if at else None for at in (trial.started_at, trial.ended_at)]
-        writer.writerow([trial.number, trial.id, trial.status, value, trial.step, *params, trial.reason, *times, uri])
-    return text.getvalue()

@@ -17,6 +17,7 @@ from service.store.tables import (
     TrialRow,
 )
 from service.store.trials import newest_checkpoint, newest_checkpoints
+from service.store.values import constraint_values, is_feasible, objective_values
 
 Item = TypeVar("Item")
 
@@ -52,7 +53,11 @@ class CheckpointView(RowView):
 
 
 class TrialView(BaseModel):
-    """`values` are the objectives' newest, in the order of the spec; `reason` says why it ended or waits again."""
+    """`values` are the objectives' newest, in the order of the spec; `reason` says why it ended or waits again.
+
+    `constraints` are the newest values of the constraints' metrics; `feasible` says whether they keep them. Both are
+    null without constraints; `feasible` also while a running trial has not reported all of them.
+    """
 
     id: str
     experiment_id: str
@@ -61,7 +66,9 @@ class TrialView(BaseModel):
     reason: str | None
     failure_kind: str | None
     params: dict[str, Any]
-    values: list[float] | None
+    values: list[float | None] | None
+    constraints: dict[str, float | None] | None
+    feasible: bool | None
     step: int | None
     origin: str
     stopping: str | None
@@ -72,8 +79,15 @@ class TrialView(BaseModel):
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, row: TrialRow, checkpoint: CheckpointRow | None) -> "TrialView":
-        return cls(**_trial_facts(row, checkpoint))
+    def of(cls, experiment: ExperimentRow, row: TrialRow, checkpoint: CheckpointRow | None) -> "TrialView":
+        return cls(**_trial_facts(experiment, row, checkpoint))
+
+
+class FrontView(Page[TrialView]):
+    """A Pareto front of `count` trials: none of them is beaten by any other one in every objective."""
+
+    objectives: list[dict[str, Any]]
+    count: int
 
 
 class AttemptView(BaseModel):
@@ -110,7 +124,8 @@ class TrialDetail(TrialView):
     @classmethod
     def read(cls, session: Session, row: TrialRow) -> "TrialDetail":
         attempts = [AttemptView.of(attempt) for attempt in attempts_of(session, row.id)]
-        return cls(**_trial_facts(row, newest_checkpoint(session, row.id)), attempts=attempts)
+        experiment = session.get_one(ExperimentRow, row.experiment_id)
+        return cls(**_trial_facts(experiment, row, newest_checkpoint(session, row.id)), attempts=attempts)
 
 
 class ExperimentView(BaseModel):
@@ -224,10 +239,11 @@ class AgentView(BaseModel):
 
 def trial_views(session: Session, rows: Sequence[TrialRow]) -> list[TrialView]:
     checkpoints: Mapping[str, CheckpointRow] = newest_checkpoints(session, [row.id for row in rows])
-    return [TrialView.of(row, checkpoints.get(row.id)) for row in rows]
+    experiments = {key: session.get_one(ExperimentRow, key) for key in {row.experiment_id for row in rows}}
+    return [TrialView.of(experiments[row.experiment_id], row, checkpoints.get(row.id)) for row in rows]
 
 
-def _trial_facts(row: TrialRow, checkpoint: CheckpointRow | None) -> dict[str, Any]:
+def _trial_facts(experiment: ExperimentRow, row: TrialRow, checkpoint: CheckpointRow | None) -> dict[str, Any]:
     return {
         "id": row.id,
         "experiment_id": row.experiment_id,
@@ -236,7 +252,9 @@ def _trial_facts(row: TrialRow, checkpoint: CheckpointRow | None) -> dict[str, A
         "reason": row.reason,
         "failure_kind": row.failure_kind,
         "params": row.params,
-        "values": None if row.value is None else [row.value],
+        "values": objective_values(experiment, row),
+        "constraints": constraint_values(experiment, row),
+        "feasible": is_feasible(experiment, row),
         "step": row.last_step,
         "origin": row.origin,
         "stopping": row.stop_reason if row.ended_at is None else None,

@@ -101,6 +101,11 @@ def _failure(held: Held, outcome: Outcome, failure: Failure | None) -> Failure |
     return None
 
 
+def _why_infeasible(held: Held) -> str | None:
+    broken = broken_constraints(held.spec, held.trial)
+    return f"infeasible: {broken}" if broken else None
+
+
 def _reported(held: Held) -> str:
     held.session.flush()
     reports = reports_of(held.session, held.trial.id, after_step=-1, limit=20)
@@ -130,7 +135,7 @@ def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list
         return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
     whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(held.spec, trial)
     if whole and cause is not StopCause.EARLY_STOPPING:
-        return Ending(TrialStatus.COMPLETED, trial.stop_reason or broken_constraints(held.spec, trial))
+        return Ending(TrialStatus.COMPLETED, trial.stop_reason or _why_infeasible(held))
     if cause is not None:
         return Ending(STOPPED_TRIAL[cause], trial.stop_reason)
     if failure is None:

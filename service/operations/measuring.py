@@ -67,11 +67,11 @@ def targets_reached(spec: ExperimentSpec, trial: TrialRow) -> str | None:
 
 
 def broken_constraints(spec: ExperimentSpec, trial: TrialRow) -> str | None:
-    """Why the trial, as it has ended, is infeasible; None when it is not."""
+    """How the trial, as it has ended, breaks them; None when it does not."""
     known = newest_values(spec, trial)
     broken = [one.broken_by(known.get(one.metric)) for one in spec.constraints]
     sentences = [sentence for sentence in broken if sentence]
-    return f"infeasible: {'; '.join(sentences)}" if sentences else None
+    return "; ".join(sentences) or None
 
 
 def _violation(spec: ExperimentSpec, known: Mapping[str, float]) -> float | None:

@@ -53,17 +53,6 @@ def trials_changed_after(session: Session, experiment_id: str, event: int) -> Se
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
-def best_trial(session: Session, experiment_id: str, direction: Direction) -> TrialRow | None:
-    """The best of those that ran to an end of their own or a user's; a stopped-early trial lost its race."""
-    order = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
-    query = select(TrialRow).where(
-        TrialRow.experiment_id == experiment_id,
-        TrialRow.status.in_([TrialStatus.COMPLETED, TrialStatus.STOPPED]),
-        TrialRow.value.is_not(None),
-    )
-    return session.scalar(query.order_by(order, TrialRow.number).limit(1))
-
-
 def page_of_trials(
     session: Session,
     experiment_id: str,

@@ -1,0 +1,65 @@
+"""`/v1/experiments/{x}/best`: the best trial, or the Pareto front."""
+
+from fastapi import APIRouter
+from sqlalchemy.orm import Session
+
+from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
+from service.api.dependencies import Ctx, Cursor, Limit
+from service.api.experiments import named
+from service.api.problems import responses
+from service.api.views import FrontView, TrialDetail, trial_views
+from service.errors import NotFound
+from service.operations.best import best_trial, front_of, nearest_to_feasible, trials_by_number
+from service.operations.measuring import broken_constraints
+from service.operations.specs import spec_of
+from service.store.tables import ExperimentRow
+from service.store.trials import counts_by_status
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+
+
+@router.get("/{experiment}/best", responses=responses(404, 422))
+def get_best(experiment: str, context: Ctx, cursor: Cursor = None, limit: Limit = 100) -> TrialDetail | FrontView:
+    """The best trial that ran to its end and keeps the constraints; with several objectives, all on the Pareto front.
+
+    The front is in the order of the first objective, best first.
+    """
+    after = from_cursor(TRIAL_PLACE, cursor)
+    with context.database.read() as session:
+        row = named(session, experiment)
+        if len(row.spec["objectives"]) > 1:
+            return _front(session, row, after, limit)
+        best = best_trial(session, row)
+        if best is None:
+            raise _none_yet(session, row)
+        return TrialDetail.read(session, best)
+
+
+def _front(
+    session: Session, experiment: ExperimentRow, after: tuple[float | None, int] | None, limit: int
+) -> FrontView:
+    front = front_of(session, experiment)
+    if not front:
+        raise _none_yet(session, experiment)
+    numbers = [number for _, number in front]
+    start = numbers.index(after[1]) + 1 if after and after[1] in numbers else 0
+    page = front[start : start + limit]
+    return FrontView(
+        objectives=experiment.spec["objectives"],
+        count=len(front),
+        items=trial_views(session, trials_by_number(session, experiment, [number for _, number in page])),
+        next_cursor=to_cursor(TRIAL_PLACE, page[-1]) if start + limit < len(front) else None,
+    )
+
+
+def _none_yet(session: Session, experiment: ExperimentRow) -> NotFound:
+    counts, nearest = counts_by_status(session, experiment.id), nearest_to_feasible(session, experiment)
+    if nearest is None:
+        which = "completed, with all that its constraints need," if experiment.spec.get("constraints") else "completed"
+        return NotFound(f"no trial of experiment {experiment.name} has {which} yet", counts=counts)
+    why = broken_constraints(spec_of(experiment), nearest)
+    return NotFound(
+        f"no trial of experiment {experiment.name} keeps its constraints yet; nearest is trial {nearest.number}: {why}",
+        counts=counts,
+        nearest=trial_views(session, [nearest])[0].model_dump(mode="json"),
+    )
