@@ -26,6 +26,7 @@ class EndReason(StrEnum):
     MAX_TRIALS = "max_trials"
     MAX_SECONDS = "max_seconds"
     TARGET_REACHED = "target_reached"
+    NO_IMPROVEMENT = "no_improvement"
     SPACE_EXHAUSTED = "space_exhausted"
     TOO_MANY_FAILURES = "too_many_failures"
     CANNOT_START = "cannot_start"
@@ -74,6 +75,7 @@ FINAL_STATUS: dict[EndReason, ExperimentStatus] = {
     EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
     EndReason.MAX_SECONDS: ExperimentStatus.COMPLETED,
     EndReason.TARGET_REACHED: ExperimentStatus.COMPLETED,
+    EndReason.NO_IMPROVEMENT: ExperimentStatus.COMPLETED,
     EndReason.SPACE_EXHAUSTED: ExperimentStatus.COMPLETED,
     EndReason.TOO_MANY_FAILURES: ExperimentStatus.FAILED,
     EndReason.CANNOT_START: ExperimentStatus.FAILED,

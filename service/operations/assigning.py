@@ -145,8 +145,8 @@ def _propose(context: Context, experiment_id: str, number: int) -> Params | None
     """None when the search has no more to propose. Raises ProposalFailed."""
     try:
         return context.proposals.propose(context.database, experiment_id, number)
-    except SpaceExhausted:
-        _no_new_trials(context, experiment_id, number, EndReason.SPACE_EXHAUSTED, None)
+    except SpaceExhausted as error:
+        _no_new_trials(context, experiment_id, number, EndReason.SPACE_EXHAUSTED, str(error))
         return None
     except SQLAlchemyError:
         raise
@@ -250,7 +250,7 @@ def _assignment(
     )
 
 
-def _no_new_trials(context: Context, experiment_id: str, number: int, reason: EndReason, detail: str | None) -> None:
+def _no_new_trials(context: Context, experiment_id: str, number: int, reason: EndReason, detail: str) -> None:
     """Unless trials were added meanwhile, the experiment ends when those that are there have ended."""
     with context.database.write() as session:
         experiment = lock_experiment(session, experiment_id)

@@ -5,6 +5,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.domain.failures import FAILURES_TO_GIVE_UP, Alike, failed_alike
+from service.domain.improvement import stagnation
 from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, NO_NEW_TRIALS, EndReason, StopCause, TrialStatus
 from service.errors import WrongState
@@ -12,6 +13,7 @@ from service.operations.moving import move_experiment, move_trial
 from service.spec.models import ExperimentSpec
 from service.store.attempts import first_failures, reported_count
 from service.store.events import append_event
+from service.store.improvement import best_end_before, newest_ends
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import counts_by_status, trials_with
 
@@ -44,13 +46,44 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
     if experiment.status not in LIVE_EXPERIMENT:
         return
     session.flush()
-    progress = progress_of(session, experiment, now)
-    if is_open(experiment) and (reason := reason_to_end(limits_of(spec), progress)) is not None:
-        begin_end(session, experiment, reason, now)
+    if is_open(experiment) and (ending := _ending(session, experiment, spec, now)) is not None:
+        reason, detail = ending
+        begin_end(session, experiment, reason, now, detail)
         session.flush()
     if experiment.end_reason and not trials_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
         move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
+
+
+def _ending(
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime
+) -> tuple[EndReason, str | None] | None:
+    """Why no further trial should start, and the sentence for it; None while there is more to do."""
+    progress = progress_of(session, experiment, now)
+    reason = reason_to_end(limits_of(spec), progress)
+    match reason:
+        case EndReason.MAX_TRIALS:
+            return reason, f"all {progress.created} trials have ended (limits.max_trials is {spec.limits.max_trials})"
+        case EndReason.MAX_SECONDS:
+            limit = spec.limits.max_seconds or 0
+            return reason, f"it began {progress.elapsed_seconds:.0f} s ago (limits.max_seconds is {limit:g})"
+        case None:
+            stagnant = _stagnation(session, experiment, spec)
+            return (EndReason.NO_IMPROVEMENT, stagnant) if stagnant else None
+        case _:
+            return reason, _detail(session, experiment, reason)
+
+
+def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
+    limit, objective, constrained = spec.limits.no_improvement, spec.objective, bool(spec.constraints)
+    if limit is None:
+        return None
+    newest = newest_ends(session, experiment.id, limit.trials, constrained=constrained)
+    if newest is None:
+        return None
+    ends, since = newest
+    before = best_end_before(session, experiment.id, since, objective.direction, constrained=constrained)
+    return stagnation(ends, before, objective.direction, objective.metric, limit.min_delta)
 
 
 def is_open(experiment: ExperimentRow) -> bool:
@@ -78,7 +111,7 @@ def begin_end(
     if not is_open(experiment) or experiment.end_reason == reason:
         return
     experiment.end_reason = reason
-    experiment.end_detail = detail or _detail(session, experiment, reason)
+    experiment.end_detail = detail
     append_event(session, experiment, "experiment.ending", {"reason": reason, "detail": experiment.end_detail}, at=now)
     if reason not in NO_NEW_TRIALS:
         _dismiss_trials(session, experiment, reason, now)

@@ -10,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -56,11 +57,19 @@ class Objective(SpecPart):
 
 
 class LimitsSpec(SpecPart):
+class NoImprovementSpec(SpecPart):
+    """So many finished trials in a row that do not beat the best before them by more than `min_delta`."""
+
+    trials: PositiveInt
+    min_delta: NonNegativeFloat = Field(default=0.0, allow_inf_nan=False)
+
+
     max_trials: PositiveInt = 100
     parallelism: PositiveInt = 1
     max_seconds: PositiveFloat | None = None
     max_trial_seconds: PositiveFloat | None = None
 
+    no_improvement: NoImprovementSpec | None = None
 
 class FailuresSpec(SpecPart):
     max_retries: NonNegativeInt = 0
@@ -129,5 +138,7 @@ class ExperimentSpec(SpecPart):
 
 def _twice(field: str, metrics: list[str], right: str) -> Iterator[Mistake]:
     for index, metric in enumerate(metrics):
+        if self.limits.no_improvement and len(self.objectives) > 1:
+            yield Mistake(("limits", "no_improvement"), "goes by one objective, and there are several; leave it out")
         if metric in metrics[:index]:
             yield Mistake((field, index, "metric"), f"{metric!r} is there already; {right}")
