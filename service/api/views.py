@@ -131,6 +131,7 @@ class TrialDetail(TrialView):
 class ExperimentView(BaseModel):
     """`counts` has every trial status; `best` is the best trial so far; `waiting_for` says what keeps it from running.
 
+    With several objectives `best` is null: `/best` has the Pareto front.
     `ending` is true while the last trials of an experiment that is over still leave. `traceback` is the first failed
     trial's, of an experiment that failed.
     """

@@ -1,7 +1,7 @@
 """The best of an experiment's trials, or its Pareto front: of the feasible ones that ran to an end."""
 
 from collections.abc import Sequence
-from typing import TypeVarTuple, Unpack
+from typing import TypeVarTuple
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
@@ -51,12 +51,12 @@ def nearest_to_feasible(session: Session, experiment: ExperimentRow) -> TrialRow
     return session.scalar(query.order_by(TrialRow.violation, TrialRow.number).limit(1))
 
 
-def _feasible(experiment: ExperimentRow, query: Select[Unpack[Row]]) -> Select[Unpack[Row]]:
+def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
     query = _ended_well(experiment, query)
     return query.where(TrialRow.violation == 0) if constraint_names(experiment) else query
 
 
-def _ended_well(experiment: ExperimentRow, query: Select[Unpack[Row]]) -> Select[Unpack[Row]]:
+def _ended_well(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
     return query.where(
         TrialRow.experiment_id == experiment.id, TrialRow.status.in_(ENDED_WELL), TrialRow.value.is_not(None)
     )
