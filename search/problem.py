@@ -1,8 +1,11 @@
 """What a search is given: the problem, and what has been observed of its trials."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from search.parameters import CategoricalParameter
 from search.space import Params, Space
 
 if TYPE_CHECKING:
@@ -31,14 +34,60 @@ class Observation:
     constraints: tuple[float, ...] | None = None
 
 
+class Need(StrEnum):
+    """What not every sampler can do."""
+
+    CATEGORICALS = "categorical parameters"
+    CONDITIONS = "parameters under conditions"
+    OBJECTIVES = "several objectives"
+    CONSTRAINTS = "constraints"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of an experiment before its first trial, from which a sampler is chosen and refused.
+
+    `constrained`: trials must keep to constraints. `prunes`: an early stopping rule may stop trials. `max_trials` is
+    None where there is no limit; `parallelism` is how many trials may run at once.
+    """
+
+    space: Space
+    objective_count: int = 1
+    constrained: bool = False
+    prunes: bool = False
+    max_trials: int | None = None
+    parallelism: int = 1
+
+    def needs(self) -> Iterator[Need]:
+        parameters = self.space.root.values()
+        if any(isinstance(one, CategoricalParameter) and len(one.choices) > 1 for one in parameters):
+            yield Need.CATEGORICALS
+        if any(one.when for one in parameters):
+            yield Need.CONDITIONS
+        if self.objective_count > 1:
+            yield Need.OBJECTIVES
+        if self.constrained:
+            yield Need.CONSTRAINTS
+
+
 @dataclass(frozen=True)
 class Problem:
-    """`seed` is always set: the sampler's own, or one that the service drew and stored."""
+    """`seed` is always set: the sampler's own, or one that the service drew and stored. For the rest see `Setting`."""
 
     space: Space
     directions: tuple[Direction, ...]
     sampler: "SamplerSpec"
     seed: int
+    constrained: bool = False
+    prunes: bool = False
+    max_trials: int | None = None
+    parallelism: int = 1
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(
+            self.space, len(self.directions), self.constrained, self.prunes, self.max_trials, self.parallelism
+        )
 
 
 class SpaceExhausted(Exception):

@@ -14,7 +14,7 @@ class StudyView:
 
     def __init__(self, problem: Problem, history: Iterable[Observation] = ()) -> None:
         self.problem = problem
-        self._proposer = problem.sampler.chosen().proposer(problem)
+        self._proposer = problem.sampler.chosen(problem.setting).sampler.proposer(problem)
         self.update(history)
 
     def update(self, changes: Iterable[Observation]) -> None:

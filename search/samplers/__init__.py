@@ -1,6 +1,7 @@
 """Samplers: how an experiment names one, and how each proposes."""
 
-from search.samplers.registry import PLANNED, SAMPLERS
+from search.samplers.auto import Choice
+from search.samplers.registry import SAMPLERS
 from search.samplers.spec import SamplerSpec
 
-__all__ = ["PLANNED", "SAMPLERS", "SamplerSpec"]
+__all__ = ["SAMPLERS", "Choice", "SamplerSpec"]

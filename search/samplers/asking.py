@@ -22,19 +22,25 @@ if TYPE_CHECKING:
     from search.problem import Problem
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-# `group` is the user's choice; that Optuna may change it is not news for the service's log.
-warnings.filterwarnings("ignore", message=".*group", category=optuna.exceptions.ExperimentalWarning)
+# Options are the user's choice; that Optuna may change them is not news for the service's log.
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 def ask(
     problem: "Problem", sampler: optuna.samplers.BaseSampler, history: Sequence[FrozenTrial], number: int
 ) -> Params:
     """What the sampler proposes as trial `number` after the history, which is in the order of its numbers."""
-    storage = _Question(history, number)
-    study = optuna.create_study(storage=storage, sampler=sampler, directions=list(problem.directions))
+    study = study_of(problem, sampler, history, number)
     with np.errstate(all="ignore"):  # in ranges at the limits of floats densities vanish; the draw still holds
         trial = study.ask()
         return problem.space.draw(lambda name, parameter: _suggested(trial, name, parameter))
+
+
+def study_of(
+    problem: "Problem", sampler: optuna.samplers.BaseSampler, history: Sequence[FrozenTrial], number: int
+) -> optuna.Study:
+    storage = _Question(history, number)
+    return optuna.create_study(storage=storage, sampler=sampler, directions=list(problem.directions))
 
 
 def _suggested(trial: optuna.Trial, name: str, parameter: Parameter) -> JsonValue:

@@ -1,16 +1,17 @@
 """The contract of a sampler. A new one is a subclass here and a line in the registry."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from search.mistakes import Mistake
-from search.space import Params, Space
+from search.problem import Need
+from search.space import Params
 
 if TYPE_CHECKING:
-    from search.problem import Observation, Problem
+    from search.problem import Observation, Problem, Setting
 
 
 class Proposer(Protocol):
@@ -28,14 +29,16 @@ class Sampler(BaseModel, ABC):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def unsuited(self, space: Space, objective_count: int) -> list[Mistake]:  # noqa: ARG002
-        """Why it cannot search this space for so many objectives, at paths from the spec's root; empty if it can."""
+    cannot: ClassVar[frozenset[Need]] = frozenset()
+
+    def unsuited(self, setting: "Setting") -> list[Mistake]:  # noqa: ARG002
+        """Why its options do not go with the experiment, at paths from the spec's root; empty if they do."""
         return []
 
     @abstractmethod
     def proposer(self, problem: "Problem") -> Proposer: ...
 
 
-def stream(seed: int, number: int) -> int:
+def stream(seed: int, *numbers: int) -> int:
     """The seed of one proposal's random numbers, for samplers of Optuna (32 bits)."""
-    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
+    return int(np.random.SeedSequence((seed, *numbers)).generate_state(1)[0])

@@ -1,6 +1,6 @@
 """Every configuration of a finite space once, in an order drawn from the seed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from search.scalars import Scalar, same, shown
 from search.space import Params, Space
 
 if TYPE_CHECKING:
-    from search.problem import Observation, Problem
+    from search.problem import Observation, Problem, Setting
 
 
 _Key = frozenset[tuple[str, float]]
@@ -26,7 +26,8 @@ class Grid(Sampler):
 
     search_space: dict[str, tuple[Scalar, ...]] = Field(default_factory=dict)
 
-    def unsuited(self, space: Space, objective_count: int) -> list[Mistake]:  # noqa: ARG002
+    def unsuited(self, setting: "Setting") -> list[Mistake]:
+        space = setting.space
         unlisted = [
             Mistake(("space", name), f"grid needs a step here, or values in search.options.search_space.{name}")
             for name, parameter in space.root.items()
@@ -40,31 +41,38 @@ class Grid(Sampler):
 
     def axes(self, space: Space) -> dict[str, Sequence[Scalar]]:
         """The values to try of each parameter; `unsuited` has said where there are none."""
-        whole = {name: parameter.values() or () for name, parameter in space.root.items()}
-        return {**whole, **self.search_space}
+        return {**whole(space), **self.search_space}
 
     def proposer(self, problem: "Problem") -> "GridProposer":
-        return GridProposer(problem, self)
+        return GridProposer(problem, self.axes(problem.space))
 
 
 class GridProposer:
-    """Proposes the first configuration, in the seed's order, that no trial of any status has."""
+    """Proposes the first configuration, in the seed's order, that no trial of any status has.
 
-    def __init__(self, problem: "Problem", options: Grid) -> None:
-        self._problem = problem
-        self._configurations = Configurations(problem.space, options.axes(problem.space))
-        self._tried: dict[int, _Key] = {}
+    `again`: when all have been, one that has only been in trials that are still running.
+    """
+
+    def __init__(self, problem: "Problem", axes: Mapping[str, Sequence[Scalar]], *, again: bool = False) -> None:
+        self._problem, self._again = problem, again
+        self._configurations = Configurations(problem.space, axes)
+        self._tried: dict[int, tuple[_Key, bool]] = {}
         self._ordered: list[tuple[_Key, Params]] = []  # as far as it was needed
 
     def learn(self, observation: "Observation") -> None:
-        self._tried[observation.number] = self._key(observation.params)
+        self._tried[observation.number] = (self._key(observation.params), observation.status == "running")
 
     def propose(self, number: int) -> Params:
-        tried = {key for known, key in self._tried.items() if known != number}
-        for key, params in self._in_order():
-            if key not in tried:
-                return dict(params)
-        raise SpaceExhausted(f"all {self._configurations.size} configurations of the grid have been tried")
+        others = [tried for known, tried in self._tried.items() if known != number]
+        params = self._first_besides({key for key, _ in others})
+        if params is None and self._again:
+            params = self._first_besides({key for key, running in others if not running})
+        if params is None:
+            raise SpaceExhausted(f"all {self._configurations.size} configurations of the grid have been tried")
+        return params
+
+    def _first_besides(self, tried: Collection[_Key]) -> Params | None:
+        return next((dict(params) for key, params in self._in_order() if key not in tried), None)
 
     def _in_order(self) -> Iterator[tuple[_Key, Params]]:
         yield from self._ordered
@@ -76,6 +84,11 @@ class GridProposer:
 
     def _key(self, params: Params) -> _Key:
         return frozenset((name, coded(self._problem.space.root[name], value)) for name, value in params.items())
+
+
+def whole(space: Space) -> dict[str, Sequence[Scalar]]:
+    """All values of each parameter; none where there is no end of them."""
+    return {name: parameter.values() or () for name, parameter in space.root.items()}
 
 
 def _mistakes_in(space: Space, name: str, values: Sequence[Scalar]) -> list[Mistake]:

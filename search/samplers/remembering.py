@@ -1,15 +1,17 @@
 """Our parameters and observations in the terms of Optuna."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
 from search.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, coded, position
+from search.space import Space
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem
@@ -26,8 +28,10 @@ _STATES = {
 }
 
 
-def remembered(problem: "Problem", observation: "Observation") -> FrozenTrial:
-    """The trial as Optuna's samplers shall see it.
+def remembered(
+    problem: "Problem", observation: "Observation", distributions: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
+    """The trial as Optuna's samplers shall see it; `distributions` are those of the problem's space.
 
     One that diverged is learned from as the worst there is: pruned, with nothing to show. (As completed with the worst
     value seen it would still rank before every pruned trial.) One that a user stopped counts as pruned if it has
@@ -41,9 +45,10 @@ def remembered(problem: "Problem", observation: "Observation") -> FrozenTrial:
         observation.number,
         state,
         params={name: coded(problem.space.root[name], value) for name, value in observation.params.items()},
-        distributions={name: distribution_of(problem.space.root[name]) for name in observation.params},
+        distributions={name: distributions[name] for name in observation.params},
         values=[float(value) for value in observation.values or ()] if state is TrialState.COMPLETE else None,
         curve=_curve(observation) if state is TrialState.PRUNED and len(problem.directions) == 1 else {},
+        constraints=observation.constraints,
     )
 
 
@@ -55,6 +60,7 @@ def frozen(
     distributions: Mapping[str, BaseDistribution] | None = None,
     values: list[float] | None = None,
     curve: Mapping[int, float] | None = None,
+    constraints: Sequence[float] | None = None,
 ) -> FrozenTrial:
     return FrozenTrial(
         number=number,
@@ -67,7 +73,7 @@ def frozen(
         params=dict(params or {}),
         distributions=dict(distributions or {}),
         user_attrs={},
-        system_attrs={},
+        system_attrs={} if constraints is None else {_CONSTRAINTS_KEY: list(constraints)},
         intermediate_values=dict(curve or {}),
     )
 
@@ -83,6 +89,17 @@ def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution
             values = parameter.values()
             high = values[-1] if values else parameter.high
             return FloatDistribution(parameter.low, high, log=parameter.log, step=parameter.step)
+
+
+def distributions_of(space: Space) -> dict[str, BaseDistribution]:
+    """In the order of the names, in which Optuna's samplers draw."""
+    return {name: distribution_of(space.root[name]) for name in sorted(space.root)}
+
+
+def searched(space: Space) -> dict[str, BaseDistribution]:
+    """What there is to search: the parameters that always exist and have more than one value."""
+    distributions = distributions_of(space)
+    return {name: one for name, one in distributions.items() if not one.single() and not space.root[name].when}
 
 
 def from_optuna(parameter: Parameter, value: Any) -> JsonValue:

@@ -5,9 +5,10 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
 
 from search.mistakes import Mistake, listed, parse, refuse
+from search.problem import Setting
+from search.samplers.auto import Auto, Choice
 from search.samplers.base import Sampler
-from search.samplers.registry import PLANNED, SAMPLERS
-from search.space import Space
+from search.samplers.registry import SAMPLERS
 
 
 class SamplerSpec(BaseModel):
@@ -24,17 +25,26 @@ class SamplerSpec(BaseModel):
         refuse(type(self).__name__, self._mistakes(), self.model_dump())
         return self
 
-    def chosen(self) -> Sampler:
-        """The sampler with its options."""
+    def chosen(self, setting: Setting) -> Choice:
+        """The sampler with its options; for `auto` what it takes, and why."""
+        sampler = self._sampler()
+        return sampler.choice(setting) if isinstance(sampler, Auto) else Choice(self.sampler, sampler)
+
+    def unsuited(self, setting: Setting) -> list[Mistake]:
+        """What the sampler cannot do for this experiment, at paths from the experiment's spec; empty if it can all."""
+        needs = frozenset(setting.needs())
+        able = listed(name for name, kind in SAMPLERS.items() if not needs & kind.cannot)
+        sampler = self._sampler()
+        return [
+            Mistake(("search", "sampler"), f"{self.sampler} does not search with {need}; those that can: {able}")
+            for need in setting.needs()
+            if need in sampler.cannot
+        ] + sampler.unsuited(setting)
+
+    def _sampler(self) -> Sampler:
         return SAMPLERS[self.sampler].model_validate(self.options)
 
-    def unsuited(self, space: Space, objective_count: int = 1) -> list[Mistake]:
-        """What the sampler cannot do for this experiment, at paths from the experiment's spec; empty if it can all."""
-        return self.chosen().unsuited(space, objective_count)
-
     def _mistakes(self) -> list[Mistake]:
-        if self.sampler in PLANNED:
-            return [Mistake(("sampler",), f"'{self.sampler}' is not available yet; available: {listed(SAMPLERS)}")]
         if self.sampler not in SAMPLERS:
             return [Mistake(("sampler",), f"unknown sampler '{self.sampler}'; available: {listed(SAMPLERS)}")]
         kind = SAMPLERS[self.sampler]

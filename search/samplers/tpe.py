@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from search.mistakes import Mistake, refuse
 from search.samplers.asking import ask
 from search.samplers.base import Sampler, stream
-from search.samplers.remembering import remembered
+from search.samplers.history import History
 from search.space import Params
 
 if TYPE_CHECKING:
@@ -39,14 +39,13 @@ class TpeProposer:
 
     def __init__(self, problem: "Problem", options: Tpe) -> None:
         self._problem, self._options = problem, options
-        self._trials: dict[int, optuna.trial.FrozenTrial] = {}
+        self._history = History(problem)
 
     def learn(self, observation: "Observation") -> None:
-        self._trials[observation.number] = remembered(self._problem, observation)
+        self._history.learn(observation)
 
     def propose(self, number: int) -> Params:
-        history = [self._trials[known] for known in sorted(self._trials) if known != number]
-        return ask(self._problem, self._sampler(number), history, number)
+        return ask(self._problem, self._sampler(number), self._history.without(number), number)
 
     def _sampler(self, number: int) -> optuna.samplers.TPESampler:
         options = self._options

@@ -78,6 +78,10 @@ def _problem(spec: ExperimentSpec, experiment_id: str) -> Problem:
         directions=tuple(objective.direction for objective in spec.objectives),
         sampler=spec.search,
         seed=seed_of(spec, experiment_id),
+        constrained=spec.setting.constrained,
+        prunes=spec.setting.prunes,
+        max_trials=spec.limits.max_trials,
+        parallelism=spec.limits.parallelism,
     )
 
 

@@ -21,6 +21,7 @@ from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
 from search.mistakes import Mistake, refuse
+from search.problem import Setting
 from search.samplers import SamplerSpec
 from search.space import Space
 from trainer.wire import Kind, Trainer
@@ -112,13 +113,25 @@ class ExperimentSpec(SpecPart):
     def _measures(self) -> list[Measure]:
         return [Measure(objective.metric, objective.direction) for objective in self.objectives]
 
+    @property
+    def setting(self) -> Setting:
+        """What the search is chosen for."""
+        return Setting(
+            space=self.space,
+            objective_count=len(self.objectives),
+            constrained=bool(self.constraints),
+            prunes=not isinstance(self.early_stopping, NoneSpec),
+            max_trials=self.limits.max_trials,
+            parallelism=self.limits.parallelism,
+        )
+
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
         refuse(type(self).__name__, self._mistakes(), {})
         return self
 
     def _mistakes(self) -> Iterator[Mistake]:
-        yield from self.search.unsuited(self.space, len(self.objectives))
+        yield from self.search.unsuited(self.setting)
         for mistake in mistakes_in_measure(self.early_stopping, self._measures):
             yield mistake.under("early_stopping")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:

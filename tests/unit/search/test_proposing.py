@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from search.problem import Observation, Problem, SpaceExhausted
+from search.problem import Observation, Problem, Setting, SpaceExhausted
 from search.proposing import propose
 from search.samplers import SamplerSpec
 from search.samplers.base import stream
 from search.space import Params, Space
 from search.study import StudyView
 
-# `group` is still marked as experimental in Optuna.
-pytestmark = pytest.mark.filterwarnings("ignore:.*group:optuna.exceptions.ExperimentalWarning")
+# Some options are still marked as experimental in Optuna.
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 SAMPLERS = [
     SamplerSpec(),
@@ -102,7 +102,7 @@ def test_every_proposal_of_every_sampler_belongs_to_the_space_and_comes_again_fo
     space = data.draw(draws.spaces(finite=True if sampler.sampler == "grid" else None))
     history = data.draw(draws.histories(space))
     problem = problem_of(space, sampler, direction, seed=data.draw(st.integers(0, 2**32 - 1)))
-    assert sampler.unsuited(space) == []
+    assert sampler.unsuited(problem.setting) == []
     try:
         params = propose(problem, history, 41)
     except SpaceExhausted:
@@ -300,7 +300,7 @@ def test_grid_passes_over_what_was_enqueued() -> None:
 
 def test_grid_refuses_a_continuous_parameter_without_values_and_values_outside_the_space() -> None:
     options: Any = {"search_space": {"momentum": [0.5, 2, 0.5], "hidden": [], "depth": [1]}}
-    told = [str(mistake) for mistake in SamplerSpec(sampler="grid", options=options).unsuited(SPACE)]
+    told = [str(mistake) for mistake in SamplerSpec(sampler="grid", options=options).unsuited(Setting(SPACE))]
     assert told == [
         "space.lr: grid needs a step here, or values in search.options.search_space.lr",
         "search.options.search_space.momentum.1: must be between 0 and 0.99, not 2",

@@ -1,0 +1,54 @@
+"""Bayesian optimization with Gaussian processes."""
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import optuna
+from optuna.trial import FrozenTrial
+from pydantic import Field
+
+from search.problem import Need
+from search.samplers.asking import ask
+from search.samplers.base import Sampler, stream
+from search.samplers.history import History
+from search.space import Params
+
+if TYPE_CHECKING:
+    from search.problem import Observation, Problem
+
+
+class Gp(Sampler):
+    """Optuna's GPSampler. The time of a proposal grows with the cube of the completed trials: for hundreds of them."""
+
+    cannot: ClassVar[frozenset[Need]] = frozenset({Need.CONDITIONS})
+
+    n_startup_trials: Annotated[int, Field(ge=0)] = 10
+    deterministic_objective: bool = False
+
+    def proposer(self, problem: "Problem") -> "GpProposer":
+        return GpProposer(problem, self)
+
+
+class GpProposer:
+    """Fits each model from its prior: a model that starts from the last one's fit would depend on who was asked."""
+
+    def __init__(self, problem: "Problem", options: Gp) -> None:
+        self._problem, self._options = problem, options
+        self._history = History(problem)
+
+    def learn(self, observation: "Observation") -> None:
+        self._history.learn(observation)
+
+    def propose(self, number: int) -> Params:
+        sampler = optuna.samplers.GPSampler(
+            seed=stream(self._problem.seed, number),
+            n_startup_trials=max(1, self._options.n_startup_trials),  # without any trial there is nothing to fit
+            deterministic_objective=self._options.deterministic_objective,
+            warn_independent_sampling=False,
+        )
+        return ask(self._problem, sampler, _comparable(self._history.without(number)), number)
+
+
+def _comparable(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Without completed trials that do not say how they keep to constraints that others speak of."""
+    most = max((len(trial.constraints) for trial in trials), default=0)
+    return [trial for trial in trials if not trial.values or len(trial.constraints) == most]

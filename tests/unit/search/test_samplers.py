@@ -1,0 +1,383 @@
+"""Each sampler is Optuna's: told the same, it proposes the same, and a restart changes nothing."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIIISampler, NSGAIISampler, QMCSampler, nsgaii
+from optuna.samplers._lazy_random_state import LazyRandomState
+from optuna.samplers._nsgaiii._elite_population_selection_strategy import NSGAIIIElitePopulationSelectionStrategy
+from optuna.samplers.nsgaii._elite_population_selection_strategy import NSGAIIElitePopulationSelectionStrategy
+
+from search.problem import Observation, Problem, Setting, SpaceExhausted
+from search.proposing import propose
+from search.samplers import SAMPLERS, SamplerSpec
+from search.samplers.base import stream
+from search.space import Params, Space
+from search.study import StudyView
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Clip non-finite values"),
+]
+
+NUMBERS = Space.model_validate(
+    {
+        "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+        "depth": {"type": "int", "low": 1, "high": 9, "step": 2},
+        "width": {"type": "int", "low": 8, "high": 512, "log": True},
+        "drop": {"type": "float", "low": 0.0, "high": 0.5, "step": 0.125},
+    }
+)
+MIXED = Space.model_validate(
+    {**NUMBERS.model_dump(), "act": {"type": "categorical", "choices": ["relu", "gelu", "elu"]}}
+)
+
+
+def numbers(trial: optuna.Trial) -> Params:
+    return {
+        "lr": trial.suggest_float("lr", 1e-4, 1.0, log=True),
+        "depth": trial.suggest_int("depth", 1, 9, step=2),
+        "width": trial.suggest_int("width", 8, 512, log=True),
+        "drop": trial.suggest_float("drop", 0.0, 0.5, step=0.125),
+    }
+
+
+def mixed(trial: optuna.Trial) -> Params:
+    return {**numbers(trial), "act": trial.suggest_categorical("act", ["relu", "gelu", "elu"])}
+
+
+def score(params: Params) -> float:
+    lr, depth, width = params["lr"], params["depth"], params["width"]
+    assert isinstance(lr, float)
+    assert isinstance(depth, int)
+    assert isinstance(width, int)
+    return float((np.log10(lr) + 2) ** 2 + (depth - 5) ** 2 / 8 + abs(width - 64) / 64)
+
+
+def size(params: Params) -> float:
+    width, drop = params["width"], params["drop"]
+    assert isinstance(width, int)
+    assert isinstance(drop, float)
+    return width * (1 - drop)
+
+
+def problem_of(space: Space, sampler: SamplerSpec, objectives: int = 1, *, constrained: bool = False) -> Problem:
+    return Problem(space, ("minimize", "maximize", "minimize")[:objectives], sampler, 7, constrained)
+
+
+def observed(number: int, params: Params, objectives: int) -> Observation:
+    values = (score(params), size(params), -size(params) - score(params))[:objectives]
+    return Observation(number, params, "completed", values, 1, values[0])
+
+
+def of_paceline(problem: Problem, count: int) -> list[Params]:
+    """As the trials of one worker would be."""
+    view, found, changes = StudyView(problem), list[Params](), list[Observation]()
+    for number in range(count):
+        found.append(view.propose(changes, number))
+        changes = [observed(number, found[-1], len(problem.directions))]
+    return found
+
+
+def of_optuna(
+    problem: Problem, count: int, sampler: Callable[[int], BaseSampler], suggest: Callable[[optuna.Trial], Params]
+) -> list[Params]:
+    """The same by Optuna, with its state in its own storage, and each trial's random numbers from (seed, number)."""
+    study, found = optuna.create_study(directions=list(problem.directions)), list[Params]()
+    for number in range(count):
+        study.sampler = sampler(stream(problem.seed, number))
+        trial = study.ask()
+        found.append(suggest(trial))
+        study.tell(trial, list(observed(number, found[-1], len(problem.directions)).values or ()))
+    return found
+
+
+def told(observation: Observation) -> optuna.trial.FrozenTrial:
+    """A completed trial of MIXED, as one tells it to Optuna."""
+    return optuna.trial.create_trial(
+        values=observation.values,
+        params=observation.params,
+        distributions={
+            "lr": FloatDistribution(1e-4, 1.0, log=True),
+            "depth": IntDistribution(1, 9, step=2),
+            "width": IntDistribution(8, 512, log=True),
+            "drop": FloatDistribution(0.0, 0.5, step=0.125),
+            "act": CategoricalDistribution(["relu", "gelu", "elu"]),
+        },
+        constraints={str(index): value for index, value in enumerate(observation.constraints or ())} or None,
+    )
+
+
+class Steady(CmaEsSampler):
+    """Optuna draws another number for the seed when it has made an optimizer; this one draws the same."""
+
+    def __init__(self, *, seed: int, **options: Any) -> None:
+        super().__init__(seed=seed, warn_independent_sampling=False, **options)
+        self.seed = seed
+
+    def _init_optimizer(self, trans: Any, direction: Any) -> Any:
+        optimizer = super()._init_optimizer(trans, direction)
+        self._cma_rng = LazyRandomState(self.seed)
+        return optimizer
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"popsize": 5, "n_startup_trials": 4},
+        {"use_separable_cma": True},
+        {"lr_adapt": True},
+        {"with_margin": True},
+    ],
+    ids=str,
+)
+def test_cmaes_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> None:
+    problem = problem_of(NUMBERS, SamplerSpec(sampler="cmaes", options=options))
+    ours = of_paceline(problem, 60)
+    # Optuna's optimizer has been through more roundings: it is told after it was asked.
+    for one, other in zip(
+        ours, of_optuna(problem, 60, lambda seed: Steady(seed=seed, **options), numbers), strict=True
+    ):
+        assert one == pytest.approx(other, rel=1e-6)
+
+
+class InOrder(NSGAIIElitePopulationSelectionStrategy):
+    """Optuna takes a generation's parents from best to worst for its first child, and by number for all others."""
+
+    def __call__(self, study: optuna.Study, population: list[optuna.trial.FrozenTrial]) -> Any:
+        return sorted(super().__call__(study, population), key=lambda trial: trial.number)
+
+
+@pytest.mark.parametrize("objectives", [1, 2])
+@pytest.mark.parametrize(
+    ("options", "operators"),
+    [
+        ({}, {}),
+        ({"swapping_prob": 0.1}, {}),
+        ({"mutation": "polynomial"}, {"mutation": nsgaii.PolynomialMutation}),
+        ({"crossover": "blxalpha", "mutation_prob": 0.5}, {"crossover": nsgaii.BLXAlphaCrossover}),
+        ({"crossover": "spx", "crossover_prob": 0.5}, {"crossover": nsgaii.SPXCrossover}),
+    ],
+    ids=str,
+)
+def test_nsga2_proposes_what_a_study_of_optuna_does(
+    options: dict[str, Any], operators: dict[str, Any], objectives: int
+) -> None:
+    ours = SamplerSpec(sampler="nsga2", options={**options, "population_size": 6})
+    theirs = {**options, **{name: kind() for name, kind in operators.items()}}
+
+    def sampler(seed: int) -> NSGAIISampler:
+        select = InOrder(population_size=6)
+        return NSGAIISampler(seed=seed, population_size=6, elite_population_selection_strategy=select, **theirs)
+
+    problem = problem_of(MIXED, ours, objectives)
+    assert of_paceline(problem, 40) == of_optuna(problem, 40, sampler, mixed)
+
+
+class Drawn(NSGAIIIElitePopulationSelectionStrategy):
+    """Optuna draws with the random numbers of whoever asks first; these are the generation's own."""
+
+    generation = 0
+
+    def __call__(self, study: optuna.Study, population: list[optuna.trial.FrozenTrial]) -> Any:
+        self.generation += 1
+        self._rng = LazyRandomState(stream(7, self.generation, 1))
+        return sorted(super().__call__(study, population), key=lambda trial: trial.number)
+
+
+@pytest.mark.parametrize("options", [{}, {"dividing_parameter": 2}, {"reference_points": [[1, 0, 0], [0, 1, 1]]}])
+def test_nsga3_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> None:
+    problem = problem_of(MIXED, SamplerSpec(sampler="nsga3", options={**options, "population_size": 8}), 3)
+    points = {"reference_points": np.array(options["reference_points"])} if "reference_points" in options else options
+    select = Drawn(population_size=8, rng=LazyRandomState(0), **points)
+
+    def sampler(seed: int) -> NSGAIIISampler:
+        return NSGAIIISampler(seed=seed, population_size=8, elite_population_selection_strategy=select)
+
+    assert of_paceline(problem, 40) == of_optuna(problem, 40, sampler, mixed)
+
+
+@pytest.mark.parametrize("options", [{}, {"scramble": True}, {"qmc_type": "halton"}], ids=str)
+def test_qmc_proposes_the_points_of_optunas_sequence(options: dict[str, Any]) -> None:
+    problem = problem_of(MIXED, SamplerSpec(sampler="qmc", options=options))
+    # Optuna finds out from its first trial what the space is, so its sequence begins with the second.
+    theirs = of_optuna(
+        problem, 33, lambda _: QMCSampler(seed=problem.seed, warn_independent_sampling=False, **options), mixed
+    )
+    assert of_paceline(problem, 32) == theirs[1:]
+
+
+@pytest.mark.parametrize(("objectives", "constrained"), [(1, False), (1, True)])
+def test_gp_proposes_what_a_study_of_optuna_does(objectives: int, *, constrained: bool) -> None:
+    problem = problem_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), objectives)
+    history = [
+        replace(observed(number, params, objectives), constraints=(size(params) - 100,) if constrained else None)
+        for number, params in enumerate(of_paceline(problem_of(MIXED, SamplerSpec(sampler="random")), 8))
+    ]
+    study = optuna.create_study(
+        directions=list(problem.directions),
+        sampler=GPSampler(seed=stream(7, 8), n_startup_trials=4, warn_independent_sampling=False),
+    )
+    study.add_trials([told(observation) for observation in history])
+    assert propose(problem, history, 8) == mixed(study.ask())
+
+
+EVERYTHING = [
+    SamplerSpec(sampler="cmaes", options={"popsize": 4}),
+    SamplerSpec(sampler="cmaes", options={"popsize": 4, "with_margin": True, "n_startup_trials": 3}),
+    SamplerSpec(sampler="cmaes", options={"popsize": 4, "use_separable_cma": True, "consider_pruned_trials": True}),
+    SamplerSpec(sampler="nsga2", options={"population_size": 4}),
+    SamplerSpec(sampler="nsga2", options={"population_size": 4, "crossover": "undx", "mutation": "polynomial"}),
+    SamplerSpec(sampler="nsga3", options={"population_size": 4, "crossover": "sbx"}),
+    SamplerSpec(sampler="qmc", options={"scramble": True}),
+    SamplerSpec(sampler="qmc", options={"qmc_type": "halton"}),
+    SamplerSpec(sampler="brute_force"),
+    SamplerSpec(sampler="brute_force", options={"avoid_premature_stop": True}),
+    SamplerSpec(sampler="auto"),
+]
+
+
+def outcome(function: Any, *arguments: Any) -> Params | str:
+    try:
+        params: Params = function(*arguments)
+    except SpaceExhausted as exhausted:
+        return str(exhausted)
+    return params
+
+
+@given(data=st.data(), sampler=st.sampled_from(EVERYTHING))
+@settings(max_examples=150)
+def test_whatever_the_space_a_proposal_obeys_it_and_comes_again_after_a_restart(
+    data: st.DataObject, draws: Any, sampler: SamplerSpec
+) -> None:
+    space = data.draw(draws.spaces(finite=True if sampler.sampler == "brute_force" else None))
+    problem = Problem(space, ("minimize",), sampler, 7, max_trials=2000)
+    assume(sampler.unsuited(problem.setting) == [])
+    view, known = StudyView(problem), dict[int, Observation]()
+    for _ in range(data.draw(st.integers(1, 3))):
+        changes = data.draw(draws.histories(space, max_size=12, numbers=20))
+        known |= {observation.number: observation for observation in changes}
+        number = data.draw(st.integers(0, 22))
+        proposed = outcome(view.propose, changes, number)
+        assert isinstance(proposed, str) or space.mistakes_in(proposed) == []
+        assert outcome(propose, problem, data.draw(st.permutations(list(known.values()))), number) == proposed
+
+
+def test_gp_obeys_the_space_and_proposes_the_same_after_a_restart() -> None:
+    problem = problem_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 2}))
+    history = [observed(number, propose(problem, [], number), 1) for number in range(3)]
+    history += [Observation(3, propose(problem, [], 3), "running"), Observation(4, propose(problem, [], 4), "diverged")]
+    view = StudyView(problem, history)
+    assert MIXED.mistakes_in(view.propose([], 5)) == []
+    assert view.propose([], 6) == propose(problem, history[::-1], 6)
+
+
+def test_a_late_trial_takes_its_place_among_the_generations() -> None:
+    problem = problem_of(NUMBERS, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
+    history = [observed(number, params, 1) for number, params in enumerate(of_paceline(problem, 30))]
+    view = StudyView(
+        problem, [replace(one, status="running", values=None) if one.number in (3, 9) else one for one in history]
+    )
+    without = view.propose([], 30)
+    assert view.propose([history[9], history[3]], 30) == propose(problem, history, 30) != without
+
+
+def test_brute_force_tries_each_configuration_once_and_can_wait_for_what_is_running() -> None:
+    space = Space.model_validate({"a": {"type": "int", "low": 1, "high": 3}, "b": MIXED.root["act"]})
+    once = walked(problem_of(space, SamplerSpec(sampler="brute_force")))
+    found = [Observation(number, params, "running") for number, params in enumerate(once)]
+    assert len({repr(one.params) for one in found}) == len(found) == 9
+    patient = problem_of(space, SamplerSpec(sampler="brute_force", options={"avoid_premature_stop": True}))
+    assert propose(patient, found, 9) in [one.params for one in found]
+    over = [replace(one, status="failed") for one in found]
+    assert propose(patient, [*over[:4], found[4], *over[5:]], 9) == found[4].params
+    with pytest.raises(SpaceExhausted, match="all 9 configurations"):
+        propose(patient, over, 9)
+
+
+def walked(problem: Problem) -> list[Params]:
+    view, found = StudyView(problem), list[Params]()
+    while not isinstance(proposed := outcome(view.propose, [], len(found)), str):
+        view.update([Observation(len(found), proposed, "running")])
+        found.append(proposed)
+    return found
+
+
+A_NUMBER = {"type": "int", "low": 0, "high": 9}
+ONE_OF_TWO = {"type": "categorical", "choices": ["x", "y"]}
+UNDER_X = {"type": "float", "low": 0, "high": 1, "when": {"c": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("space", "setting", "needed"),
+    [
+        ({"c": ONE_OF_TWO}, {}, "categorical parameters"),
+        (
+            {"n": {"type": "int", "low": 0, "high": 1}, "p": {**UNDER_X, "when": {"n": 0}}},
+            {},
+            "parameters under conditions",
+        ),
+        ({"n": {"type": "int", "low": 0, "high": 1}}, {"objective_count": 2}, "several objectives"),
+        ({"n": {"type": "int", "low": 0, "high": 1}}, {"constrained": True}, "constraints"),
+    ],
+)
+def test_a_sampler_says_what_it_does_not_do_and_which_ones_do(
+    space: dict[str, Any], setting: dict[str, Any], needed: str
+) -> None:
+    asked = Setting(Space.model_validate(space), **setting)
+    (mistake,) = SamplerSpec(sampler="cmaes").unsuited(asked)
+    able = [name for name in SAMPLERS if name not in ("gp", "grid") and SamplerSpec(sampler=name).unsuited(asked) == []]
+    assert str(mistake).startswith(f"search.sampler: cmaes does not search with {needed}; those that can: auto, tpe")
+    assert all(name in str(mistake) for name in able)
+    assert SamplerSpec().unsuited(asked) == []
+
+
+def test_one_choice_is_nothing_to_search_and_one_number_is_enough_for_cmaes() -> None:
+    space = Space.model_validate(
+        {"c": {"type": "categorical", "choices": ["x"]}, "n": {"type": "int", "low": 0, "high": 9}}
+    )
+    for options in ({}, {"use_separable_cma": True}, {"with_margin": True}):
+        sampler = SamplerSpec(sampler="cmaes", options=options)
+        assert sampler.unsuited(Setting(space)) == []
+        history = [Observation(n, {"c": "x", "n": n}, "completed", (n,)) for n in range(9)]
+        assert space.mistakes_in(propose(problem_of(space, sampler), history, 9)) == []
+
+
+FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
+
+
+@pytest.mark.parametrize(
+    ("space", "setting", "chosen"),
+    [
+        ({"c": ONE_OF_TWO}, {"max_trials": 2}, "brute_force"),
+        ({"c": ONE_OF_TWO}, {"max_trials": 1}, "gp"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 50}, "tpe"),
+        (FLAT, {"max_trials": 100, "parallelism": 4}, "gp"),
+        (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True}, "tpe"),
+        (FLAT, {"max_trials": 100, "parallelism": 50}, "tpe"),
+        (FLAT, {"max_trials": 1000}, "tpe"),
+        (FLAT, {"max_trials": 5000}, "cmaes"),
+        (FLAT, {"max_trials": 5000, "constrained": True}, "tpe"),
+        (FLAT, {}, "cmaes"),
+        (FLAT, {"max_trials": 100, "objective_count": 2}, "tpe"),
+        (FLAT, {"max_trials": 5000, "objective_count": 2}, "nsga2"),
+        (FLAT, {"max_trials": 5000, "objective_count": 4}, "nsga3"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 5000, "objective_count": 4}, "tpe"),
+    ],
+)
+def test_auto_chooses_for_the_experiment_and_says_why(
+    space: dict[str, Any], setting: dict[str, Any], chosen: str
+) -> None:
+    asked = Setting(Space.model_validate(space), **setting)
+    choice = SamplerSpec(sampler="auto").chosen(asked)
+    assert choice.name == chosen
+    assert choice.why
+    assert SamplerSpec(sampler=chosen).unsuited(asked) == []
