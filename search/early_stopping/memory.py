@@ -71,8 +71,11 @@ class MemoryPeers:
     ranking: Ranking
     own: int | None
 
+    def count(self) -> int:
+        return len(self.ranking) - (self.own is not None)
+
     def standing(self, value: float, direction: Direction) -> Standing:
-        count = len(self.ranking) - (self.own is not None)
+        count = self.count()
         if direction == "minimize":
             place = bisect_left(self.ranking, (value,))
             return Standing(count, place - (self.own is not None and self.own < place))
@@ -90,7 +93,6 @@ class MemoryPeers:
         return [one for place, one in enumerate(self.ranking[start : first + count + 1], start) if place != self.own]
 
     def _downwards(self, first: int, count: int) -> Ranking:
-        total = len(self.ranking) - (self.own is not None)
-        stop = max(total - first, 0)
+        stop = max(self.count() - first, 0)
         start = max(stop - count, 0)
         return self._slice(start, stop - start)[::-1]

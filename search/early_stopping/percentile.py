@@ -47,10 +47,10 @@ class Quantile(StoppingRule):
     def _look(self, report: Reported, milestone: int, history: History) -> Verdict | None:
         if not is_due(report, self.n_warmup_steps, self.interval_steps):
             return None
-        if self.n_startup_trials and _count(history.peers(AT_END, COMPLETED)) < self.n_startup_trials:
+        if not self._has_started(report, history):
             return None
         peers = history.peers(milestone, COMPLETED)
-        count = _count(peers)
+        count = peers.count()
         if count < self.n_min_trials:
             return None
         cutoff, near = self._cutoff(peers, count, report)
@@ -70,6 +70,10 @@ class Quantile(StoppingRule):
             f"{self.name()} of {count} completed trials there",
             compared_with=numbers(near),
         )
+
+    def _has_started(self, report: Reported, history: History) -> bool:
+        needed = self.n_startup_trials
+        return not needed or bool(history.peers(AT_END, COMPLETED).ranked(report.direction, needed - 1, 1))
 
     def _cutoff(self, peers: Peers, count: int, report: Reported) -> tuple[float, list[Peer]]:
         """Between the two nearest values, as numpy.percentile has it; with the trials around it."""
@@ -108,10 +112,6 @@ class Median(Quantile):
 
     def name(self) -> str:
         return "the median"
-
-
-def _count(peers: Peers) -> int:
-    return peers.standing(0, "minimize").count
 
 
 def _between(lower: float, upper: float, part: float) -> float:

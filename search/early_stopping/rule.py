@@ -80,6 +80,8 @@ class Peer:
 class Peers(Protocol):
     """The others of a pool at a milestone, asked only for what a rule needs: there may be thousands."""
 
+    def count(self) -> int: ...
+
     def standing(self, value: float, direction: Direction) -> Standing: ...
 
     def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peer, Standing
@@ -101,16 +101,17 @@ class StoredPeers:
             MilestoneRow.number != but,
         )
 
+    def count(self) -> int:
+        query = select(func.count()).select_from(MilestoneRow).where(*self._others)
+        return self._session.scalar(query) or 0
+
     def standing(self, value: float, direction: Direction) -> Standing:
         better = MilestoneRow.value > value if direction == "maximize" else MilestoneRow.value < value
-        return Standing(self._count(), self._count(better))
+        query = select(func.count(), func.count().filter(better)).select_from(MilestoneRow).where(*self._others)
+        return Standing(*self._session.execute(query).one())
 
     def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
         columns = (MilestoneRow.value, MilestoneRow.number)
         order = [column.desc() if direction == "maximize" else column.asc() for column in columns]
         query = select(MilestoneRow.number, MilestoneRow.value).where(*self._others).order_by(*order)
         return [Peer(number, value) for number, value in self._session.execute(query.offset(first).limit(count))]
-
-    def _count(self, *wanted: ColumnElement[bool]) -> int:
-        query = select(func.count()).select_from(MilestoneRow).where(*self._others, *wanted)
-        return self._session.scalar(query) or 0
