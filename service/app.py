@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from service.api import agents, best, experiments, health, metrics, packages, running, streaming, trials
 from service.api.access import needs_by_method, needs_read_or_lease
+from service.api.direct import serve_directly
 from service.api.guard import Guard
 from service.api.metering import Metering
 from service.api.problems import Problem, add_error_handlers, responses
@@ -42,14 +43,16 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context
     app.state.loops = _loops(context)
     app.state.reporting = Together("reporting", partial(take_together, context))
+    # First those that are called all the time: FastAPI looks through the routes one by one.
+    app.include_router(running.router)
+    app.include_router(agents.router, responses=responses(401, 403))
     by_method = [Depends(needs_by_method)]
     for module in (experiments, best, trials, streaming):
         app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
     app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease)], responses=responses(401, 403))
-    app.include_router(agents.router, responses=responses(401, 403))
-    app.include_router(running.router)
     app.include_router(health.router)
     app.include_router(metrics.router)
+    serve_directly(app, running.REPORTS, running.take_reports)
     add_error_handlers(app)
     app.state.registry = CollectorRegistry()
     app.state.registry.register(metrics.State(context, app.state.loops))

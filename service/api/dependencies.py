@@ -23,6 +23,11 @@ async def _reporting(request: Request) -> Together[Sent, Answer]:
 
 
 async def _token(authorization: Annotated[str | None, Header()] = None) -> str | None:
+    return bearer_token(authorization)
+
+
+def bearer_token(authorization: str | None) -> str | None:
+    """What the header of that name holds."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 

@@ -2,10 +2,11 @@
 
 import asyncio
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.dependencies import Ctx, Reporting, Token
+from service.api.dependencies import Ctx, Reporting, Token, bearer_token
+from service.api.direct import message_in
 from service.api.problems import responses
 from service.operations.bell import rung
 from service.operations.finishing import finish
@@ -16,10 +17,20 @@ from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk
 router = APIRouter(tags=["running trials"])
 
 
-@router.post("/v1/trials/{trial}/reports", responses=responses(401, 404, 409, 422))
+REPORTS = "/v1/trials/{trial}/reports"
+
+
+@router.post(REPORTS, responses=responses(401, 404, 409, 422))
 async def post_reports(trial: str, message: Reports, reporting: Reporting, token: Token) -> Answer:
     """What the training function reported, and what it is to do now. A repeat is harmless."""
     return await reporting.ask(Sent(trial, token, message.reports))
+
+
+async def take_reports(request: Request) -> Answer:
+    """`post_reports`, served directly."""
+    token = bearer_token(request.headers.get("authorization"))
+    message = await message_in(request, Reports)
+    return await post_reports(request.path_params["trial"], message, request.app.state.reporting, token)
 
 
 @router.post("/v1/trials/{trial}/heartbeat", responses=responses(401, 404, 409))
