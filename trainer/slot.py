@@ -36,6 +36,7 @@ CLOSE_SECONDS = 8.0
 DISPOSAL_SECONDS = 2.0
 REST_SECONDS = 5.0
 REST_BYTES = 5_000_000
+TRIALS_PER_WORKER = 100
 
 
 class Slot:
@@ -56,6 +57,7 @@ class Slot:
         self._nodes: set[str] = set()
         self._placement_group: str | None = None
         self._given_count = 0
+        self._served_count = 0
         self._idle_since: float | None = time.monotonic()
         self._asked_at = time.monotonic()
         self._closing = False
@@ -233,10 +235,17 @@ class Slot:
             return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
         raised = None if attempt.ending else runs.fit(train_function(job), _plan(attempt))
         body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
-        if (dirt := attempt.dirt) is not None:
-            logger.info("new worker processes after %s: %s", attempt.run, dirt)
+        self._served_count += 1
+        if (why := attempt.dirt or self._tired(assignment["trainer"]["reuse_workers"])) is not None:
+            logger.info("new worker processes after %s: %s", attempt.run, why)
             runs.end_workers()
+            self._served_count = 0
         return body
+
+    def _tired(self, reuse_workers: bool | int) -> str | None:
+        """What a trial leaves behind unseen, such as memory in pieces, adds up: no worker serves for ever."""
+        most = TRIALS_PER_WORKER if reuse_workers is True else int(reuse_workers)
+        return f"they have served {self._served_count} trials" if self._served_count >= most else None
 
     def _make_runs(self, trainer: dict[str, Any]) -> Runs:
         if trainer["reuse_workers"] and BACKENDS[trainer["kind"]].warm:

@@ -100,7 +100,9 @@ class Trainer(Message):
     package: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
     scaling: Scaling = Scaling()
     env: dict[str, str] = Field(default_factory=dict)
-    reuse_workers: bool = True
+    reuse_workers: bool | PositiveInt = Field(
+        default=True, description="for how many trials; true: 100; false: fresh ones for each"
+    )
 
 
 class Lease(Message):

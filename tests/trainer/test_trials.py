@@ -260,11 +260,14 @@ def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_the_users
     assert "rank 1" in error.message or "a worker process died" in error.message
 
 
-def test_a_lone_worker_serves_one_trial_after_another(service: FakeService, add: Add, record: Path) -> None:
-    for _ in range(3):
-        finish = service.finished(add("say_who", trainer={"scaling": {"num_workers": 1}}))
+def test_a_lone_worker_serves_as_many_trials_as_it_may_and_is_then_replaced(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    for _ in range(4):
+        finish = service.finished(add("say_who", trainer={"scaling": {"num_workers": 1}, "reuse_workers": 3}))
         assert finish.outcome == Outcome.COMPLETED, finish.error
-    assert len(set(pids(record))) == 1
+    first, second, third, fourth = (line.split()[1] for line in lines(record) if line.startswith("pid"))
+    assert first == second == third != fourth
 
 
 def test_an_idle_slot_makes_room_for_the_second_of_two_trials_that_come_at_once(service: FakeService, add: Add) -> None:
