@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.orm import Session
 
-from service.api.bodies import read_submission
+from service.api.bodies import read_either, read_submission
 from service.api.cursors import EXPERIMENT_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
 from service.api.problems import responses
@@ -17,9 +17,11 @@ from service.errors import BadRequest, NotFound
 from service.mirror.views import mlflow_url
 from service.operations import controlling
 from service.operations.best import best_trial
+from service.operations.changing import change
 from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.specs import spec_of
+from service.spec.changes import CHANGEABLE
 from service.spec.models import ExperimentSpec
 from service.spec.parsing import parse_spec
 from service.store.agents import nodes_of_connected
@@ -46,6 +48,11 @@ _FORM = {
 _BODY = {
     "required": True,
     "content": {"application/json": _SPEC, "application/yaml": _SPEC, "multipart/form-data": _FORM},
+}
+_CHANGES = {"schema": {"type": "object", "description": f"what may be changed: {', '.join(CHANGEABLE)}"}}
+_PATCH = {
+    "required": True,
+    "content": {"application/merge-patch+json": _CHANGES, "application/json": _CHANGES, "application/yaml": _CHANGES},
 }
 
 
@@ -87,6 +94,14 @@ def get_experiments(
 def get_experiment(experiment: str, context: Ctx) -> ExperimentView:
     """By name or id."""
     return _shown(context, experiment)
+
+
+@router.patch("/{experiment}", responses=responses(400, 404, 409, 413, 422), openapi_extra={"requestBody": _PATCH})
+async def patch_experiment(experiment: str, request: Request, context: Ctx) -> ExperimentView:
+    """Changes a live experiment: limits, failures, priority, tags, early stopping, targets; a space gets narrower."""
+    patch = await read_either(request)
+    row = await run_in_threadpool(change, context, experiment, patch)
+    return await run_in_threadpool(_shown, context, row.id)
 
 
 @router.post("/{experiment}/pause", responses=responses(404, 409))

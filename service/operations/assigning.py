@@ -56,13 +56,21 @@ class Given:
     assignment: Assignment | None
 
 
+@dataclass(frozen=True)
+class Place:
+    """What a trial is proposed for: its number, and the spec as it was last changed. A proposal holds for no other."""
+
+    number: int
+    spec_changed_at_event: int
+
+
 class ProposalFailed(Exception):
     """The search cannot propose for an experiment; the experiment ends with the reason."""
 
 
 def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | None:
     """None when the experiment has nothing to run now. The same request twice at once gets one answer."""
-    proposed: tuple[int, Params] | None = None
+    proposed: tuple[Place, Params] | None = None
     for _ in range(MAX_PROPOSALS):
         try:
             taken = _take(context, experiment_id, asker, proposed)
@@ -71,9 +79,9 @@ def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | N
             if given is None:
                 raise
             return given.assignment
-        if not isinstance(taken, int):
+        if not isinstance(taken, Place):
             return taken
-        params = _propose(context, experiment_id, taken)
+        params = _propose(context, experiment_id, taken.number)
         if params is None:
             return None
         proposed = taken, params
@@ -111,9 +119,9 @@ def _could_run(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) ->
 
 
 def _take(
-    context: Context, experiment_id: str, asker: Asker, proposed: tuple[int, Params] | None
-) -> Assignment | int | None:
-    """An assignment; or the number of the trial to propose first; or None when there is no room."""
+    context: Context, experiment_id: str, asker: Asker, proposed: tuple[Place, Params] | None
+) -> Assignment | Place | None:
+    """An assignment; or what to propose a trial for first; or None when there is no room."""
     with context.database.write() as session:
         experiment = lock_experiment(session, experiment_id)
         room = _room(session, experiment) if experiment is not None else None
@@ -124,10 +132,11 @@ def _take(
         trial = next_queued(session, experiment.id)
         if trial is None and room == "queued":
             return None
-        if trial is None and proposed is not None and proposed[0] == experiment.trial_count:
+        place = Place(experiment.trial_count, experiment.spec_changed_at_event)
+        if trial is None and proposed is not None and proposed[0] == place:
             trial = create_trial(session, experiment, proposed[1], "search", database_now(session))
         if trial is None:
-            return experiment.trial_count
+            return place
         attempt = _start_attempt(context, session, experiment, trial, asker)
         return _assignment(context, session, experiment, trial, attempt)
 

@@ -2,16 +2,21 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from search.constraints import violations
+from search.narrowing import inside
 from search.problem import Observation, Problem, Status
 from search.space import Params
 from search.study import StudyView
 from service.domain.statuses import TrialStatus
+from service.errors import NotFound
 from service.operations.measuring import newest_values
+from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.store.database import Database
 from service.store.tables import ExperimentRow, TrialRow
@@ -31,10 +36,25 @@ _STATUSES: dict[TrialStatus, Status] = {
 
 
 @dataclass
-class _Cached:
+class _View:
+    """The search as one version of the spec describes it."""
+
     spec: ExperimentSpec
-    view: StudyView
+    spec_changed_at_event: int
+    study: StudyView
     seen_event: int = 0
+
+    def learn(self, trials: Sequence[TrialRow]) -> None:
+        """What lies outside a space that has been narrowed is of no account any more."""
+        seen = [observation_of(self.spec, trial) for trial in trials]
+        narrowed = self.spec_changed_at_event > 0
+        self.study.update([one for one in seen if not narrowed or inside(self.spec.space, one.params)])
+        self.seen_event = max([self.seen_event, *(trial.changed_at_event for trial in trials)])
+
+
+@dataclass
+class _Cached:
+    view: _View | None = None
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -46,30 +66,37 @@ class Proposals:
         self._guard = threading.Lock()
 
     def propose(self, database: Database, experiment_id: str, number: int) -> Params:
-        """The configuration of trial `number`, from all that is known now. Raises SpaceExhausted."""
-        cached = self._cached(database, experiment_id)
+        """The configuration of trial `number`, from all that is known now. Raises SpaceExhausted, NotFound."""
+        cached = self._cached(experiment_id)
         with cached.guard:
             with database.read() as session:
-                changed = trials_changed_after(session, experiment_id, cached.seen_event)
-            cached.view.update([observation_of(cached.spec, trial) for trial in changed])
-            cached.seen_event = max([cached.seen_event, *(trial.changed_at_event for trial in changed)])
-            return cached.view.propose([], number)
+                changed_at_event = _spec_changed_at_event(session, experiment_id)
+                if cached.view is None or cached.view.spec_changed_at_event != changed_at_event:
+                    cached.view = _view(session, experiment_id)
+                changed = trials_changed_after(session, experiment_id, cached.view.seen_event)
+            cached.view.learn(changed)
+            return cached.view.study.propose([], number)
 
-    def _cached(self, database: Database, experiment_id: str) -> _Cached:
+    def _cached(self, experiment_id: str) -> _Cached:
         with self._guard:
-            if experiment_id not in self._views:
-                spec = _spec(database, experiment_id)
-                self._views[experiment_id] = _Cached(spec, StudyView(_problem(spec, experiment_id)))
+            cached = self._views.setdefault(experiment_id, _Cached())
             self._views.move_to_end(experiment_id)
             while len(self._views) > MAX_VIEWS:
                 self._views.popitem(last=False)
-            return self._views[experiment_id]
+            return cached
 
 
-def _spec(database: Database, experiment_id: str) -> ExperimentSpec:
-    with database.read() as session:
-        document = session.scalar(select(ExperimentRow.spec).where(ExperimentRow.id == experiment_id))
-    return ExperimentSpec.model_validate(document)
+def _spec_changed_at_event(session: Session, experiment_id: str) -> int | None:
+    return session.scalar(select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id))
+
+
+def _view(session: Session, experiment_id: str) -> _View:
+    """Without a trial yet. Its spec and the event that made it so come from one look."""
+    experiment = session.get(ExperimentRow, experiment_id, populate_existing=True)
+    if experiment is None:
+        raise NotFound(f"there is no experiment {experiment_id!r}")
+    spec = spec_of(experiment)
+    return _View(spec, experiment.spec_changed_at_event, StudyView(_problem(spec, experiment_id)))
 
 
 def _problem(spec: ExperimentSpec, experiment_id: str) -> Problem:
@@ -101,10 +128,10 @@ def observation_of(spec: ExperimentSpec, trial: TrialRow) -> Observation:
         values=values if is_whole else None,
         last_step=trial.last_step,
         last_value=trial.value,
+        constraints=violations(spec.constraints, known) if spec.constraints else None,
     )
 
 
-        constraints=violations(spec.constraints, known) if spec.constraints else None,
 def _status(trial: TrialRow, *, is_whole: bool) -> Status:
     if trial.failure_kind == FailureKind.DIVERGED:
         return "diverged"

@@ -57,7 +57,6 @@ class Objective(SpecPart):
         return value >= self.target if self.direction == "maximize" else value <= self.target
 
 
-class LimitsSpec(SpecPart):
 class NoImprovementSpec(SpecPart):
     """So many finished trials in a row that do not beat the best before them by more than `min_delta`."""
 
@@ -65,12 +64,13 @@ class NoImprovementSpec(SpecPart):
     min_delta: NonNegativeFloat = Field(default=0.0, allow_inf_nan=False)
 
 
+class LimitsSpec(SpecPart):
     max_trials: PositiveInt = 100
     parallelism: PositiveInt = 1
     max_seconds: PositiveFloat | None = None
     max_trial_seconds: PositiveFloat | None = None
-
     no_improvement: NoImprovementSpec | None = None
+
 
 class FailuresSpec(SpecPart):
     max_retries: NonNegativeInt = 0
@@ -105,15 +105,6 @@ class ExperimentSpec(SpecPart):
         return self.objectives[0]
 
     @property
-    def measure(self) -> Measure:
-        """What early stopping compares trials by."""
-        return measure_of(self.early_stopping, self._measures)
-
-    @property
-    def _measures(self) -> list[Measure]:
-        return [Measure(objective.metric, objective.direction) for objective in self.objectives]
-
-    @property
     def setting(self) -> Setting:
         """What the search is chosen for."""
         return Setting(
@@ -125,17 +116,30 @@ class ExperimentSpec(SpecPart):
             parallelism=self.limits.parallelism,
         )
 
+    @property
+    def measure(self) -> Measure:
+        """What early stopping compares trials by."""
+        return measure_of(self.early_stopping, self._measures)
+
+    @property
+    def _measures(self) -> list[Measure]:
+        return [Measure(objective.metric, objective.direction) for objective in self.objectives]
+
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
         refuse(type(self).__name__, self._mistakes(), {})
         return self
 
     def _mistakes(self) -> Iterator[Mistake]:
+        yield from _twice("objectives", [one.metric for one in self.objectives], "give each metric once")
+        yield from _twice("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
         yield from self.search.unsuited(self.setting)
         for mistake in mistakes_in_measure(self.early_stopping, self._measures):
             yield mistake.under("early_stopping")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
             yield Mistake(("trainer", "entrypoint"), "is needed: module:function, as in train:train_fn")
+        if self.limits.no_improvement and len(self.objectives) > 1:
+            yield Mistake(("limits", "no_improvement"), "goes by one objective, and there are several; leave it out")
         for name in self.config:
             if name in self.space.root:
                 yield Mistake(("config", name), "is a parameter of the space too; a name can be one of the two")
@@ -151,7 +155,5 @@ class ExperimentSpec(SpecPart):
 
 def _twice(field: str, metrics: list[str], right: str) -> Iterator[Mistake]:
     for index, metric in enumerate(metrics):
-        if self.limits.no_improvement and len(self.objectives) > 1:
-            yield Mistake(("limits", "no_improvement"), "goes by one objective, and there are several; leave it out")
         if metric in metrics[:index]:
             yield Mistake((field, index, "metric"), f"{metric!r} is there already; {right}")

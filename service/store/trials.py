@@ -28,6 +28,12 @@ def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) ->
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
+def trials_with_values(session: Session, experiment_id: str) -> Sequence[TrialRow]:
+    """Those that run, or ended by themselves or on a user's word, and have reported their first objective."""
+    statuses = [TrialStatus.RUNNING, TrialStatus.COMPLETED, TrialStatus.STOPPED]
+    return [trial for trial in trials_with(session, experiment_id, *statuses) if trial.value is not None]
+
+
 def ids_told_to_leave(session: Session) -> set[str]:
     """Running trials, of all experiments, that were asked to stop."""
     live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
