@@ -9,7 +9,7 @@ from fastapi import Depends, FastAPI
 from prometheus_client import CollectorRegistry
 from pydantic.json_schema import models_json_schema
 
-from service.api import agents, best, experiments, health, metrics, packages, running, streaming, trials
+from service.api import agents, best, experiments, health, importance, metrics, packages, running, streaming, trials
 from service.api.access import needs_by_method, needs_read_or_lease
 from service.api.direct import serve_directly
 from service.api.guard import Guard
@@ -47,7 +47,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(running.router)
     app.include_router(agents.router, responses=responses(401, 403))
     by_method = [Depends(needs_by_method)]
-    for module in (experiments, best, trials, streaming):
+    for module in (experiments, best, importance, trials, streaming):
         app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
     app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease)], responses=responses(401, 403))
     app.include_router(health.router)

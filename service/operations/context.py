@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from service.clock import Clock, utc_now
+from service.operations.analysing import Analysis
 from service.operations.bell import Bell, Bells
 from service.operations.handover import Handover
 from service.operations.proposals import Proposals
@@ -22,6 +23,7 @@ class Context:
     database: Database
     clock: Clock = utc_now
     proposals: Proposals = field(default_factory=Proposals)
+    analysis: Analysis = field(default_factory=Analysis)
     changed: Bell = field(default_factory=Bell)
     freed: Bell = field(default_factory=Bell)
     told: Bells = field(default_factory=Bells)

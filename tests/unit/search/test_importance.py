@@ -1,0 +1,106 @@
+"""How much parameters matter, with Optuna as the oracle."""
+
+import math
+import random
+import warnings
+
+import optuna
+import pytest
+from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
+
+from search.importance import FEWEST_TRIALS, MOST_TRIALS, Evaluator, Measured, importance_of, sampled
+from search.space import Space
+
+SPACE = Space.model_validate(
+    {
+        "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+        "layers": {"type": "int", "low": 1, "high": 4},
+        "kind": {"type": "categorical", "choices": ["a", "b"]},
+        "fixed": {"type": "categorical", "choices": [1]},
+        "momentum": {"type": "float", "low": 0.0, "high": 1.0, "when": {"kind": "a"}},
+    }
+)
+BOTH: list[Evaluator] = ["ped_anova", "fanova"]
+
+
+def trials(count: int) -> list[Measured]:
+    """Only the learning rate matters, and a little of the layers."""
+    chance = random.Random(7)  # noqa: S311
+
+    def value_of(name: str, _parameter: object) -> object:
+        return {
+            "lr": 10 ** chance.uniform(-4, 0),
+            "layers": chance.randint(1, 4),
+            "kind": chance.choice("ab"),
+            "fixed": 1,
+            "momentum": chance.random(),
+        }[name]
+
+    drawn = [SPACE.draw(value_of) for _ in range(count)]  # type: ignore[arg-type]
+    return [
+        Measured(number, params, (math.log10(params["lr"]) + 2) ** 2 + 0.01 * params["layers"])  # type: ignore[operator, arg-type]
+        for number, params in enumerate(drawn)
+    ]
+
+
+@pytest.mark.parametrize("evaluator", BOTH)
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_numbers_are_optuna_s(evaluator: Evaluator, direction: str) -> None:
+    some = trials(60)
+    study = optuna.create_study(direction=direction)
+    oracle = {"ped_anova": PedAnovaImportanceEvaluator(), "fanova": FanovaImportanceEvaluator(n_trees=16, seed=0)}
+    distributions = {
+        "lr": optuna.distributions.FloatDistribution(1e-4, 1.0, log=True),
+        "layers": optuna.distributions.IntDistribution(1, 4),
+        "kind": optuna.distributions.CategoricalDistribution([0, 1]),
+        "fixed": optuna.distributions.CategoricalDistribution([0]),
+        "momentum": optuna.distributions.FloatDistribution(0.0, 1.0),
+    }
+    for one in some:
+        params = {**one.params, "kind": "ab".index(one.params["kind"]), "fixed": 0}  # type: ignore[arg-type]
+        own = {name: distributions[name] for name in params}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=own, value=one.value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = get_param_importances(study, evaluator=oracle[evaluator])
+    found = importance_of(SPACE, direction, some, evaluator)  # type: ignore[arg-type]
+    assert found.parameters == pytest.approx(expected)
+    assert direction == "maximize" or next(iter(found.parameters)) == "lr"
+    assert found.used_count == 60
+
+
+def test_fanova_says_that_it_cannot_judge_conditional_parameters() -> None:
+    found = importance_of(SPACE, "minimize", trials(30), "fanova")
+    assert "momentum" not in found.parameters
+    assert "ped_anova" in found.left_out["momentum"]
+    assert importance_of(SPACE, "minimize", trials(30)).parameters["momentum"] >= 0
+
+
+def test_too_few_trials_give_a_reason_instead_of_numbers() -> None:
+    found = importance_of(SPACE, "minimize", trials(FEWEST_TRIALS - 1))
+    assert found.parameters == {}
+    assert found.reason is not None
+    assert f"at least {FEWEST_TRIALS}" in found.reason
+
+
+@pytest.mark.parametrize("evaluator", BOTH)
+def test_where_all_values_are_equal_nothing_mattered(evaluator: Evaluator) -> None:
+    found = importance_of(SPACE, "minimize", [one._replace(value=1.0) for one in trials(20)], evaluator)
+    assert found.parameters == {}
+    assert found.reason is not None
+    assert "same value" in found.reason
+
+
+def test_trials_outside_of_a_space_that_was_narrowed_are_passed_over() -> None:
+    odd = Measured(99, {"lr": 5.0, "layers": 1, "kind": "b", "fixed": 1}, 0.0)
+    found = importance_of(SPACE, "minimize", [*trials(20), odd])
+    assert found == importance_of(SPACE, "minimize", trials(20))
+
+
+def test_many_trials_are_sampled_the_same_way_each_time() -> None:
+    numbers = list(range(5000))
+    some = sampled(numbers, "fanova")
+    assert some == sampled(list(reversed(numbers)), "fanova")
+    assert len(some) == len(set(some)) == MOST_TRIALS["fanova"]
+    assert max(some) > 4000
+    assert sampled([3, 1, 2], "fanova") == [1, 2, 3]
