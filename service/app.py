@@ -9,8 +9,20 @@ from fastapi import Depends, FastAPI
 from prometheus_client import CollectorRegistry
 from pydantic.json_schema import models_json_schema
 
-from service.api import agents, best, experiments, health, importance, metrics, packages, running, streaming, trials
-from service.api.access import needs_by_method, needs_read_or_lease
+from service.api import (
+    agents,
+    best,
+    experiments,
+    health,
+    importance,
+    metrics,
+    packages,
+    replay,
+    running,
+    streaming,
+    trials,
+)
+from service.api.access import needs, needs_by_method, needs_read_or_lease
 from service.api.direct import serve_directly
 from service.api.guard import Guard
 from service.api.metering import Metering
@@ -19,6 +31,7 @@ from service.background.loop import Loop
 from service.background.mirroring import Mirroring
 from service.background.rescuing import Rescuing
 from service.background.telling import Telling
+from service.domain.roles import Role
 from service.operations.context import Context
 from service.operations.reporting import take_together
 from service.operations.together import Together
@@ -49,6 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
     by_method = [Depends(needs_by_method)]
     for module in (experiments, best, importance, trials, streaming):
         app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
+    app.include_router(replay.router, dependencies=[Depends(needs(Role.READ))], responses=responses(401, 403))
     app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease)], responses=responses(401, 403))
     app.include_router(health.router)
     app.include_router(metrics.router)

@@ -1,0 +1,110 @@
+"""`/v1/experiments/{x}/replay`: what another early-stopping rule would have done. It changes nothing."""
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+
+from search.early_stopping import EarlyStoppingSpec, Verdict
+from service.api.dependencies import Ctx
+from service.api.problems import responses
+from service.operations.replaying import Replayed, replay_experiment
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+
+
+class ReplayRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    early_stopping: EarlyStoppingSpec
+
+
+class ReplayedTrial(BaseModel):
+    """A trial's `value` by the objective (with several: by the metric of the rule)."""
+
+    id: str
+    number: int
+    value: float | None
+
+
+class ReplayedStop(BaseModel):
+    """Where the rule would have stopped a trial, and why; `status` is how it ended in truth."""
+
+    id: str
+    number: int
+    status: str
+    step: int
+    milestone: int
+    value: float
+    cutoff: float | None
+    compared_count: int
+    compared_with: list[int]
+    reason: str
+    steps_saved: int
+
+
+class ReplayView(BaseModel):
+    """What the rule would have done to the recorded curves. Steps are reported steps with the rule's metric.
+
+    `cut_short_count`: so many curves end early, for the experiment's own rule stopped the trials; `unknown_count` of
+    them would have gone on, nobody knows how. `best_then` would have been the best trial among those not stopped.
+    """
+
+    metric: str
+    direction: str
+    trial_count: int
+    step_count: int
+    stopped_count: int
+    steps_saved: int
+    fraction_saved: float
+    cut_short_count: int
+    unknown_count: int
+    best: ReplayedTrial | None
+    best_lost: bool
+    best_then: ReplayedTrial | None
+    stopped: list[ReplayedStop]
+
+
+@router.post("/{experiment}/replay", responses=responses(404, 422))
+def post_replay(experiment: str, body: ReplayRequest, context: Ctx) -> ReplayView:
+    """Which trials the rule would have stopped, when and why, what that saves, and whether it costs the best one."""
+    replayed = replay_experiment(context, experiment, body.early_stopping)
+    courses = replayed.courses
+    steps, saved = (sum(getattr(one, name) for one in courses.values()) for name in ("step_count", "steps_saved"))
+    stops = [_stop(replayed, number, course.stop) for number, course in sorted(courses.items()) if course.stop]
+    return ReplayView(
+        metric=replayed.measure.metric,
+        direction=replayed.measure.direction,
+        trial_count=len(replayed.trials),
+        step_count=steps,
+        stopped_count=len(stops),
+        steps_saved=saved,
+        fraction_saved=saved / steps if steps else 0,
+        cut_short_count=len(replayed.cut_short),
+        unknown_count=sum(courses[one].stop is None for one in replayed.cut_short if one in courses),
+        best=_trial(replayed, replayed.best),
+        best_lost=replayed.best != replayed.best_then,
+        best_then=_trial(replayed, replayed.best_then),
+        stopped=stops,
+    )
+
+
+def _stop(replayed: Replayed, number: int, verdict: Verdict) -> ReplayedStop:
+    trial = replayed.trials[number]
+    return ReplayedStop(
+        id=trial.id,
+        number=number,
+        status=trial.status,
+        step=verdict.step,
+        milestone=verdict.milestone,
+        value=verdict.value,
+        cutoff=verdict.cutoff,
+        compared_count=verdict.compared_count,
+        compared_with=list(verdict.compared_with),
+        reason=verdict.reason,
+        steps_saved=replayed.courses[number].steps_saved,
+    )
+
+
+def _trial(replayed: Replayed, number: int | None) -> ReplayedTrial | None:
+    if number is None:
+        return None
+    return ReplayedTrial(id=replayed.trials[number].id, number=number, value=replayed.values.get(number))
