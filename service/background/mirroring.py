@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from service.mirror.errors import MlflowAway, MlflowRefused
+from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
 from service.mirror.patience import Patience
-from service.mirror.projection import CONTENDERS, TRIAL_ENDS, Facts, Standing, project
+from service.mirror.projection import CONTENDERS, TRIAL_ENDS, Facts, Projection, Standing, project
 from service.mirror.runs import experiment_run, trial_run
 from service.store import mirrors
 from service.store.database import Database
@@ -51,6 +52,7 @@ class Mirroring:
         self._uri = tracking_uri
         self._patience = Patience(clock)
         self._tracking: Tracking | None = None
+        self._fronts: dict[str, tuple[int, Front]] = {}
 
     def run_once(self) -> int:
         """One batch of each experiment that is behind; the count of events mirrored.
@@ -81,19 +83,21 @@ class Mirroring:
 
     def _mirror(self, experiment_id: str) -> int:
         with self._database.read() as session:
-            batch = _load(session, experiment_id)
+            batch = _load(session, experiment_id, self._fronts.pop(experiment_id, None))
         if batch is None:
             return 0
-        new_runs = self._tell(batch)
+        projection = project(batch.facts, batch.events)
+        new_runs, cursor = self._tell(batch, projection), batch.events[-1].seq
         with self._database.write() as session:
-            mirrors.advance(session, experiment_id, batch.events[-1].seq, new_runs)
+            mirrors.advance(session, experiment_id, cursor, new_runs)
+        if projection.standing.front is not None and batch.facts.experiment.ended_at is None:
+            self._fronts[experiment_id] = (cursor, projection.standing.front)
         return len(batch.events)
 
-    def _tell(self, batch: Batch) -> dict[str, str]:
+    def _tell(self, batch: Batch, projection: Projection) -> dict[str, str]:
         """Sends a batch; the runs made for it, by trial."""
         tracking, experiment = self._connected(), batch.facts.experiment
         mlflow_experiment_id, parent_run_id = self._place_of(experiment, batch.mirror)
-        projection = project(batch.facts, batch.events)
         new_runs = {}
         for trial_id, update in projection.trials.items():
             run_id = batch.runs.get(trial_id)
@@ -127,8 +131,11 @@ class Mirroring:
             mirrors.fail(session, experiment_id, str(error))
 
 
-def _load(session: Session, experiment_id: str) -> Batch | None:
-    """None when there is nothing to tell, or the experiment has been deleted meanwhile."""
+def _load(session: Session, experiment_id: str, known: tuple[int, Front] | None) -> Batch | None:
+    """None when there is nothing to tell, or the experiment has been deleted meanwhile.
+
+    `known` is a front of several objectives, and the event up to which it is one.
+    """
     experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
     cursor = mirror.cursor if mirror else 0
     events = mirrors.events_after(session, experiment_id, cursor, BATCH)
@@ -141,9 +148,21 @@ def _load(session: Session, experiment_id: str) -> Batch | None:
         experiment,
         mirrors.trials_named(session, trial_ids),
         counts_by_status(session, experiment_id),
-        Standing(ended_count, best),
+        Standing(ended_count, best, _front_before(session, experiment, cursor, known)),
     )
     return Batch(facts, events, mirror, mirrors.runs_of(session, trial_ids))
+
+
+def _front_before(
+    session: Session, experiment: ExperimentRow, cursor: int, known: tuple[int, Front] | None
+) -> Front | None:
+    if known is not None and known[0] == cursor:
+        return known[1]
+    front = Front.of(experiment)
+    if front is not None:
+        for end in mirrors.ends_up_to(session, experiment.id, cursor, CONTENDERS):
+            front = front.after(end)
+    return front
 
 
 def _best_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[Best, ...]:

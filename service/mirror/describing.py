@@ -1,12 +1,14 @@
 """The descriptions that MLflow shows beside its runs, in Markdown, for people."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
+from service.mirror.fronts import Front
 from service.store.tables import ExperimentRow, TrialRow
 
+MOST_MEMBERS = 20
 _ORDER = ("completed", "pruned", "failed", "stopped", "running", "queued")
 
 
@@ -20,13 +22,27 @@ def objective(experiment: ExperimentRow) -> str:
     return ", ".join(f"{one.get('direction', 'minimize')} {one['metric']}" for one in experiment.spec["objectives"])
 
 
-def experiment(row: ExperimentRow, by_status: Mapping[str, int], best: TrialRow | None) -> str:
+def experiment(row: ExperimentRow, by_status: Mapping[str, int], best: TrialRow | None, front: Front | None) -> str:
     """The first line is what the table of runs has room for; there, Markdown is not rendered."""
     ended = f" ({row.end_reason})" if row.end_reason else ""
     lines = [f"{row.status}{ended}: {objective(row)}; {counts(by_status)}"]
     if best is not None:
         lines += ["", f"Best is trial {best.number}:", *(f"- {name}: `{value}`" for name, value in best.params.items())]
+    if front is not None and front.members:
+        lines += ["", *_front(row, front)]
     return "\n".join([*lines, "", "```yaml", spec_yaml(row).rstrip(), "```"])
+
+
+def _front(row: ExperimentRow, front: Front) -> Iterator[str]:
+    """A table, the best of the first objective first."""
+    names = [one["metric"] for one in row.spec["objectives"]]
+    members = sorted(front.members, key=lambda one: one.values, reverse=front.directions[0] == "maximize")
+    yield f"Pareto front ({len(members)} trials{', some of them here' if len(members) > MOST_MEMBERS else ''}):"
+    yield ""
+    yield f"| trial | {' | '.join(names)} |"
+    yield f"| --- |{' --- |' * len(names)}"
+    for one in members[:: max(1, -(-len(members) // MOST_MEMBERS))]:
+        yield f"| {one.number} | {' | '.join(f'{value:.6g}' for value in one.values)} |"
 
 
 def spec_yaml(row: ExperimentRow) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from service.mirror import describing, limits
+from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
 from service.store.tables import EventRow, ExperimentRow, TrialRow
 
@@ -65,10 +66,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Standing:
-    """How an experiment stood before a batch: how many trials had ended, and the best value of each objective."""
+    """How an experiment stood before a batch: how many trials had ended, and the best value of each objective.
+
+    `front` is the Pareto front of several objectives, None for one.
+    """
 
     ended_count: int = 0
     best: tuple[Best, ...] = ()
+    front: Front | None = None
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Projection:
+    """`standing` is how the experiment stands after the batch."""
+
     parent: Update
     trials: dict[str, Update]
+    standing: Standing
 
 
 def project(facts: Facts, events: Sequence[EventRow]) -> Projection:
@@ -101,7 +109,7 @@ def project(facts: Facts, events: Sequence[EventRow]) -> Projection:
         if event.kind in TRIAL_ENDS:
             standing = _tell_best(parent, facts.experiment, standing, event)
     _summarize(parent, facts, standing)
-    return Projection(parent, trials)
+    return Projection(parent, trials, standing)
 
 
 def _tell_parent(parent: Update, event: EventRow) -> None:
@@ -117,20 +125,33 @@ def _tell_parent(parent: Update, event: EventRow) -> None:
 def _tell_best(parent: Update, experiment: ExperimentRow, before: Standing, end: EventRow) -> Standing:
     """Curves of the best values over the count of ended trials: it only grows, so that the newest point is the best."""
     after = replace(before, ended_count=before.ended_count + 1)
-    if end.kind in CONTENDERS:
+    if end.kind in CONTENDERS and before.front is not None:
+        after = _tell_front(parent, before.front, after, end)
+    if end.kind in CONTENDERS and end.data.get("feasible") is not False:
         best = (objective.best_of(before.best, end) for objective in objectives_of(experiment))
         after = replace(after, best=tuple(one for one in best if one is not None))
     parent.measure({f"best_{one.metric}": one.value for one in after.best}, end.at, after.ended_count)
     return after
 
 
+def _tell_front(parent: Update, before: Front, after: Standing, end: EventRow) -> Standing:
+    """A point of the volume's curve for each trial that enlarges it."""
+    front = before.after(end)
+    if front is not before and front.volume is not None:
+        parent.measure({"hypervolume": front.volume}, end.at, after.ended_count)
+    return replace(after, front=front)
+
+
 def _summarize(parent: Update, facts: Facts, standing: Standing) -> None:
-    best = standing.best[0] if standing.best else None
+    best = standing.best[0] if standing.best and standing.front is None else None
     trial = facts.trials.get(best.trial_id) if best else None
     if best and trial:
         parent.tag(best_trial=trial.number, best_trial_id=trial.id, best_value=f"{best.value:.6g}")
+    if standing.front is not None:
+        numbers = sorted(one.number for one in standing.front.members)
+        parent.tag(pareto_count=len(numbers), pareto_front=", ".join(map(str, numbers)))
     parent.tag(trials=describing.counts(facts.counts))
-    parent.describe(describing.experiment(facts.experiment, facts.counts, trial))
+    parent.describe(describing.experiment(facts.experiment, facts.counts, trial, standing.front))
 
 
 def _report(update: Update, event: EventRow) -> None:
@@ -152,6 +173,8 @@ def _queued(update: Update, event: EventRow) -> None:
 def _ended(update: Update, event: EventRow) -> None:
     status = event.kind.removeprefix("trial.")
     update.tag(status=status, reason=event.data.get("reason"), last_step=event.data.get("step"))
+    if event.data.get("feasible") is not None:
+        update.tag(feasible="yes" if event.data["feasible"] else "no")
     update.describe(describing.trial_end(status, event.data))
     update.move(TRIAL_ENDS[event.kind], event.at)
 

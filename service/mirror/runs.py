@@ -80,6 +80,7 @@ def _experiment_params(spec: Mapping[str, Any]) -> dict[str, Any]:
     bounds, scaling = spec.get("limits") or {}, (spec.get("trainer") or {}).get("scaling") or {}
     return {
         "objective": ", ".join(f"{one.get('direction', 'minimize')} {one['metric']}" for one in spec["objectives"]),
+        "constraints": ", ".join(_bounds(one) for one in spec.get("constraints") or []) or None,
         "sampler": search.get("sampler"),
         "seed": search.get("seed"),
         "early_stopping": stopping.get("rule"),
@@ -89,6 +90,13 @@ def _experiment_params(spec: Mapping[str, Any]) -> dict[str, Any]:
         "num_workers": scaling.get("num_workers"),
         "use_gpu": scaling.get("use_gpu"),
     }
+
+
+def _bounds(constraint: Mapping[str, Any]) -> str:
+    """`1 <= latency_ms <= 20`"""
+    least = "" if constraint.get("min") is None else f"{constraint['min']:g} <= "
+    most = "" if constraint.get("max") is None else f" <= {constraint['max']:g}"
+    return f"{least}{constraint['metric']}{most}"
 
 
 def _source(experiment: ExperimentRow) -> dict[str, Any]:

@@ -19,10 +19,11 @@ def leaderboard(experiment: ExperimentRow) -> str:
     objectives = objectives_of(experiment)
     metrics = [f"metrics.`{limits.name(objective.metric)}`" for objective in objectives]
     params = [f"params.`{limits.name(name)}`" for name in list(experiment.spec["space"])[:MOST_PARAMS]]
+    feasible = ["tags.`paceline.feasible`"] if experiment.spec.get("constraints") else []
     view = {
         "orderByKey": metrics[0],
         "orderByAsc": not objectives[0].maximize,
-        "selectedColumns": ["attributes.`Description`", *metrics, *params],
+        "selectedColumns": ["attributes.`Description`", *metrics, *feasible, *params],
     }
     return json.dumps(view)
 

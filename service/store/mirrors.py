@@ -82,16 +82,24 @@ def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequen
 def best_end(
     session: Session, experiment_id: str, up_to: int, kinds: Sequence[str], objective: int, *, maximize: bool
 ) -> EventRow | None:
-    """Of the ends of trials up to event `up_to`, the one with the best value of `objective`."""
+    """Of the ends of feasible trials up to event `up_to`, the one with the best value of `objective`."""
     value = EventRow.data[("values", objective)].as_float()
     ends = (
         select(EventRow)
         .where(EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds))
-        .where(value.is_not(None))
+        .where(value.is_not(None), EventRow.data["feasible"].as_boolean().is_not(False))
         .order_by(value.desc() if maximize else value.asc(), EventRow.data["number"].as_integer())
         .limit(1)
     )
     return session.scalars(ends).first()
+
+
+def ends_up_to(session: Session, experiment_id: str, up_to: int, kinds: Sequence[str]) -> list[EventRow]:
+    """In their order."""
+    ends = select(EventRow).where(
+        EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds)
+    )
+    return list(session.scalars(ends.order_by(EventRow.seq)))
 
 
 def trials_named(session: Session, trial_ids: set[str]) -> dict[str, TrialRow]:

@@ -132,10 +132,13 @@ class Story:
     def report(self, trial_id: str, step: int, **metrics: Any) -> None:
         self.tell("report", {"attempt": 1, "sequence": step, "step": step, "metrics": metrics}, trial_id)
 
-    def end(self, trial_id: str, status: str, value: float | None = None, reason: str | None = None) -> None:
+    def end(
+        self, trial_id: str, status: str, value: float | None = None, reason: str | None = None, **facts: Any
+    ) -> None:
         number = self._move(trial_id, status)
         values = None if value is None else [value]
-        self.tell(f"trial.{status}", {"number": number, "reason": reason, "values": values, "step": 3}, trial_id)
+        data = {"number": number, "reason": reason, "values": values, "step": 3, **facts}
+        self.tell(f"trial.{status}", data, trial_id)
 
     def tried(self, number: int, value: float) -> str:
         """A trial from beginning to end."""

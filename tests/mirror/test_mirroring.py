@@ -154,6 +154,34 @@ def test_a_batch_sent_again_doubles_nothing(mirror: Any, tell: Callable[..., Any
     assert second in str(before)
 
 
+def test_a_front_told_in_several_batches_or_again_from_the_start_is_the_same(
+    mirror: Any, tell: Callable[..., Any], database: Database
+) -> None:
+    objectives = [{"metric": "loss", "direction": "minimize"}, {"metric": "size", "direction": "minimize"}]
+    story = tell(objectives=objectives, constraints=[{"metric": "size", "max": 9, "min": None}])
+    for number, (loss, size) in enumerate([(5, 5), (4, 9), (8, 1), (6, 6), (1, 10), (3, 4), (9, 9), (2, 4)]):
+        trial = story.trial(number, lr=0.1)
+        story.run(trial)
+        story.end(trial, "completed", values=[loss, size], feasible=size <= 9)
+        if number % 3 == 0:
+            mirror.catch_up()
+    mirror.catch_up()
+    parent = mirror.runs(story.name)[story.name]
+    assert parent.data.tags["paceline.pareto_front"] == "2, 7"
+    assert [step for step, _ in mirror.curve(parent, "hypervolume")] == [5, 6, 8]
+    assert parent.data.params["constraints"] == "size <= 9"
+    assert mirror.runs(story.name)["trial 04"].data.tags["paceline.feasible"] == "no"
+    assert parent.data.metrics["best_loss"] == 2
+    before = everything(mirror, story)
+
+    with database.write() as session:
+        session.delete(session.get(MirrorRow, story.experiment_id))
+        session.execute(delete(MirrorRunRow))
+    mirror.catch_up()
+
+    assert everything(mirror, story) == before
+
+
 def test_a_long_curve_goes_through_in_pieces(mirror: Any, tell: Callable[..., Any]) -> None:
     story = tell()
     trial = story.trial(0, lr=0.1)

@@ -37,6 +37,18 @@ def test_the_best_end_is_found_among_the_events_so_far(
     assert early.data["number"] == 7
 
 
+def test_an_infeasible_end_is_not_the_best(database: Database, tell: Callable[..., Any]) -> None:
+    story = tell()
+    for number, (value, facts) in enumerate([(9.0, {"feasible": False}), (5.0, {"feasible": True}), (1.0, {})]):
+        story.end(story.trial(number), "completed", value, **facts)
+
+    with database.read() as session:
+        best = mirrors.best_end(session, story.experiment_id, 1000, CONTENDERS, 0, maximize=True)
+
+    assert best is not None
+    assert best.data["number"] == 1
+
+
 def test_an_experiment_is_behind_until_its_last_event_is_mirrored(database: Database, tell: Callable[..., Any]) -> None:
     story, unseen = tell("x-00000000000a", name="a"), tell("x-00000000000b", name="b")
     story.tried(0, 0.5)

@@ -3,13 +3,17 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
+import optuna
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from optuna.visualization._hypervolume_history import _get_hypervolume_history_info
 
 from service.mirror import limits
+from service.mirror.fronts import Front
 from service.mirror.patience import Patience
-from service.mirror.projection import Facts, project
+from service.mirror.projection import Facts, Standing, project
 from service.mirror.runs import trial_run
 from service.mirror.views import leaderboard, mlflow_url
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
@@ -128,3 +132,59 @@ def test_what_keeps_failing_is_left_alone_ever_longer() -> None:
     patience.failed("x")
     now += 1
     assert not patience.waits("x")
+
+
+TWO = {
+    "objectives": [{"metric": "loss", "direction": "minimize"}, {"metric": "accuracy", "direction": "maximize"}],
+    "constraints": [{"metric": "size", "max": 10}],
+}
+
+
+def ended(number: int, *values: Any, kind: str = "trial.completed", **facts: Any) -> EventRow:
+    return event(number + 1, kind, f"t-{number}", number=number, values=list(values), **facts)
+
+
+def test_with_several_objectives_the_parent_tells_the_front() -> None:
+    ends = [ended(0, 3, 0.5), ended(1, 2, 0.75), ended(2, 2.5, 0.25), ended(3, 1, 0.25), ended(4, 5, 0.75)]
+    told = project(Facts(experiment(**TWO), standing=Standing(front=Front.of(experiment(**TWO)))), ends)
+    assert told.parent.tags["paceline.pareto_front"] == "1, 3"
+    assert "paceline.best_trial" not in told.parent.tags
+    assert "| 3 | 1 | 0.25 |\n| 1 | 2 | 0.75 |" in told.parent.tags["mlflow.note.content"]
+
+
+def test_infeasible_trials_are_on_no_front_and_never_the_best() -> None:
+    trials = {"t-0": trial(0), "t-1": trial(1)}
+    ends = [ended(0, 3, 0.5, feasible=True), ended(1, 1, 0.9, feasible=False)]
+    told = project(Facts(experiment(**TWO), trials, standing=Standing(front=Front.of(experiment(**TWO)))), ends)
+    assert told.parent.tags["paceline.pareto_front"] == "0"
+    assert [told.trials[id_].tags["paceline.feasible"] for id_ in ("t-0", "t-1")] == ["yes", "no"]
+    best = {point.metric: point.value for point in told.parent.metrics}
+    assert best == {"best_loss": 3, "best_accuracy": 0.5}
+
+
+def test_the_hypervolume_grows_from_a_point_that_the_first_trials_fix() -> None:
+    """Optuna's own history is the oracle, with that same point."""
+    firsts = [(3, 0.5), (4, 0.75), (3.5, 0.25), (2, 0.25), (5, 0.5)]
+    laters = [(9, 0.1), (1, 0.5), (0.5, 0.9), (4, 0.95)]
+    spec = experiment(**TWO)
+    ends = [ended(number, *values) for number, values in enumerate([*firsts, *laters])]
+    told = project(Facts(spec, standing=Standing(front=Front.of(spec))), ends)
+    curve = {point.step: point.value for point in told.parent.metrics if point.metric == "hypervolume"}
+    # The worst of the first five is (5, 0.25); their ranges are 3 and 0.5.
+    study = optuna.create_study(directions=["minimize", "maximize"])
+    study.add_trials([optuna.trial.create_trial(values=values) for values in [*firsts, *laters]])
+    oracle = _get_hypervolume_history_info(study, np.array([5.3, 0.2])).values
+    assert set(curve) == {5, 7, 8, 9}
+    assert [curve[step] for step in sorted(curve)] == pytest.approx([oracle[step - 1] for step in sorted(curve)])
+
+
+def test_batches_of_any_size_tell_the_same_front() -> None:
+    spec = experiment(**TWO)
+    ends = [ended(number, (number * 7) % 10, (number * 3) % 10) for number in range(20)]
+    whole = project(Facts(spec, standing=Standing(front=Front.of(spec))), ends)
+    standing, metrics = Standing(front=Front.of(spec)), []
+    for start in range(0, 20, 3):
+        part = project(Facts(spec, standing=standing), ends[start : start + 3])
+        standing, metrics = part.standing, [*metrics, *part.parent.metrics]
+    assert standing == whole.standing
+    assert metrics == whole.parent.metrics
