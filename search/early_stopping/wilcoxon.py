@@ -39,31 +39,29 @@ class Wilcoxon(StoppingRule):
         shared = sorted(own.keys() & rival.keys())
         if len(shared) < max(FEWEST_STEPS, self.n_startup_steps):
             return None
-        p = _p_value([own[step] - rival[step] for step in shared], report)
-        wins = not report.is_worse(_average(list(own.values())), _average(list(rival.values())))
+        loses = report.is_worse(_average(list(own.values())), _average(list(rival.values())))
+        p = _p_value([own[step] - rival[step] for step in shared], report) if loses else None
         value, cutoff = (fmean(curve[step] for step in shared) for curve in (own, rival))
         return Verdict(
-            stop=p < self.p_threshold and not wins,
+            stop=p is not None and p < self.p_threshold,
             rule=self.rule,
             step=report.step,
             milestone=milestone,
             value=value,
             cutoff=cutoff,
             compared_count=1,
-            reason=self._reason(report, best[0], len(shared), compared(value, cutoff), p, wins=wins),
+            reason=self._reason(report, best[0], len(shared), compared(value, cutoff), p),
             compared_with=(best[0].number,),
         )
 
-    def _reason(
-        self, report: Reported, best: Peer, count: int, comparison: tuple[str, str], p: float, *, wins: bool
-    ) -> str:
+    def _reason(self, report: Reported, best: Peer, count: int, comparison: tuple[str, str], p: float | None) -> str:
         value, relation = comparison
-        sure = f"p = {p:.3g}, {'below' if p < self.p_threshold else 'not below'} {self.p_threshold:g}"
-        return (
-            f"over {count} shared steps the average {report.metric}, {value}, is {relation}, that of trial "
-            f"{best.number}, the best so far ({sure}, that it is worse)"
-            + ("; but its average over all its steps is no worse" if wins and p < self.p_threshold else "")
-        )
+        average = f"over {count} shared steps the average {report.metric}, {value},"
+        what = f"{average} is {relation}, that of trial {best.number}"
+        if p is None:
+            return f"{what}, the best so far, whose average over all its steps is no better"
+        sure = "below" if p < self.p_threshold else "not below"
+        return f"{what}, the best so far (that it is no worse: p = {p:.3g}, {sure} {self.p_threshold:g})"
 
 
 def _average(values: Sequence[float]) -> float:

@@ -230,7 +230,7 @@ def test_the_signed_rank_test_names_the_best_trial_and_how_sure_it_is() -> None:
     [verdict] = trials.report(2, 4, 0.4)
     assert (verdict.stop, verdict.compared_with, verdict.compared_count) == (True, (1,), 1)
     assert "over 5 shared steps" in verdict.reason
-    assert "that of trial 1, the best so far (p = 0.0312, below 0.1, that it is worse)" in verdict.reason
+    assert "that of trial 1, the best so far (that it is no worse: p = 0.0312, below 0.1)" in verdict.reason
 
 
 def test_no_rule_never_says_anything() -> None:
