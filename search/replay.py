@@ -52,6 +52,22 @@ def replay(rule: Rule, measure: Measure, events: Iterable[Point | Completion]) -
     return courses
 
 
+def remember(rule: Rule, measure: Measure, events: Iterable[Point | Completion]) -> Memory:
+    """What the rule would have stored of trials that it did not judge."""
+    memory = Memory()
+    for event in events:
+        curve = memory.curves[event.number]
+        if isinstance(event, Point):
+            report = _report(measure, event, max(curve, default=None))
+            curve[event.step] = event.value
+            history = memory.of(event.number)
+            for milestone in rule.milestones(report, history):
+                history.reach(milestone, event.value, rule.pool_of(event.number))
+        elif curve:
+            memory.complete(rule, event.number, list(curve.values())[-1])
+    return memory
+
+
 def _take(
     rule: Rule, measure: Measure, point: Point, course: Course, memory: Memory, judged_steps: dict[int, int]
 ) -> None:
@@ -66,8 +82,11 @@ def _take(
     before = judged_steps.get(point.number)
     judged_steps[point.number] = point.step if before is None else max(point.step, before)
     if point.judged:
-        report = Reported(point.number, measure.metric, measure.direction, point.step, point.value, before)
-        course.stop = _stop(rule, report, memory)
+        course.stop = _stop(rule, _report(measure, point, before), memory)
+
+
+def _report(measure: Measure, point: Point, previous_step: int | None) -> Reported:
+    return Reported(point.number, measure.metric, measure.direction, point.step, point.value, previous_step)
 
 
 def _stop(rule: Rule, report: Reported, memory: Memory) -> Verdict | None:

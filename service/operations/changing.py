@@ -10,6 +10,7 @@ from service.errors import NotFound
 from service.operations.context import Context
 from service.operations.ending import begin_end, check_open, settle_experiment
 from service.operations.measuring import targets_reached
+from service.operations.rejudging import relearn
 from service.operations.specs import spec_of
 from service.spec.changes import changed_spec, differences
 from service.spec.models import ExperimentSpec
@@ -46,6 +47,8 @@ def _store(
     for one in differences(before, after):
         data = {"field": one.field, "before": one.before, "after": one.after}
         experiment.spec_changed_at_event = append_event(session, experiment, "experiment.changed", data, at=now)
+    if after.early_stopping != before.early_stopping:
+        relearn(session, experiment, after)
     if after.objectives != before.objectives:
         _look_for_targets(session, experiment, after, now)
     settle_experiment(session, experiment, after, now)

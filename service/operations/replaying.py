@@ -52,7 +52,7 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
     measure = _measure(rule, spec)
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
-    events = _events(_counted(_told(context, experiment), seen), numbers, measure.metric)
+    events = events_of(_counted(_told(context, experiment), seen), numbers, measure.metric)
     courses = replay(rule_for(rule), measure, events)
     if seen and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))
@@ -95,7 +95,7 @@ def _counted(told: Iterable[Told], metrics: set[str]) -> Iterator[Told]:
         yield one
 
 
-def _events(told: Iterable[Told], numbers: dict[str, int], metric: str) -> Iterator[Point | Completion]:
+def events_of(told: Iterable[Told], numbers: dict[str, int], metric: str) -> Iterator[Point | Completion]:
     """Reports of trials that had been told to leave, by the experiment's end, are not judged."""
     leaving, pending = False, None
     for one in told:

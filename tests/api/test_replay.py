@@ -162,3 +162,34 @@ def test_a_wrong_rule_is_told_with_every_mistake_and_nothing_is_changed(service:
     assert {error["path"] for error in problem["errors"]} == {"early_stopping.direction"}
     service.post("/v1/experiments/none-such/replay", 404, json={"early_stopping": {}})
     assert service.events(whole) == before
+
+
+@pytest.mark.parametrize("rule", [{"rule": "median", "n_startup_trials": 1}, {"rule": "hyperband", "max_step": 6}])
+def test_a_rule_that_came_later_knows_what_was_reported_before(service: Api, rule: dict[str, Any]) -> None:
+    """Two experiments, one with the rule from the beginning and one that gets it late, decide alike from then on."""
+    rule = rule | {"grace_steps": 4}
+    names = [service.create(early_stopping=one)["name"] for one in (rule, {"rule": "threshold", "lower": -9})]
+    for curve in ([0.5, 0.6, 0.6], [0.7, 0.8, 0.8], [0.6, 0.7, 0.7]):
+        for name in names:
+            held = service.ask(name)
+            assert held
+            for value in curve:
+                held.report(accuracy=value)
+            held.finish()
+    trials = [service.ask(name) for name in names]
+    for held in trials:
+        assert held
+        held.report(accuracy=0.61)
+        held.report(accuracy=0.62)
+    service.http.patch(f"/v1/experiments/{names[1]}", json={"early_stopping": rule}).raise_for_status()
+    for held in trials:
+        assert held
+        for value in (0.65, 0.1, 0.1, 0.1):
+            held.report(accuracy=value)
+    decided = [
+        [facts(one) for one in service.get(f"/v1/trials/{held.trial}/decisions")["items"] if one["step"] > 2]
+        for held in trials
+        if held
+    ]
+    assert decided[0] == decided[1]
+    assert decided[0]
