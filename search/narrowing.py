@@ -5,14 +5,16 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from search.conditions import Condition
 from search.mistakes import Mistake, listed
 from search.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, position
 from search.scalars import shown
-from search.space import Params, Space
+from search.space import Params, Space, narrowed
 
 _PARAMETERS: TypeAdapter[dict[str, FloatParameter | IntParameter | CategoricalParameter]] = TypeAdapter(
     dict[str, Parameter]
 )
+_CONDITIONS: TypeAdapter[dict[str, Condition | None]] = TypeAdapter(dict[str, Condition | None])
 
 
 def mistakes_in_narrowing(before: Space, after: Space) -> list[Mistake]:
@@ -43,16 +45,18 @@ def inside(space: Space, params: Params) -> bool:
     return all(name in space.root and space.root[name].mistake_in(value) is None for name, value in params.items())
 
 
-def _living(parameter: Parameter, kept: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, list[Any]]:
-    """The values of each parent under which the parameter still exists."""
-    return {
-        parent: [value for value in wanted if parent in kept and parameters[parent].mistake_in(value) is None]
+def _living(parameter: Parameter, kept: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """The conditions under which the parameter still exists, as JSON: None where its parent never meets one."""
+    living = {
+        parent: narrowed(wanted, parameters[parent]) if parent in kept else None
         for parent, wanted in parameter.when.items()
         if parent in parameters
     }
+    dumped: dict[str, Any] = _CONDITIONS.dump_python(living, mode="json")
+    return dumped
 
 
-def _under(item: Any, when: dict[str, list[Any]]) -> Any:
+def _under(item: Any, when: dict[str, Any]) -> Any:
     return {**item, "when": when} if when else item
 
 
@@ -70,8 +74,7 @@ def _mistakes(before: Space, after: Space) -> Iterator[Mistake]:
 
 def _is_dead(old: Parameter, after: Space) -> bool:
     return any(
-        parent not in after.root or all(after.root[parent].mistake_in(value) for value in wanted)
-        for parent, wanted in old.when.items()
+        parent not in after.root or narrowed(wanted, after.root[parent]) is None for parent, wanted in old.when.items()
     )
 
 
@@ -83,8 +86,14 @@ def _parameter_mistakes(old: Parameter, new: Parameter) -> Iterator[Mistake]:
     elif not isinstance(old, CategoricalParameter) and not isinstance(new, CategoricalParameter):
         yield from _range_mistakes(old, new)
     for parent in {*old.when, *new.when}:
-        if any(position(old.when.get(parent, ()), value) is None for value in new.when.get(parent, (None,))):
+        if not _is_part(new.when.get(parent), old.when.get(parent)):
             yield Mistake(("when", parent), "cannot be changed")
+
+
+def _is_part(new: Condition | None, old: Condition | None) -> bool:
+    if isinstance(new, tuple) and isinstance(old, tuple):
+        return all(position(old, value) is not None for value in new)
+    return new == old
 
 
 def _choice_mistakes(old: CategoricalParameter, new: CategoricalParameter) -> Iterator[Mistake]:

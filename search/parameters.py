@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, overload
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from search.conditions import Condition
 from search.mistakes import Mistake, listed, refuse
 from search.scalars import NotABool, Scalar, same, shown
 
@@ -16,11 +17,6 @@ EXACT = 2**53
 
 Number = Annotated[float, NotABool, Field(allow_inf_nan=False)]
 Whole = Annotated[int, NotABool, Field(ge=-EXACT, le=EXACT)]
-Condition = Annotated[
-    tuple[Scalar, ...],
-    BeforeValidator(lambda wanted: wanted if isinstance(wanted, list | tuple) else (wanted,)),
-    Field(min_length=1),
-]
 
 
 class ParameterBase(BaseModel):

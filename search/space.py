@@ -1,16 +1,17 @@
 """A search space: parameters by name, some of which exist only under conditions (`when`)."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
-from pydantic import ConfigDict, JsonValue, RootModel, TypeAdapter, model_validator
+from pydantic import ConfigDict, JsonValue, PrivateAttr, RootModel, TypeAdapter, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
-from search.configurations import Configurations
+from search.axes import Axis, Floats, Values
+from search.conditions import Condition, Range, meets, told
+from search.configurations import Configurations, TooEntangled
 from search.mistakes import Mistake, listed, parse, refuse
 from search.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter
-from search.scalars import Scalar, same, shown
 
 __all__ = ["CategoricalParameter", "FloatParameter", "IntParameter", "Parameter", "Params", "Space"]
 
@@ -24,6 +25,8 @@ class Space(RootModel[dict[str, Parameter]]):
     """Validated as a whole: every mistake at once, each at the path of its field."""
 
     model_config = ConfigDict(frozen=True)
+
+    _forbidden: tuple[Mapping[str, Condition], ...] = PrivateAttr(default=())
 
     @model_validator(mode="wrap")
     @classmethod
@@ -39,11 +42,27 @@ class Space(RootModel[dict[str, Parameter]]):
         """The names, parents before children, otherwise as they were written."""
         return _parents_first(self.root)
 
+    def without(self, forbidden: Sequence[Mapping[str, Condition]]) -> "Space":
+        """The space without the configurations that meet all conditions of one of the entries."""
+        smaller = Space.model_construct(self.root)
+        smaller._forbidden = tuple(forbidden)  # noqa: SLF001
+        return smaller
+
+    @property
+    def forbidden(self) -> tuple[Mapping[str, Condition], ...]:
+        return self._forbidden
+
+    def forbids(self, params: Mapping[str, JsonValue]) -> int | None:
+        """The entry of what is forbidden that `params` meet; None if they meet none."""
+        for index, entry in enumerate(self._forbidden):
+            if all(name in params and meets(condition, params[name]) for name, condition in entry.items()):
+                return index
+        return None
+
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
         """Whether the parameter exists beside `params`, in which its parents have been decided."""
         return all(
-            parent in params and any(same(params[parent], value) for value in wanted)
-            for parent, wanted in self.root[name].when.items()
+            parent in params and meets(wanted, params[parent]) for parent, wanted in self.root[name].when.items()
         )
 
     def draw(self, choose: Callable[[str, Parameter], JsonValue]) -> Params:
@@ -69,7 +88,10 @@ class Space(RootModel[dict[str, Parameter]]):
             for name in params
             if name not in self.root
         ]
-        return unknown + list(self._mistakes_in_known(params))
+        mistakes = unknown + list(self._mistakes_in_known(params))
+        if not mistakes and (entry := self.forbids(params)) is not None:
+            return [Mistake((), f"is forbidden: {told(self._forbidden[entry])}")]
+        return mistakes
 
     def _mistakes_in_known(self, params: Mapping[str, Any]) -> Iterator[Mistake]:
         decided: Params = {}
@@ -80,7 +102,7 @@ class Space(RootModel[dict[str, Parameter]]):
                 unsure.add(name)
             elif not self.exists(name, decided):
                 if name in params:
-                    yield Mistake((name,), f"exists only when {_told(parameter.when)}; leave it out")
+                    yield Mistake((name,), f"exists only when {told(parameter.when)}; leave it out")
             elif wrong := parameter.mistake_in(params[name]) if name in params else "is missing":
                 unsure.add(name)
                 yield Mistake((name,), wrong)
@@ -89,9 +111,32 @@ class Space(RootModel[dict[str, Parameter]]):
 
     def size(self) -> int | None:
         """How many configurations there are; None if they cannot be counted."""
-        axes = {name: parameter.values() for name, parameter in self.root.items()}
-        finite = {name: values for name, values in axes.items() if values is not None}
-        return Configurations(self, finite).size if len(finite) == len(axes) else None
+        if any(parameter.values() is None for parameter in self.root.values()):
+            return None
+        try:
+            return self.configurations.size
+        except TooEntangled:
+            return None
+
+    @cached_property
+    def configurations(self) -> Configurations:
+        """What is possible. Raises TooEntangled."""
+        return Configurations(self, {name: axis_of(parameter) for name, parameter in self.root.items()})
+
+
+def axis_of(parameter: Parameter) -> Axis:
+    values = parameter.values()
+    if values is not None:
+        return Values(values)
+    assert isinstance(parameter, FloatParameter)  # noqa: S101 (the only kind without end)
+    return Floats(parameter.low, parameter.high)
+
+
+def narrowed(condition: Condition, parent: Parameter) -> Condition | None:
+    """What is left of a condition on the parameter; None if no value can meet it."""
+    if isinstance(condition, Range):
+        return condition if axis_of(parent).where(condition) else None
+    return tuple(value for value in condition if parent.mistake_in(value) is None) or None
 
 
 def _parsed(given: Mapping[str, Any]) -> tuple[dict[str, Parameter], list[Mistake]]:
@@ -117,7 +162,7 @@ def _mistakes_in_conditions(parameters: Mapping[str, Parameter], given: Mapping[
             if parent not in given:
                 yield Mistake((name, "when", parent), f"unknown parameter; the space has {listed(given)}")
             elif name in parameters and parent in parameters:
-                for message in _impossible(parameters[parent], parent, parameters[name].when[parent]):
+                for message in mistakes_in_condition(parameters[parent], parent, parameters[name].when[parent]):
                     yield Mistake((name, "when", parent), message)
 
 
@@ -126,9 +171,12 @@ def _conditions(item: Any) -> Mapping[str, Any]:
     return conditions if isinstance(conditions, Mapping) else {}
 
 
-def _impossible(parent: Parameter, name: str, wanted: tuple[Scalar, ...]) -> Iterator[str]:
-    if parent.values() is None:
-        yield f"{name} is continuous; a condition needs a categorical, an int, or a float with a step"
+def mistakes_in_condition(parent: Parameter, name: str, wanted: Condition) -> Iterator[str]:
+    if isinstance(wanted, Range):
+        if not axis_of(parent).where(wanted):
+            yield f"no value of {name} is {wanted}"
+    elif parent.values() is None:
+        yield f"{name} is continuous; its conditions need a range: {{min, max}}"
     else:
         yield from filter(None, (parent.mistake_in(value) for value in wanted))
 
@@ -158,7 +206,3 @@ def _parents_first(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
     for name in parameters:
         place(name)
     return tuple(order)
-
-
-def _told(when: Mapping[str, tuple[Scalar, ...]]) -> str:
-    return " and ".join(f"{parent} is {' or '.join(map(shown, wanted))}" for parent, wanted in when.items())

@@ -30,6 +30,8 @@ class Sampler(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cannot: ClassVar[frozenset[Need]] = frozenset()
+    takes_parts: ClassVar[bool] = False
+    """Whether it learns from configurations of which some parameters are not known."""
 
     def unsuited(self, setting: "Setting") -> list[Mistake]:  # noqa: ARG002
         """Why its options do not go with the experiment, at paths from the spec's root; empty if they do."""
@@ -40,5 +42,5 @@ class Sampler(BaseModel, ABC):
 
 
 def stream(seed: int, *numbers: int) -> int:
-    """The seed of one proposal's random numbers, for samplers of Optuna (32 bits)."""
-    return int(np.random.SeedSequence((seed, *numbers)).generate_state(1)[0])
+    """The seed of one proposal's random numbers, for samplers of Optuna (32 bits). Warm starts number below 0."""
+    return int(np.random.SeedSequence((seed, *(number % 2**32 for number in numbers))).generate_state(1)[0])

@@ -18,6 +18,7 @@ from search.samplers.asking import ask
 from search.samplers.base import Sampler, stream
 from search.samplers.generations import Generations
 from search.samplers.history import History
+from search.samplers.obeying import obeying
 from search.samplers.remembering import searched
 from search.space import Params
 
@@ -62,18 +63,17 @@ class CmaesProposer:
         learned = [trial for trial in self._history.without(number) if self._value(trial) is not None]
         started = len(learned) >= self._options.n_startup_trials
         optimizer = self._evolved.after(learned[self._options.n_startup_trials :])
-        return ask(self._problem, self._sampler(number, optimizer, started=started), [], number)
+        return obeying(
+            self._problem,
+            number,
+            lambda seed: ask(self._problem, self._sampler(seed, optimizer, started=started), [], number),
+        )
 
-    def _sampler(self, number: int, optimizer: bytes | None, *, started: bool = True) -> "_Evolved":
+    def _sampler(self, seed: int, optimizer: bytes | None, *, started: bool = True) -> "_Evolved":
         options = self._options.model_dump(exclude={"n_startup_trials"})
         if self._dimensions == 1:  # the only variance there is
             options["use_separable_cma"] = False
-        return _Evolved(
-            searched(self._problem.space) if started else {},
-            optimizer,
-            seed=stream(self._problem.seed, number),
-            **options,
-        )
+        return _Evolved(searched(self._problem.space) if started else {}, optimizer, seed=seed, **options)
 
     def _popsize(self) -> int:
         """Optuna's, which is cmaes's own unless it is given."""
@@ -82,10 +82,13 @@ class CmaesProposer:
     def _told(self, optimizer: bytes | None, generation: list[FrozenTrial], _: int) -> bytes:
         sign = 1 if self._problem.directions[0] == "minimize" else -1
         solutions = [
-            (self._sampler(trial.number, optimizer).point(trial), sign * (self._value(trial) or 0.0))
+            (self._sampler(self._seed(trial.number), optimizer).point(trial), sign * (self._value(trial) or 0.0))
             for trial in generation
         ]
         return self._sampler(0, optimizer).told(solutions)
+
+    def _seed(self, number: int) -> int:
+        return stream(self._problem.seed, number)
 
     def _value(self, trial: FrozenTrial) -> float | None:
         if trial.state is TrialState.COMPLETE:
@@ -123,7 +126,7 @@ class _Evolved(optuna.samplers.CmaEsSampler):
         if self._with_margin:
             # Between the steps, and known only from asking again; not of a trial that another generation asked for.
             optimizer = self._current()
-            optimizer._rng.seed(self._cma_rng.rng.randint(1, 2**16) + trial.number)  # noqa: SLF001
+            optimizer._rng.seed(self._cma_rng.rng.randint(1, 2**16) + max(0, trial.number))  # noqa: SLF001
             encoded, raw = optimizer.ask()
             if self._transform.untransform(encoded) == params:
                 return np.asarray(raw)

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from search.problem import Need
 from search.samplers.asking import ask
-from search.samplers.base import Sampler, stream
+from search.samplers.base import Sampler
 from search.samplers.history import History
+from search.samplers.obeying import obeying
 from search.space import Params
 
 if TYPE_CHECKING:
@@ -39,13 +40,18 @@ class GpProposer:
         self._history.learn(observation)
 
     def propose(self, number: int) -> Params:
-        sampler = optuna.samplers.GPSampler(
-            seed=stream(self._problem.seed, number),
+        history = _comparable(self._history.without(number))
+        return obeying(
+            self._problem, number, lambda seed: ask(self._problem, self._sampler(seed), history, number), tries=2
+        )
+
+    def _sampler(self, seed: int) -> optuna.samplers.GPSampler:
+        return optuna.samplers.GPSampler(
+            seed=seed,
             n_startup_trials=max(1, self._options.n_startup_trials),  # without any trial there is nothing to fit
             deterministic_objective=self._options.deterministic_objective,
             warn_independent_sampling=False,
         )
-        return ask(self._problem, sampler, _comparable(self._history.without(number)), number)
 
 
 def _comparable(trials: list[FrozenTrial]) -> list[FrozenTrial]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from search.axes import Values
 from search.configurations import Configurations
 from search.mistakes import Mistake, listed
 from search.parameters import coded
@@ -55,7 +56,7 @@ class GridProposer:
 
     def __init__(self, problem: "Problem", axes: Mapping[str, Sequence[Scalar]], *, again: bool = False) -> None:
         self._problem, self._again = problem, again
-        self._configurations = Configurations(problem.space, axes)
+        self._configurations = Configurations(problem.space, {name: Values(values) for name, values in axes.items()})
         self._tried: dict[int, tuple[_Key, bool]] = {}
         self._ordered: list[tuple[_Key, Params]] = []  # as far as it was needed
 

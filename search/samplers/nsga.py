@@ -15,6 +15,7 @@ from search.samplers.asking import ask, study_of
 from search.samplers.base import Sampler, stream
 from search.samplers.generations import Generations
 from search.samplers.history import History
+from search.samplers.obeying import obeying
 from search.samplers.remembering import searched
 from search.space import Params
 
@@ -32,6 +33,9 @@ CROSSOVERS: dict[str, type[nsgaii.BaseCrossover]] = {
     "undx": nsgaii.UNDXCrossover,
 }
 
+OF_THREE = ("spx", "undx")
+"""The crossovers that take three parents."""
+
 
 class Nsga2(Sampler):
     """Optuna's NSGAIISampler; `crossover` and `mutation` are the names of its operators, which keep their defaults."""
@@ -47,7 +51,7 @@ class Nsga2(Sampler):
 
     @model_validator(mode="after")
     def _enough_parents(self) -> "Nsga2":
-        parents = CROSSOVERS[self.crossover].n_parents
+        parents = 3 if self.crossover in OF_THREE else 2
         if self.population_size < parents:
             message = f"must be >= {parents}, the parents that crossover {self.crossover} takes"
             refuse(type(self).__name__, [Mistake(("population_size",), message)], self.model_dump())
@@ -102,8 +106,12 @@ class NsgaProposer:
 
     def propose(self, number: int) -> Params:
         parents = self._parents.after(self._history.completed(number))
-        sampler = _Child(self._options.sampler(stream(self._problem.seed, number)), self._problem, parents or [])
-        return ask(self._problem, sampler, [], number)
+        return obeying(
+            self._problem, number, lambda seed: ask(self._problem, self._child(seed, parents or []), [], number)
+        )
+
+    def _child(self, seed: int, parents: list[FrozenTrial]) -> "_Child":
+        return _Child(self._options.sampler(seed), self._problem, parents)
 
     def _selected(
         self, parents: list[FrozenTrial] | None, population: list[FrozenTrial], generation: int

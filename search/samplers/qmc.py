@@ -8,6 +8,7 @@ from optuna.trial import FrozenTrial
 
 from search.samplers.asking import ask
 from search.samplers.base import Sampler, stream
+from search.samplers.obeying import obeying
 from search.samplers.remembering import distributions_of
 from search.space import Params, Space
 
@@ -37,6 +38,9 @@ class QmcProposer:
         """Nothing to learn."""
 
     def propose(self, number: int) -> Params:
+        return obeying(self._problem, number, lambda _: self._point(number), tries=1)
+
+    def _point(self, number: int) -> Params:
         sampler = _AtNumber(self._problem.space, number, seed=self._problem.seed, **self._options.model_dump())
         return ask(self._problem, sampler, [], number)
 

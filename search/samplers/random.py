@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 import optuna
 
 from search.samplers.asking import ask
-from search.samplers.base import Sampler, stream
+from search.samplers.base import Sampler
+from search.samplers.obeying import obeying
 from search.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem
+
+TRIES = 100
+"""A proposal costs next to nothing, and with enough of them what is allowed is drawn evenly."""
 
 
 class Random(Sampler):
@@ -27,5 +31,7 @@ class RandomProposer:
         """Nothing to learn."""
 
     def propose(self, number: int) -> Params:
-        sampler = optuna.samplers.RandomSampler(seed=stream(self._problem.seed, number))
-        return ask(self._problem, sampler, [], number)
+        return obeying(self._problem, number, lambda seed: self._drawn(seed, number), tries=TRIES)
+
+    def _drawn(self, seed: int, number: int) -> Params:
+        return ask(self._problem, optuna.samplers.RandomSampler(seed=seed), [], number)

@@ -12,13 +12,17 @@ from search.samplers.registry import SAMPLERS
 
 
 class SamplerSpec(BaseModel):
-    """`options` are the sampler's own, with Optuna's names; without a seed the service draws one."""
+    """`options` are the sampler's own, with Optuna's names; without a seed the service draws one.
+
+    `warm_start` names earlier experiments, from whose trials it learns before the first.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sampler: str = "tpe"
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     options: dict[str, JsonValue] = Field(default_factory=dict)
+    warm_start: tuple[str, ...] = Field(default=(), max_length=20)
 
     @model_validator(mode="after")
     def _known(self) -> Self:

@@ -1,14 +1,15 @@
 """Tree-structured Parzen estimator."""
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import optuna
 from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
 from search.samplers.asking import ask
-from search.samplers.base import Sampler, stream
+from search.samplers.base import Sampler
 from search.samplers.history import History
+from search.samplers.obeying import obeying
 from search.space import Params
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 class Tpe(Sampler):
     """Optuna's TPESampler. `multivariate` left out: true with one objective, false with several."""
+
+    takes_parts: ClassVar[bool] = True
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 10
     n_ei_candidates: Annotated[int, Field(ge=1)] = 24
@@ -45,9 +48,10 @@ class TpeProposer:
         self._history.learn(observation)
 
     def propose(self, number: int) -> Params:
-        return ask(self._problem, self._sampler(number), self._history.without(number), number)
+        history = self._history.without(number)
+        return obeying(self._problem, number, lambda seed: ask(self._problem, self._sampler(seed), history, number))
 
-    def _sampler(self, number: int) -> optuna.samplers.TPESampler:
+    def _sampler(self, seed: int) -> optuna.samplers.TPESampler:
         options = self._options
         return optuna.samplers.TPESampler(
             n_startup_trials=options.n_startup_trials,
@@ -55,5 +59,5 @@ class TpeProposer:
             multivariate=True if options.group else options.multivariate,
             group=options.group,
             constant_liar=options.constant_liar,
-            seed=stream(self._problem.seed, number),
+            seed=seed,
         )

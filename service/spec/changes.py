@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import search.mistakes
+from search.forbidding import still_possible
 from search.mistakes import parse
 from search.narrowing import mistakes_in_narrowing, without_dead_branches
 from search.space import Space
@@ -110,6 +111,7 @@ def _fitting(document: dict[str, Any]) -> dict[str, Any]:
         return {**document, "enqueue": []}
     return {
         **document,
+        "forbid": still_possible(document.get("forbid", []), space),
         "space": space_document,
         "search": _fitting_search(document["search"], space),
         "enqueue": _fitting_enqueue(document, space),

@@ -14,12 +14,15 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
 from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
+from search.forbidding import Forbidden, mistakes_in_forbidden
 from search.mistakes import Mistake, refuse
 from search.problem import Setting
 from search.samplers import SamplerSpec
@@ -84,6 +87,10 @@ class CheckpointsSpec(SpecPart):
 
 class ExperimentSpec(SpecPart):
     name: Name
+    forbid: Forbidden = Field(
+        default_factory=list,
+        description="combinations not to be tried: each has conditions on one or several parameters, and all must be met",
+    )
     space: Space
     config: dict[str, JsonValue] = Field(default_factory=dict)
     objectives: list[Objective] = Field(min_length=1, max_length=8)
@@ -98,6 +105,11 @@ class ExperimentSpec(SpecPart):
     step_metric: str | None = None
     priority: int = Field(default=0, ge=-1000, le=1000)
     tags: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("space")
+    @classmethod
+    def _without_what_is_forbidden(cls, space: Space, spec: ValidationInfo) -> Space:
+        return space.without(spec.data.get("forbid", ()))
 
     @property
     def objective(self) -> Objective:
@@ -133,6 +145,8 @@ class ExperimentSpec(SpecPart):
     def _mistakes(self) -> Iterator[Mistake]:
         yield from _twice("objectives", [one.metric for one in self.objectives], "give each metric once")
         yield from _twice("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
+        for mistake in mistakes_in_forbidden(self.space):
+            yield mistake.under("forbid")
         yield from self.search.unsuited(self.setting)
         for mistake in mistakes_in_measure(self.early_stopping, self._measures):
             yield mistake.under("early_stopping")

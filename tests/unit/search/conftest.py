@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from search.parameters import FloatParameter
+from search.forbidding import Forbidden
+from search.parameters import CategoricalParameter, FloatParameter
 from search.problem import Observation, Status
 from search.space import Parameter, Params, Space
 
@@ -50,17 +52,17 @@ def spaces(draw: st.DrawFn, *, finite: bool | None = None) -> Space:
     written: dict[str, dict[str, Any]] = {}
     for name in "abcde"[: draw(st.integers(1, 5))]:
         item = draw(parameters(finite=draw(st.booleans()) if finite is None else finite))
-        parents = {other: Space({other: _bare(written[other])}).root[other].values() for other in written}
-        discrete = sorted(other for other, values in parents.items() if values)
-        chosen = draw(st.lists(st.sampled_from(discrete), max_size=2, unique=True)) if discrete else []
-        item["when"] = {other: draw(_wanted(list(parents[other] or ()))) for other in chosen}
+        parents = {other: Space({other: _bare(written[other])}).root[other] for other in written}
+        chosen = draw(st.lists(st.sampled_from(sorted(parents)), max_size=2, unique=True)) if parents else []
+        item["when"] = {other: draw(conditions(parents[other])) for other in chosen}
         written[name] = item
     return Space.model_validate({name: written[name] for name in draw(st.permutations(list(written)))})
 
 
 @st.composite
 def configurations(draw: st.DrawFn, space: Space) -> Params:
-    return space.draw(lambda _, parameter: draw(_value(parameter)))
+    drawn = space.draw(lambda _, parameter: draw(_value(parameter)))
+    return drawn if space.forbids(drawn) is None else space.configurations.nearby(drawn, lambda: 0.5)
 
 
 @st.composite
@@ -89,8 +91,27 @@ def _bare(item: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in item.items() if key != "when"}
 
 
-def _wanted(values: list[Any]) -> st.SearchStrategy[Any]:
-    return st.sampled_from(values) | st.lists(st.sampled_from(values), min_size=1, max_size=2)
+@st.composite
+def conditions(draw: st.DrawFn, parameter: Parameter) -> Any:
+    """One that some value of the parameter meets."""
+    values = parameter.values()
+    if values is not None and (isinstance(parameter, CategoricalParameter) or draw(st.booleans())):
+        one = st.sampled_from(list(values))
+        return draw(one | st.lists(one, min_size=1, max_size=2))
+    met, other = draw(_value(parameter)), draw(_value(parameter))
+    kind = draw(st.sampled_from(["min", "max", "both"]))
+    return {"min": min(met, other), "max": max(met, other)} if kind == "both" else {kind: met}
+
+
+@st.composite
+def forbidden(draw: st.DrawFn, space: Space) -> Space:
+    """The space without some combinations, or as it is where nothing would be left."""
+    entries = []
+    for _ in range(draw(st.integers(0, 3))):
+        names = draw(st.lists(st.sampled_from(sorted(space.root)), min_size=1, max_size=3, unique=True))
+        entries.append({name: draw(conditions(space.root[name])) for name in names})
+    smaller = space.without(TypeAdapter(Forbidden).validate_python(entries))
+    return smaller if smaller.configurations.size else space
 
 
 def _value(parameter: Parameter) -> st.SearchStrategy[Any]:
@@ -103,6 +124,7 @@ def _value(parameter: Parameter) -> st.SearchStrategy[Any]:
 
 class Strategies:
     spaces = staticmethod(spaces)
+    forbidden = staticmethod(forbidden)
     configurations = staticmethod(configurations)
     histories = staticmethod(histories)
     observations = staticmethod(observations)

@@ -231,6 +231,10 @@ def test_gp_proposes_what_a_study_of_optuna_does(objectives: int, *, constrained
 
 
 EVERYTHING = [
+    SamplerSpec(),
+    SamplerSpec(options={"n_startup_trials": 2, "group": True}),
+    SamplerSpec(sampler="random"),
+    SamplerSpec(sampler="grid"),
     SamplerSpec(sampler="cmaes", options={"popsize": 4}),
     SamplerSpec(sampler="cmaes", options={"popsize": 4, "with_margin": True, "n_startup_trials": 3}),
     SamplerSpec(sampler="cmaes", options={"popsize": 4, "use_separable_cma": True, "consider_pruned_trials": True}),
@@ -258,7 +262,8 @@ def outcome(function: Any, *arguments: Any) -> Params | str:
 def test_whatever_the_space_a_proposal_obeys_it_and_comes_again_after_a_restart(
     data: st.DataObject, draws: Any, sampler: SamplerSpec
 ) -> None:
-    space = data.draw(draws.spaces(finite=True if sampler.sampler == "brute_force" else None))
+    space = data.draw(draws.spaces(finite=True if sampler.sampler in ("brute_force", "grid") else None))
+    space = data.draw(draws.forbidden(space))
     problem = Problem(space, ("minimize",), sampler, 7, max_trials=2000)
     assume(sampler.unsuited(problem.setting) == [])
     view, known = StudyView(problem), dict[int, Observation]()

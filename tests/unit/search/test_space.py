@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from search.configurations import Configurations
+from search.forbidding import Forbidden, dead_branches, mistakes_in_forbidden, still_possible
+from search.scalars import same
 from search.space import Space
 
 DIGITS = {
@@ -98,7 +99,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "name",
     ]
     assert 'space.e.when.f: must be one of "s", not "t"' in told
-    assert any(line.startswith("space.e.when.d: d is continuous") for line in told)
+    assert any(line == "space.e.when.d: d is continuous; its conditions need a range: {min, max}" for line in told)
     assert "space.c.when: a parameter cannot depend on itself: c -> d -> c" in told
 
 
@@ -173,19 +174,18 @@ def test_a_large_space_is_counted_and_numbered_without_making_it() -> None:
     wide = {"type": "int", "low": 1, "high": 10**9}
     space = Space.model_validate({"n": wide, "m": wide, "k": {**wide, "when": {"n": 7}}})
     assert space.size() == (10**9 - 1) * 10**9 + 10**18
-    configurations = Configurations(space, {name: parameter.values() or () for name, parameter in space.root.items()})
-    assert said(space, configurations[10**18 + 12345]) == []
+    assert said(space, space.configurations[10**18 + 12345]) == []
 
 
 @given(data=st.data())
 def test_a_finite_space_numbers_each_of_its_configurations_once(data: st.DataObject, draws: Any) -> None:
-    space = data.draw(draws.spaces(finite=True))
+    space = data.draw(draws.forbidden(data.draw(draws.spaces(finite=True))))
     axes = {name: parameter.values() or () for name, parameter in space.root.items()}
     points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    by_hand = {repr(space.draw(lambda name, _, point=point: point[name])) for point in points}
-    configurations = Configurations(space, axes)
-    assert space.size() == configurations.size == len(by_hand)
-    assert {repr(configurations[index]) for index in range(configurations.size)} == by_hand
+    drawn = [space.draw(lambda name, _, point=point: point[name]) for point in points]
+    by_hand = {repr(params) for params in drawn if space.forbids(params) is None}
+    assert space.size() == space.configurations.size == len(by_hand)
+    assert {repr(space.configurations[index]) for index in range(len(by_hand))} == by_hand
 
 
 @given(data=st.data())
@@ -204,3 +204,111 @@ def test_whatever_is_drawn_from_a_space_belongs_to_it_and_one_parameter_less_doe
     assert space.active(params) == tuple(params)
     lost = data.draw(st.sampled_from(sorted(params)))
     assert f"{lost}: is missing" in said(space, {name: params[name] for name in params if name != lost})
+
+
+@given(data=st.data())
+def test_what_is_drawn_anew_obeys_and_what_is_allowed_stays(data: st.DataObject, draws: Any) -> None:
+    space = data.draw(draws.spaces())
+    anything = data.draw(draws.configurations(space))
+    smaller = data.draw(draws.forbidden(space))
+    chance = data.draw(st.sampled_from([0.0, 0.3, 0.999999]))
+    near = smaller.configurations.nearby(anything, lambda: chance)
+    assert said(smaller, near) == []
+    assert smaller.forbids(anything) is not None or near == anything
+
+
+@given(data=st.data())
+def test_dead_branches_are_those_that_no_configuration_has(data: st.DataObject, draws: Any) -> None:
+    space = data.draw(draws.forbidden(data.draw(draws.spaces(finite=True))))
+    everything = [space.configurations[index] for index in range(space.configurations.size)]
+    told = [str(mistake) for mistake in dead_branches(space)]
+    for name, parameter in space.root.items():
+        alive = [
+            value
+            for value in parameter.values() or ()
+            if any(same(value, one[name]) for one in everything if name in one)
+        ]
+        assert (f"space.{name}: can never exist" in told) == (not alive)
+        never = any(line.startswith(f"space.{name}: is never") for line in told)
+        assert never == (0 < len(alive) < len(parameter.values() or ()))
+    for index in range(len(space.forbidden)):
+        others = space.without([entry for place, entry in enumerate(space.forbidden) if place != index])
+        if f"forbid.{index}: forbids nothing that is possible" in told:
+            assert others.size() == space.size()
+
+
+SGD = {
+    "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"]},
+    "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+    "layers": {"type": "int", "low": 1, "high": 8},
+    "skip": {"type": "categorical", "choices": [True, False], "when": {"layers": {"min": 4}, "lr": {"max": 0.1}}},
+}
+
+
+def test_a_parameter_may_exist_under_ranges_of_its_parents() -> None:
+    space = Space.model_validate(SGD)
+    base = {"optimizer": "sgd", "lr": 0.1, "layers": 4}
+    assert space.active({**base, "skip": True}) == ("optimizer", "lr", "layers", "skip")
+    assert said(space, {**base, "lr": 0.2, "skip": True}) == [
+        "skip: exists only when layers is at least 4 and lr is at most 0.1; leave it out"
+    ]
+    assert complaints({**SGD, "skip": {**SGD["skip"], "when": {"layers": {"min": 9}, "lr": {"min": 1, "max": 0}}}}) == [
+        "space.skip.when.lr.min: must be <= max, which is 0"
+    ]
+    assert complaints({**SGD, "skip": {**SGD["skip"], "when": {"layers": {"min": 9}, "lr": {}}}}) == [
+        "space.skip.when.lr: needs min, max or both"
+    ]
+    assert complaints({**SGD, "skip": {**SGD["skip"], "when": {"layers": {"min": 9}, "optimizer": {"max": 1}}}}) == [
+        "space.skip.when.layers: no value of layers is at least 9",
+        "space.skip.when.optimizer: no value of optimizer is at most 1",
+    ]
+
+
+def forbidding(*entries: Any) -> Space:
+    return Space.model_validate(SGD).without(TypeAdapter(Forbidden).validate_python(list(entries)))
+
+
+def test_what_is_forbidden_is_told_by_its_conditions() -> None:
+    space = forbidding({"layers": [7, 8]}, {"optimizer": "sgd", "lr": {"min": 0.5}})
+    assert said(space, {"optimizer": "sgd", "lr": 0.6, "layers": 2}) == [
+        'is forbidden: optimizer is "sgd" and lr is at least 0.5'
+    ]
+    assert said(space, {"optimizer": "adamw", "lr": 0.6, "layers": 7}) == ["is forbidden: layers is 7 or 8"]
+    assert said(space, {"optimizer": "adamw", "lr": 0.6, "layers": 2}) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ([{}], ["0: must name at least one parameter"]),
+        ([{"lr": 0.5}], ["0.lr: lr is continuous; its conditions need a range: {min, max}"]),
+        (
+            [{"layers": 2}, {"depth": 1, "layers": 9}],
+            [
+                "1.depth: unknown parameter; the space has optimizer, lr, layers, skip",
+                "1.layers: must be between 1 and 8, not 9",
+            ],
+        ),
+        ([{"lr": {"max": 0.3}}, {"lr": {"min": 0.2}}], ["nothing is left: every configuration is forbidden"]),
+    ],
+)
+def test_a_mistake_in_what_is_forbidden_is_told_with_its_place(entries: list[Any], told: list[str]) -> None:
+    assert [str(mistake) for mistake in mistakes_in_forbidden(forbidding(*entries))] == told
+
+
+def test_a_space_that_gets_narrower_keeps_what_can_still_be_forbidden() -> None:
+    narrow = Space.model_validate(
+        {"lr": {"type": "float", "low": 0.1, "high": 0.2}, "layers": {"type": "int", "low": 1, "high": 2}}
+    )
+    entries = [{"optimizer": "sgd"}, {"lr": {"min": 0.5}}, {"lr": {"max": 0.15}, "layers": [2, 3]}, {"layers": 5}]
+    assert still_possible(entries, narrow) == [{"lr": {"min": None, "max": 0.15}, "layers": [2]}]
+
+
+def test_parameters_that_all_depend_on_each_other_are_refused_instead_of_counted_for_ever() -> None:
+    on = {"type": "categorical", "choices": [0, 1]}
+    names = [f"p{index}" for index in range(24)]
+    late = {f"q{name}": {**on, "when": {name: 1}} for name in names}
+    space = Space.model_validate({**dict.fromkeys(names, on), **late})
+    assert space.size() is None
+    told = mistakes_in_forbidden(space.without([{"qp0": (1,)}]))
+    assert [str(mistake) for mistake in told] == ["too many parameters depend on each other to tell what is possible"]
