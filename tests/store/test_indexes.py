@@ -25,8 +25,12 @@ def engine(service: Api) -> Engine:
 
 @pytest.fixture
 def held(service: Api) -> Held:
+    return amid_others(service, {"rule": "asha", "reduction_factor": 2})
+
+
+def amid_others(service: Api, early_stopping: dict[str, Any]) -> Held:
     """One trial amid a few others that have reports, decisions and ends."""
-    name = service.create(early_stopping={"rule": "asha", "reduction_factor": 2})["name"]
+    name = service.create(early_stopping=early_stopping)["name"]
     for value in (0.1, 0.5, 0.3):
         one = service.ask(name)
         assert one
@@ -87,6 +91,7 @@ CALLS: dict[str, Callable[[Held, str], Any]] = {
     "stop": lambda held, name: held.api.post(f"/v1/experiments/{name}/stop"),
     "attempts of an agent": lambda held, _: held.api.get("/v1/agents/here/attempts"),
     "metrics": lambda held, _: held.api.http.get("/metrics"),
+    "replay": lambda held, name: held.api.post(f"/v1/experiments/{name}/replay", json={"early_stopping": {}}),
 }
 
 
@@ -95,6 +100,33 @@ def test_no_call_reads_a_growing_table_whole(held: Held, engine: Engine, call: s
     name = held.assignment["experiment"]
     with recorded(engine) as queries:
         CALLS[call](held, name)
+    nothing_is_read_whole(engine, queries)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "hyperband", "max_step": 9},
+        {"rule": "median", "n_startup_trials": 1, "grace_steps": 9},
+        {"rule": "wilcoxon", "n_startup_steps": 2, "grace_steps": 9},
+        {"rule": "patient", "patience": 0, "wrapped_rule": {"rule": "asha"}, "grace_steps": 9},
+    ],
+    ids=lambda rule: rule["rule"],
+)
+def test_no_rule_reads_a_growing_table_whole(service: Api, engine: Engine, rule: dict[str, Any]) -> None:
+    held = amid_others(service, rule)
+    with recorded(engine) as queries:
+        held.report(accuracy=0.1)
+        held.report(accuracy=0.1)
+        held.finish()
+        service.http.patch(
+            f"/v1/experiments/{held.assignment['experiment']}", json={"early_stopping": {"rule": "asha"}}
+        )
+    assert any("milestones" in query for query, _ in queries)
+    nothing_is_read_whole(engine, queries)
+
+
+def nothing_is_read_whole(engine: Engine, queries: list[tuple[str, Any]]) -> None:
     assert queries
     with engine.connect() as connection:
         read_whole = {query: tables_read_whole(connection, query, values) for query, values in queries}
