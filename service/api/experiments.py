@@ -27,7 +27,7 @@ from service.spec.parsing import parse_spec
 from service.store.agents import nodes_of_connected
 from service.store.attempts import first_traceback
 from service.store.database import database_now
-from service.store.experiments import find_experiment, page_of_experiments
+from service.store.experiments import find_experiment, page_of_experiments, warm_start_of
 from service.store.tables import ExperimentRow, MirrorRow
 from service.store.trials import counts_by_status
 from trainer.wire import Kind
@@ -154,6 +154,7 @@ def view_of(context: Context, session: Session, row: ExperimentRow) -> Experimen
         waiting_for=_waiting_for(session, row, spec, counts),
         mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui),
         mlflow_error=mirror.error if mirror else None,
+        warm_start=warm_start_of(session, row.id) if spec.search.warm_start else None,
     )
 
 

@@ -133,7 +133,8 @@ class ExperimentView(BaseModel):
 
     With several objectives `best` is null: `/best` has the Pareto front.
     `ending` is true while the last trials of an experiment that is over still leave. `traceback` is the first failed
-    trial's, of an experiment that failed.
+    trial's, of an experiment that failed. `warm_start` says of each earlier experiment how many of its trials the
+    search has learned from, and why the others were left out.
     """
 
     id: str
@@ -153,6 +154,7 @@ class ExperimentView(BaseModel):
     spec: dict[str, Any]
     created_at: datetime
     ended_at: datetime | None
+    warm_start: list[dict[str, Any]] | None
 
     @classmethod
     def of(
@@ -165,6 +167,7 @@ class ExperimentView(BaseModel):
         waiting_for: str | None,
         mlflow_url: str | None,
         mlflow_error: str | None,
+        warm_start: list[dict[str, Any]] | None,
     ) -> "ExperimentView":
         return cls(
             id=row.id,
@@ -184,6 +187,7 @@ class ExperimentView(BaseModel):
             spec=row.spec,
             created_at=row.created_at,
             ended_at=row.ended_at,
+            warm_start=warm_start,
         )
 
 

@@ -14,6 +14,7 @@ from service.operations.assigning import create_trial
 from service.operations.context import Context
 from service.operations.entrypoints import mistakes_in_entrypoint
 from service.operations.packages import find_package
+from service.operations.warming import Warmth, gather, keep
 from service.spec.models import ExperimentSpec
 from service.store.database import database_now
 from service.store.events import append_event
@@ -24,7 +25,8 @@ from service.store.tables import ExperimentRow
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
     """The same key with the same spec gives the same experiment.
 
-    Raises NameTaken, Conflict for a key used with another spec, Invalid for code that cannot run.
+    Raises NameTaken, Conflict for a key used with another spec, Invalid for code that cannot run and for experiments
+    that its search cannot learn from.
     """
     document = spec.model_dump(mode="json")
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -33,8 +35,9 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     if earlier is not None:
         return earlier
     _check_code(context, spec)
+    warmth = gather(context, spec)
     try:
-        experiment = _insert(context, spec, document, idempotency_key, digest)
+        experiment = _insert(context, spec, document, idempotency_key, digest, warmth)
     except IntegrityError as error:
         return _after_race(context, spec, idempotency_key, digest, error)
     context.ring()
@@ -42,7 +45,12 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
 
 
 def _insert(
-    context: Context, spec: ExperimentSpec, document: dict[str, Any], key: str | None, digest: str
+    context: Context,
+    spec: ExperimentSpec,
+    document: dict[str, Any],
+    key: str | None,
+    digest: str,
+    warmth: Warmth | None,
 ) -> ExperimentRow:
     with context.database.write() as session:
         if find_experiment(session, spec.name) is not None:
@@ -64,6 +72,8 @@ def _insert(
         session.add(experiment)
         session.flush()
         append_event(session, experiment, "experiment.created", {"name": spec.name, "spec": document}, at=now)
+        if warmth is not None:
+            keep(session, experiment, warmth, now)
         for params in spec.enqueue:
             create_trial(session, experiment, dict(params), "enqueue", now)
         return experiment

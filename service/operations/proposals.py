@@ -8,31 +8,19 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from search.constraints import violations
 from search.narrowing import inside
-from search.problem import Observation, Problem, Status
 from search.space import Params
 from search.study import StudyView
-from service.domain.statuses import TrialStatus
+from search.warm_start import from_json, still_fitting
 from service.errors import NotFound
-from service.operations.measuring import newest_values
+from service.operations.observing import observation_of, problem_of, seed_of
 from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.store.database import Database
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.trials import trials_changed_after
-from trainer.wire import FailureKind
 
 MAX_VIEWS = 64
-
-_STATUSES: dict[TrialStatus, Status] = {
-    TrialStatus.QUEUED: "running",  # proposed and not yet known: the same to a sampler
-    TrialStatus.RUNNING: "running",
-    TrialStatus.COMPLETED: "completed",
-    TrialStatus.PRUNED: "pruned",
-    TrialStatus.FAILED: "failed",
-    TrialStatus.STOPPED: "stopped",
-}
 
 
 @dataclass
@@ -96,45 +84,7 @@ def _view(session: Session, experiment_id: str) -> _View:
     if experiment is None:
         raise NotFound(f"there is no experiment {experiment_id!r}")
     spec = spec_of(experiment)
-    return _View(spec, experiment.spec_changed_at_event, StudyView(_problem(spec, experiment_id)))
-
-
-def _problem(spec: ExperimentSpec, experiment_id: str) -> Problem:
-    return Problem(
-        space=spec.space,
-        directions=tuple(objective.direction for objective in spec.objectives),
-        sampler=spec.search,
-        seed=seed_of(spec, experiment_id),
-        constrained=spec.setting.constrained,
-        prunes=spec.setting.prunes,
-        max_trials=spec.limits.max_trials,
-        parallelism=spec.limits.parallelism,
-    )
-
-
-def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
-    """The spec's, or one that stays with the experiment."""
-    return spec.search.seed if spec.search.seed is not None else int(experiment_id.removeprefix("x-"), 16) % 2**31
-
-
-def observation_of(spec: ExperimentSpec, trial: TrialRow) -> Observation:
-    known = newest_values(spec, trial)
-    values = tuple(known[one.metric] for one in spec.objectives if one.metric in known)
-    is_whole = len(values) == len(spec.objectives)
-    return Observation(
-        number=trial.number,
-        params=trial.params,
-        status=_status(trial, is_whole=is_whole),
-        values=values if is_whole else None,
-        last_step=trial.last_step,
-        last_value=trial.value,
-        constraints=violations(spec.constraints, known) if spec.constraints else None,
-    )
-
-
-def _status(trial: TrialRow, *, is_whole: bool) -> Status:
-    if trial.failure_kind == FailureKind.DIVERGED:
-        return "diverged"
-    if trial.status == TrialStatus.COMPLETED and not is_whole:
-        return "failed"  # nothing to learn from
-    return _STATUSES[TrialStatus(trial.status)]
+    problem = problem_of(spec, seed_of(spec, experiment_id))
+    warm = session.get(WarmStartRow, experiment_id) if spec.search.warm_start else None
+    known = still_fitting(problem, from_json(warm.observations)) if warm else []
+    return _View(spec, experiment.spec_changed_at_event, StudyView(problem, known))

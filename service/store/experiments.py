@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Select, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import NO_NEW_TRIALS, ExperimentStatus, TrialStatus
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.types import UtcDateTime
 
 
@@ -69,3 +70,8 @@ def _named(name_or_id: str) -> Select[ExperimentRow]:
 
 def find_experiment_by_key(session: Session, key: str) -> ExperimentRow | None:
     return session.scalar(select(ExperimentRow).where(ExperimentRow.idempotency_key == key))
+
+
+def warm_start_of(session: Session, experiment_id: str) -> list[Any] | None:
+    """What was taken from each earlier experiment."""
+    return session.scalar(select(WarmStartRow.sources).where(WarmStartRow.experiment_id == experiment_id))

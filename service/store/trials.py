@@ -48,6 +48,12 @@ def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
     return session.scalar(query.order_by(TrialRow.number).limit(1))
 
 
+def newest_trials(session: Session, experiment_id: str, limit: int) -> Sequence[TrialRow]:
+    """Those that changed last first."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
+    return session.scalars(query.order_by(TrialRow.changed_at_event.desc()).limit(limit)).all()
+
+
 def trials_enqueued_with(session: Session, experiment_id: str, key: str) -> Sequence[TrialRow]:
     """Those that one call with this Idempotency-Key has made, in its order."""
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.enqueue_key == key)
