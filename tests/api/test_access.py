@@ -45,6 +45,7 @@ def test_every_role_may_do_its_own_and_no_more(guarded: Api, tokens: Tokens) -> 
         ("GET", "/v1/agents", None, set(Role)),
         ("POST", "/v1/packages?filename=train.py", None, {Role.WRITE, Role.ADMIN}),
         ("POST", "/v1/experiments/nothing/stop", None, {Role.WRITE, Role.ADMIN}),
+        ("POST", "/v1/experiments/nothing/replay", {"early_stopping": {}}, set(Role)),
         ("POST", "/v1/experiments/nothing/ask", None, {Role.WRITE, Role.ADMIN}),
         ("POST", "/v1/agents/here/claim", CLAIM, {Role.AGENT, Role.ADMIN}),
     ]
