@@ -62,6 +62,17 @@ TRIAL_MOVES: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.STOPPED: frozenset(),
 }
 
+EXPERIMENT_REVIVALS = frozenset(
+    {
+        EndReason.MAX_TRIALS,
+        EndReason.MAX_SECONDS,
+        EndReason.TARGET_REACHED,
+        EndReason.NO_IMPROVEMENT,
+        EndReason.TOO_MANY_FAILURES,
+    }
+)
+"""The ends that a user takes back by moving the limit that brought them: the experiment runs again."""
+
 TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.FAILED: frozenset({TrialStatus.QUEUED}),
     TrialStatus.STOPPED: frozenset({TrialStatus.QUEUED}),

@@ -46,7 +46,7 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
     if experiment.status not in LIVE_EXPERIMENT:
         return
     session.flush()
-    if is_open(experiment) and (ending := _ending(session, experiment, spec, now)) is not None:
+    if is_open(experiment) and (ending := why_end(session, experiment, spec, now)) is not None:
         reason, detail = ending
         begin_end(session, experiment, reason, now, detail)
         session.flush()
@@ -55,7 +55,7 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
         move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
 
 
-def _ending(
+def why_end(
     session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime
 ) -> tuple[EndReason, str | None] | None:
     """Why no further trial should start, and the sentence for it; None while there is more to do."""

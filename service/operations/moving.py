@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
+    EXPERIMENT_REVIVALS,
     LIVE_TRIAL,
     TRIAL_MOVES,
     TRIAL_REVIVALS,
@@ -29,6 +30,17 @@ def move_experiment(
     if not EXPERIMENT_MOVES[to]:
         experiment.ended_at = at
     append_event(session, experiment, f"experiment.{to}", {"reason": reason, "detail": experiment.end_detail}, at=at)
+    return True
+
+
+def revive_experiment(session: Session, experiment: ExperimentRow, *, at: datetime) -> bool:
+    """Back from its end, whose limit a user has moved. False when its reason has no way back."""
+    if experiment.end_reason not in EXPERIMENT_REVIVALS or experiment.ended_at is None:
+        return False
+    ended = {"ended_by": experiment.end_reason, "ended_at": experiment.ended_at.isoformat()}
+    experiment.status = ExperimentStatus.RUNNING
+    experiment.end_reason = experiment.end_detail = experiment.ended_at = None
+    append_event(session, experiment, "experiment.running", {"reason": None, "detail": None, **ended}, at=at)
     return True
 
 

@@ -265,9 +265,68 @@ def test_all_service_processes_propose_from_the_changed_spec(settings: Settings)
             assert asked(first, name).assignment["params"] == {"n": 42}
 
 
-def test_an_experiment_that_is_over_says_what_to_do_instead(service: Api) -> None:
+def test_an_experiment_that_was_stopped_stays_so_and_says_what_to_do_instead(service: Api) -> None:
+    name = service.create()["name"]
+    held = asked(service, name)
+    service.post(f"/v1/experiments/{name}/stop")
+    assert "ending (user)" in patched(service, name, 409, limits={"max_trials": 20})["detail"]
+    held.finish("stopped")
+    problem = patched(service, name, 409, limits={"max_trials": 20})
+    assert (problem["type"], problem["experiment_status"]) == ("wrong-state", "stopped")
+    assert "warm_start" in problem["detail"]
+    assert changes(service, name) == []
+    patched(service, "nothing", 404, priority=1)
+
+
+def test_what_only_labels_an_experiment_can_be_changed_when_it_is_over(service: Api) -> None:
     name = service.create()["name"]
     service.post(f"/v1/experiments/{name}/stop")
-    problem = patched(service, name, 409, priority=1)
-    assert (problem["type"], problem["experiment_status"]) == ("wrong-state", "stopped")
-    patched(service, "nothing", 404, priority=1)
+    shown = patched(service, name, tags={"kept": "yes"}, priority=3)
+    assert (shown["status"], shown["tags"], shown["priority"]) == ("stopped", {"kept": "yes"}, 3)
+
+
+def test_an_experiment_that_ended_by_a_limit_goes_on_when_the_limit_is_raised(service: Api) -> None:
+    name = service.create(limits={"max_trials": 2})["name"]
+    for value in (0.5, 0.6):
+        ran(service, name, value)
+    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
+    problem = patched(service, name, 409, limits={"parallelism": 2})
+    assert "would end again at once: max_trials: all 2 trials have ended" in problem["detail"]
+    shown = patched(service, name, limits={"max_trials": 3})
+    assert (shown["status"], shown["end_reason"], shown["end_detail"], shown["ended_at"]) == ("running", *[None] * 3)
+    event = service.events(name)[-1]
+    assert (event["kind"], event["data"]["ended_by"]) == ("experiment.running", "max_trials")
+    third = ran(service, name, 0.7)
+    assert third.shown()["number"] == 2
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (shown["status"], shown["end_reason"], shown["best"]["number"]) == ("completed", "max_trials", 2)
+
+
+def test_each_limit_that_ended_an_experiment_opens_it_again(service: Api) -> None:
+    objective = {"metric": "accuracy", "direction": "maximize", "target": 0.9}
+    name = service.create(objectives=[objective])["name"]
+    held = asked(service, name)
+    assert held.report(accuracy=0.95)["decision"] == "stop"
+    held.finish("stopped")
+    assert "would end again" in patched(service, name, 409, objectives=[objective | {"target": 0.92}])["detail"]
+    assert patched(service, name, objectives=[objective | {"target": 0.99}])["status"] == "running"
+    name = service.create(failures={"max_failed_trials": 0})["name"]
+    held = asked(service, name)
+    held.fail()
+    assert service.get(f"/v1/experiments/{name}")["status"] == "failed"
+    assert patched(service, name, failures={"max_failed_trials": 5})["status"] == "running"
+    assert service.post(f"/v1/trials/{held.trial}/retry")["status"] == "queued"
+
+
+def test_a_range_that_its_parent_has_left_takes_its_parameter_along(service: Api) -> None:
+    space = {
+        "layers": {"type": "int", "low": 1, "high": 8},
+        "skip": {"type": "float", "low": 0, "high": 1, "when": {"layers": {"min": 5}}},
+        "wide": {"type": "float", "low": 0, "high": 1, "when": {"layers": {"max": 6}}},
+    }
+    name = service.create(space=space)["name"]
+    shown = patched(service, name, space={"layers": {"high": 6}})
+    assert set(shown["spec"]["space"]) == {"layers", "skip", "wide"}
+    shown = patched(service, name, space={"layers": {"high": 4}})
+    assert set(shown["spec"]["space"]) == {"layers", "wide"}
+    patched(service, name, 422, space={"wide": {"when": {"layers": {"max": 7}}}})

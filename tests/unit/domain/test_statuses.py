@@ -3,9 +3,11 @@
 from service.domain.failures import MAX_LOSSES, GiveUp, Retry, after_failure
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
+    EXPERIMENT_REVIVALS,
     FINAL_STATUS,
     LIVE_EXPERIMENT,
     LIVE_TRIAL,
+    NO_NEW_TRIALS,
     STOPPED_TRIAL,
     TRIAL_MOVES,
     TRIAL_REVIVALS,
@@ -32,6 +34,7 @@ def test_what_has_ended_stays_so() -> None:
 def test_a_users_word_leads_from_an_end_back_into_life_and_nowhere_else() -> None:
     assert not LIVE_TRIAL & set(TRIAL_REVIVALS)
     assert all(targets <= LIVE_TRIAL for targets in TRIAL_REVIVALS.values())
+    assert not {EndReason.USER, EndReason.CANNOT_START, *NO_NEW_TRIALS} & EXPERIMENT_REVIVALS
 
 
 def test_failures_are_retried_on_their_own_budget() -> None:
