@@ -15,7 +15,10 @@ class BadSettings(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """Durations are seconds. `storage` is where checkpoints go: a directory that workers share, or a bucket's URI."""
+    """Durations are seconds. `storage` is where checkpoints go: a directory that workers share, or a bucket's URI.
+
+    `picture_seconds` is how often the pictures on a running experiment's MLflow run are drawn anew; 0 is never.
+    """
 
     data_dir: Path
     database_url: str
@@ -24,6 +27,7 @@ class Settings:
     port: int = 8000
     mlflow_uri: str | None = None
     mlflow_ui: str | None = None
+    picture_seconds: float = 60
     lease_seconds: float = 30
     max_package_bytes: int = 50_000_000
     insecure: bool = False
@@ -42,6 +46,7 @@ class Settings:
             port=int(_number(env, "PACELINE_PORT", cls.port)),
             mlflow_uri=mlflow_uri,
             mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
+            picture_seconds=_number(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
             lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
             max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
             insecure=_switch(env, "PACELINE_INSECURE"),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
@@ -78,6 +79,16 @@ class Tracking:
                 self._client.set_terminated(run_id, update.status, _milliseconds(update.ended_at))
             elif update.status is not None:
                 self._client.update_run(run_id, status=update.status)
+
+    def check_run(self, run_id: str) -> None:
+        """Whether it can be written to, found out by a call that costs nothing."""
+        with self._said_plainly():
+            self._client.get_run(run_id)
+
+    def put_files(self, run_id: str, directory: Path, folder: str) -> None:
+        """All files of the directory as artifacts of the run; those of the same names are replaced."""
+        with self._said_plainly():
+            self._client.log_artifacts(run_id, str(directory), folder)
 
     def _find_run(self, mlflow_experiment_id: str, tag: str, value: str) -> str | None:
         found = self._client.search_runs([mlflow_experiment_id], f"tags.`{tag}` = '{value}'", max_results=1)

@@ -1,7 +1,7 @@
 """How far the MLflow mirror has come, and what it has still to tell."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
 from sqlalchemy import func, select, text
@@ -11,25 +11,33 @@ from service.store.database import Database, database_now
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, MirrorRunRow, TrialRow
 
 _MIRROR_LOCK = 7_205_759_404  # any number but the others', the same for every service process
+_PICTURES_LOCK = 7_205_759_405
 _CURSOR = func.coalesce(MirrorRow.cursor, 0)
 
 
-@contextmanager
-def sole_mirror(database: Database) -> Iterator[bool]:
-    """Whether this process may mirror now; of the service processes on one PostgreSQL, one at a time may.
+def sole_mirror(database: Database) -> AbstractContextManager[bool]:
+    """Whether this process may mirror now; of the service processes on one PostgreSQL, one at a time may."""
+    return _sole(database, _MIRROR_LOCK)
 
-    The lock belongs to a connection, not to a transaction: none stays open meanwhile, and a process that dies frees it.
-    """
+
+def sole_painter(database: Database) -> AbstractContextManager[bool]:
+    """The same for the pictures."""
+    return _sole(database, _PICTURES_LOCK)
+
+
+@contextmanager
+def _sole(database: Database, key: int) -> Iterator[bool]:
+    """The lock belongs to a connection, not to a transaction: none stays open, and a process that dies frees it."""
     if database.is_sqlite:
         yield True
         return
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        held = bool(connection.scalar(text("select pg_try_advisory_lock(:key)"), {"key": _MIRROR_LOCK}))
+        held = bool(connection.scalar(text("select pg_try_advisory_lock(:key)"), {"key": key}))
         try:
             yield held
         finally:
             if held:
-                connection.execute(text("select pg_advisory_unlock(:key)"), {"key": _MIRROR_LOCK})
+                connection.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
 
 
 def lag(session: Session) -> int:

@@ -1,0 +1,108 @@
+"""The pictures on an experiment's MLflow run."""
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from service.background.picturing import Picturing, draw
+from service.mirror.sketches import Finished, Sketch, thinned
+from service.settings import Settings
+from service.store.database import Database
+from service.store.tables import MirrorRow, TrialRow
+from tests.conftest import changed, running
+
+PNG = b"\x89PNG"
+
+
+def sketch(count: int = 12, **facts: Any) -> Sketch:
+    trials = [
+        Finished(
+            number=2 * number,
+            completed=number != 3,
+            params={"lr": 0.1 * number + 0.01, "layers": [1, True][number % 2]},
+            values=[float(number), 20.0 - number],
+            violation=float(number % 3 == 0),
+            curve=[(1, 2.0 * number), (2, 1.0 * number)],
+            stopped_early=number == 3,
+        )
+        for number in range(count)
+    ]
+    space = {"lr": {"type": "float", "low": 1e-4, "high": 10}, "layers": {"type": "categorical", "choices": [1, True]}}
+    known: dict[str, Any] = {"space": space, "metrics": ["loss", "a/b"], "directions": ["minimize", "maximize"]}
+    return Sketch(**{**known, "curve_metric": "loss", "constrained": True, "trials": trials, **facts})
+
+
+@pytest.mark.slow
+def test_several_objectives_have_their_pictures_one_by_one_and_their_front(tmp_path: Path) -> None:
+    assert draw(sketch(), tmp_path, threading.Event())
+    kinds = ["optimization_history", "parallel_coordinate", "slices", "importance"]
+    expected = {f"{kind}_of_{place}.png" for kind in kinds for place in ("1_loss", "2_a_b")}
+    assert {path.name for path in tmp_path.iterdir()} == expected | {"pareto_front.png", "learning_curves.png"}
+    assert all(path.read_bytes().startswith(PNG) for path in tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_drawing_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)drawing failed.*lr"):
+        draw(sketch(space={"lr": {"type": "nonsense"}}), tmp_path, threading.Event())
+
+
+def test_a_service_that_stops_waits_for_no_picture(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    assert not draw(sketch(), tmp_path, stopping)
+
+
+def test_pictures_that_cannot_be_sent_stay_due_and_stop_nothing(database: Database, tell: Callable[..., Any]) -> None:
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    with database.write() as session:
+        row = session.get(TrialRow, trial)
+        assert row is not None
+        row.status, row.value, row.changed_at_event = "completed", 0.5, 2
+        session.add(MirrorRow(experiment_id=story.experiment_id, cursor=2, parent_run_id="r", updated_at=story.now))
+    nowhere = Picturing(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
+    assert nowhere.run_once() == 0
+    with database.read() as session:
+        mirror = session.get_one(MirrorRow, story.experiment_id)
+        assert (mirror.pictured_event, mirror.pictured_at) == (0, None)
+
+
+def test_many_trials_are_thinned_out_evenly_with_the_last_one() -> None:
+    some = thinned(list(range(101)), 10)
+    assert len(some) <= 10
+    assert some[-1] == 100
+    assert len({after - before for before, after in pairwise(some)}) == 1
+    assert thinned([1, 5, 7], 10) == [1, 5, 7]
+
+
+@pytest.mark.slow
+def test_what_went_through_the_api_is_pictured_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
+    client = MlflowClient(tracking_uri=mlflow_server.uri)
+    with running(changed(settings, mlflow_uri=mlflow_server.uri, picture_seconds=3600)) as api:
+        name = api.create(limits={"max_trials": 11})["name"]
+        for number in range(11):
+            held = api.ask(name)
+            assert held is not None
+            for step in (1, 2):
+                held.report(accuracy=number * step / 22)
+            held.finish()
+        wanted = {"importance", "learning_curves", "optimization_history", "parallel_coordinate", "slices"}
+        assert pictures_of(client, name, len(wanted)) == {f"pictures/{one}.png" for one in wanted}
+
+
+def pictures_of(client: MlflowClient, name: str, count: int) -> set[str]:
+    """Once there are as many."""
+    deadline, found = time.monotonic() + 120, set()
+    while time.monotonic() < deadline and len(found) < count:
+        time.sleep(0.2)
+        experiment = client.get_experiment_by_name(name)
+        runs = client.search_runs([experiment.experiment_id], f"attributes.run_name = '{name}'") if experiment else []
+        found = {one.path for run in runs for one in client.list_artifacts(run.info.run_id, "pictures")}
+    return found
