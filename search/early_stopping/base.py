@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from search.early_stopping.rule import ALL, SHOWN_COUNT, History, Peer, Peers, Reported, Verdict
 from search.problem import Direction
 
+MAX_COUNT = 2**53
+"""Steps go no further; a database would not take much more."""
+
 
 class RuleOptions(BaseModel):
     """Its fields are the rule's options; see `Rule` for the methods. This one never says anything."""

@@ -8,6 +8,7 @@ from zlib import crc32
 
 from pydantic import Field, model_validator
 
+from search.early_stopping.base import MAX_COUNT
 from search.early_stopping.rungs import Rungs
 
 
@@ -18,7 +19,7 @@ class Hyperband(Rungs):
     """
 
     rule: Literal["hyperband"] = "hyperband"
-    max_step: Annotated[int, Field(ge=1)]
+    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
     @model_validator(mode="after")
     def _there_is_a_bracket(self) -> Self:

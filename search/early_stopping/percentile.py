@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from search.early_stopping.base import StoppingRule, around, compared, if_finite, numbers
+from search.early_stopping.base import MAX_COUNT, StoppingRule, around, compared, if_finite, numbers
 from search.early_stopping.rule import AT_END, COMPLETED, History, Peer, Peers, Reported, Verdict
 
 
@@ -24,7 +24,7 @@ class Quantile(StoppingRule):
     """
 
     rule: str
-    n_startup_trials: Annotated[int, Field(ge=0)] = 5
+    n_startup_trials: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 5
     n_warmup_steps: Annotated[int, Field(ge=0)] = 0
     interval_steps: Annotated[int, Field(ge=1)] = 1
     n_min_trials: Annotated[int, Field(ge=1)] = 1

@@ -1,7 +1,7 @@
 """A signed-rank test (Wilcoxon, 1945) against the best trial at the same steps, as Optuna's WilcoxonPruner does."""
 
+import math
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -41,7 +41,7 @@ class Wilcoxon(StoppingRule):
             return None
         loses = report.is_worse(_average(list(own.values())), _average(list(rival.values())))
         p = _p_value([own[step] - rival[step] for step in shared], report) if loses else None
-        value, cutoff = (fmean(curve[step] for step in shared) for curve in (own, rival))
+        value, cutoff = (_average([curve[step] for step in shared]) for curve in (own, rival))
         return Verdict(
             stop=p is not None and p < self.p_threshold,
             rule=self.rule,
@@ -65,7 +65,8 @@ class Wilcoxon(StoppingRule):
 
 
 def _average(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    total = sum(values)
+    return total / len(values) if math.isfinite(total) else sum(value / len(values) for value in values)
 
 
 def _p_value(differences: Sequence[float], report: Reported) -> float:

@@ -1,5 +1,6 @@
 """Early stopping says why in a sentence, and tells what is wrong with a rule; whom it stops is the oracle's matter."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -258,6 +259,28 @@ def test_infinite_values_are_judged_and_never_become_a_cutoff(
     for verdict in trials.report(len(others), 3, value):
         assert verdict.cutoff in (None, 0.0, 0.5)
         assert not verdict.stop or value > min(others)
+
+
+HUGE = 1.7e308
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "asha"},
+        {"rule": "median", "n_startup_trials": 1},
+        {"rule": "threshold", "lower": -HUGE},
+        {"rule": "patient", "patience": 0, "min_delta": HUGE},
+        {"rule": "wilcoxon", "p_threshold": 1},
+    ],
+    ids=lambda rule: rule["rule"],
+)
+def test_the_largest_of_numbers_are_judged_like_others(rule: dict[str, Any]) -> None:
+    trials = Trials(rule_of(**rule))
+    for number, values in enumerate([[HUGE] * 4, [-HUGE, HUGE, -HUGE, -HUGE], [-HUGE] * 4]):
+        for verdict in trials.ran(number, values):
+            assert math.isfinite(verdict.value)
+            assert verdict.cutoff is None or math.isfinite(verdict.cutoff)
 
 
 COMMON = "metric, direction, grace_steps"
