@@ -1,5 +1,6 @@
 """The descriptions that MLflow shows beside its runs, in Markdown, for people."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -54,6 +55,11 @@ def trial_end(status: str, data: Mapping[str, Any]) -> str:
     if data.get("reason"):
         return f"{status}: {data['reason']}"
     return status if data.get("step") is None else f"{status} at step {data['step']}"
+
+
+def change(before: Any, after: Any) -> str:
+    """`10 -> 20`, `nothing -> 60`"""
+    return " -> ".join("nothing" if value is None else json.dumps(value) for value in (before, after))
 
 
 def _without_nothing(spec: Mapping[str, Any]) -> dict[str, Any]:

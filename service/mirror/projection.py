@@ -102,7 +102,7 @@ def project(facts: Facts, events: Sequence[EventRow]) -> Projection:
     standing = facts.standing
     for event in events:
         if event.trial_id is None:
-            _tell_parent(parent, event)
+            _tell_parent(parent, facts.experiment, event)
         elif event.kind in _TELL_TRIAL and event.trial_id in facts.trials:
             update = trials.setdefault(event.trial_id, Update(started_at=event.at))
             _TELL_TRIAL[event.kind](update, event)
@@ -112,7 +112,7 @@ def project(facts: Facts, events: Sequence[EventRow]) -> Projection:
     return Projection(parent, trials, standing)
 
 
-def _tell_parent(parent: Update, event: EventRow) -> None:
+def _tell_parent(parent: Update, experiment: ExperimentRow, event: EventRow) -> None:
     status = event.kind.removeprefix("experiment.")
     if event.kind in EXPERIMENT_ENDS:
         parent.tag(status=status, why_ended=event.data.get("reason"))
@@ -120,6 +120,15 @@ def _tell_parent(parent: Update, event: EventRow) -> None:
     elif status in {"running", "paused"}:
         parent.tag(status=status)
         parent.move("RUNNING")
+    elif event.kind == "experiment.changed":
+        _tell_change(parent, experiment, **event.data)
+
+
+def _tell_change(parent: Update, experiment: ExperimentRow, field: str, before: Any, after: Any) -> None:
+    """The spec as it is now, what was changed in it, and the user's own tags; one that was taken away is left empty."""
+    parent.tag(spec=describing.spec_yaml(experiment), **{f"changed.{field}": describing.change(before, after)})
+    if field.startswith("tags."):
+        parent.tags |= limits.texts({field.removeprefix("tags."): "" if after is None else after})
 
 
 def _tell_best(parent: Update, experiment: ExperimentRow, before: Standing, end: EventRow) -> Standing:

@@ -188,3 +188,16 @@ def test_batches_of_any_size_tell_the_same_front() -> None:
         standing, metrics = part.standing, [*metrics, *part.parent.metrics]
     assert standing == whole.standing
     assert metrics == whole.parent.metrics
+
+
+def test_a_changed_spec_is_told_with_what_changed_and_the_users_own_tags() -> None:
+    changes = [
+        event(1, "experiment.changed", None, field="limits.max_trials", before=10, after=20),
+        event(2, "experiment.changed", None, field="tags.team", before=None, after="vision"),
+        event(3, "experiment.changed", None, field="tags.old", before="x", after=None),
+    ]
+    tags = project(Facts(experiment(limits={"max_trials": 20})), changes).parent.tags
+    assert tags["paceline.changed.limits.max_trials"] == "10 -> 20"
+    assert tags["paceline.changed.tags.team"] == 'nothing -> "vision"'
+    assert "max_trials: 20" in tags["paceline.spec"]
+    assert (tags["team"], tags["old"]) == ("vision", "")
