@@ -129,6 +129,16 @@ def parts(axis: Axis, conditions: Mapping[int, Range | tuple[Scalar, ...]]) -> l
     return [Part(tuple(segments), kind) for kind, segments in kinds.items()]
 
 
+def joined(segments: Iterable[Segment]) -> list[Segment]:
+    """The same positions in as few segments as can be, in order."""
+    found: list[Segment] = []
+    for first, last in sorted(segments):
+        if found and found[-1][1] + 1 == first:
+            first = found.pop()[0]  # noqa: PLW2901
+        found.append((first, last))
+    return found
+
+
 def _is_in(place: int, segments: Iterable[Segment]) -> bool:
     return any(first <= place <= last for first, last in segments)
 

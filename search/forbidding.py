@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from search.axes import joined
 from search.conditions import Condition
 from search.configurations import TooEntangled
 from search.mistakes import Mistake, listed
@@ -66,7 +67,8 @@ def dead_branches(space: Space) -> Iterator[Mistake]:
             yield Mistake(("space", name), "can never exist")
             continue
         axis, parts = configurations.axes[name], configurations.parts[name]
-        for segment in sorted(one for index, part in enumerate(parts) if index not in alive for one in part.segments):
+        dead = [segment for index, part in enumerate(parts) if index not in alive for segment in part.segments]
+        for segment in joined(dead):
             first, last = shown(axis.value(segment[0])), shown(axis.value(segment[1]))
             yield Mistake(("space", name), f"is never {first}" if first == last else f"is never from {first} to {last}")
     for index in configurations.useless():

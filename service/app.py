@@ -19,6 +19,7 @@ from service.api import (
     packages,
     replay,
     running,
+    spaces,
     streaming,
     trials,
 )
@@ -63,7 +64,8 @@ def create_app(settings: Settings) -> FastAPI:
     by_method = [Depends(needs_by_method)]
     for module in (experiments, best, importance, trials, streaming):
         app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
-    app.include_router(replay.router, dependencies=[Depends(needs(Role.READ))], responses=responses(401, 403))
+    for module in (replay, spaces):
+        app.include_router(module.router, dependencies=[Depends(needs(Role.READ))], responses=responses(401, 403))
     app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease)], responses=responses(401, 403))
     app.include_router(health.router)
     app.include_router(metrics.router)

@@ -4,9 +4,10 @@ Optuna's own storages copy each trial that is put into them and keep what was as
 so it gets a storage that shows it the history as it is and holds nothing else but the trial being asked for.
 """
 
+import threading
 import warnings
-from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import optuna
@@ -21,9 +22,20 @@ from search.space import Params
 if TYPE_CHECKING:
     from search.problem import Problem
 
+Made = TypeVar("Made")
+
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-# Options are the user's choice; that Optuna may change them is not news for the service's log.
-warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+_making = threading.Lock()
+
+
+def made(kind: Callable[..., Made], **options: Any) -> Made:
+    """One of Optuna's samplers or their parts, without its warning that it or its options may change some day.
+
+    They are the user's choice. The filter is everybody's, so it is changed by one thread at a time.
+    """
+    with _making, warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return kind(**options)
 
 
 def ask(

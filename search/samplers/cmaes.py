@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
 from search.problem import Need
-from search.samplers.asking import ask
+from search.samplers.asking import ask, made
 from search.samplers.base import Sampler, stream
 from search.samplers.generations import Generations
 from search.samplers.history import History
@@ -73,7 +73,8 @@ class CmaesProposer:
         options = self._options.model_dump(exclude={"n_startup_trials"})
         if self._dimensions == 1:  # the only variance there is
             options["use_separable_cma"] = False
-        return _Evolved(searched(self._problem.space) if started else {}, optimizer, seed=seed, **options)
+        space = searched(self._problem.space) if started else {}
+        return made(_Evolved, space=space, optimizer=optimizer, seed=seed, **options)
 
     def _popsize(self) -> int:
         """Optuna's, which is cmaes's own unless it is given."""

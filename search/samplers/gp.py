@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial
 from pydantic import Field
 
 from search.problem import Need
-from search.samplers.asking import ask
+from search.samplers.asking import ask, made
 from search.samplers.base import Sampler
 from search.samplers.history import History
 from search.samplers.obeying import obeying
@@ -46,7 +46,8 @@ class GpProposer:
         )
 
     def _sampler(self, seed: int) -> optuna.samplers.GPSampler:
-        return optuna.samplers.GPSampler(
+        return made(
+            optuna.samplers.GPSampler,
             seed=seed,
             n_startup_trials=max(1, self._options.n_startup_trials),  # without any trial there is nothing to fit
             deterministic_objective=self._options.deterministic_objective,

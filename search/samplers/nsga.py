@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
 from search.problem import Need
-from search.samplers.asking import ask, study_of
+from search.samplers.asking import ask, made, study_of
 from search.samplers.base import Sampler, stream
 from search.samplers.generations import Generations
 from search.samplers.history import History
@@ -61,16 +61,16 @@ class Nsga2(Sampler):
         return NsgaProposer(problem, self)
 
     def sampler(self, seed: int) -> NSGAIISampler | NSGAIIISampler:
-        return NSGAIISampler(seed=seed, **self._operators())
+        return made(NSGAIISampler, seed=seed, **self._operators())
 
     def _operators(self) -> dict[str, Any]:
         options = self.model_dump(include=set(Nsga2.model_fields))
-        mutation = nsgaii.PolynomialMutation() if self.mutation else None
+        mutation = made(nsgaii.PolynomialMutation) if self.mutation else None
         return {**options, "crossover": self._crossover(), "mutation": mutation}
 
     def _crossover(self) -> nsgaii.BaseCrossover:
-        kind = CROSSOVERS[self.crossover]
-        return nsgaii.UniformCrossover(self.swapping_prob) if kind is nsgaii.UniformCrossover else kind()
+        swapping = {"swapping_prob": self.swapping_prob} if self.crossover == "uniform" else {}
+        return made(CROSSOVERS[self.crossover], **swapping)
 
 
 class Nsga3(Nsga2):
@@ -88,9 +88,8 @@ class Nsga3(Nsga2):
 
     def sampler(self, seed: int) -> NSGAIIISampler:
         points = None if self.reference_points is None else np.array(self.reference_points, dtype=float)
-        return NSGAIIISampler(
-            seed=seed, reference_points=points, dividing_parameter=self.dividing_parameter, **self._operators()
-        )
+        options = {"reference_points": points, "dividing_parameter": self.dividing_parameter}
+        return made(NSGAIIISampler, seed=seed, **options, **self._operators())
 
 
 class NsgaProposer:

@@ -6,7 +6,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
-from search.samplers.asking import ask
+from search.samplers.asking import ask, made
 from search.samplers.base import Sampler, stream
 from search.samplers.obeying import obeying
 from search.samplers.remembering import distributions_of
@@ -41,7 +41,8 @@ class QmcProposer:
         return obeying(self._problem, number, lambda _: self._point(number), tries=1)
 
     def _point(self, number: int) -> Params:
-        sampler = _AtNumber(self._problem.space, number, seed=self._problem.seed, **self._options.model_dump())
+        options = self._options.model_dump()
+        sampler = made(_AtNumber, space=self._problem.space, number=number, seed=self._problem.seed, **options)
         return ask(self._problem, sampler, [], number)
 
 

@@ -6,7 +6,7 @@ import optuna
 from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
-from search.samplers.asking import ask
+from search.samplers.asking import ask, made
 from search.samplers.base import Sampler
 from search.samplers.history import History
 from search.samplers.obeying import obeying
@@ -53,7 +53,8 @@ class TpeProposer:
 
     def _sampler(self, seed: int) -> optuna.samplers.TPESampler:
         options = self._options
-        return optuna.samplers.TPESampler(
+        return made(
+            optuna.samplers.TPESampler,
             n_startup_trials=options.n_startup_trials,
             n_ei_candidates=options.n_ei_candidates,
             multivariate=True if options.group else options.multivariate,

@@ -98,13 +98,6 @@ def test_samplers_say_at_submit_what_they_cannot_do(service: Api) -> None:
     assert paths_of(response) == {"space.lr"}
 
 
-def test_what_is_not_built_yet_says_so(service: Api) -> None:
-    wrong = a_spec(search={"sampler": "gp"})
-    response = service.http.post("/v1/experiments", json=wrong)
-    assert paths_of(response) == {"search.sampler"}
-    assert all("not available yet" in error["message"] for error in response.json()["errors"])
-
-
 def test_a_body_that_is_neither_json_nor_yaml_is_refused(service: Api) -> None:
     for content_type, body in [("application/json", b"{"), ("application/yaml", b"a: [")]:
         problem = service.post("/v1/experiments", 400, content=body, headers={"Content-Type": content_type})
