@@ -13,16 +13,15 @@ from service.store.peers import StoredHistory
 from service.store.tables import DecisionRow
 
 
-def judge_metrics(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
-    """Judges a new report by the metric that the experiment's early stopping looks at, if the report has it."""
-    value = number_in(metrics, held.spec.measure.metric)
-    if value is not None:
-        judge(held, step, value)
+def judge(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
+    """Judges each milestone that the trial reaches with this report, up to the first that stops it.
 
-
-def judge(held: Held, step: int, value: float) -> None:
-    """Judges each milestone that the trial reaches with this report, up to the first that stops it."""
+    A report without the metric that early stopping looks at says nothing.
+    """
     trial, measure = held.trial, held.spec.measure
+    value = number_in(metrics, measure.metric)
+    if value is None:
+        return
     report = Reported(trial.number, measure.metric, measure.direction, step, value, trial.judged_step)
     trial.judged_step = max(step, trial.judged_step or step)
     if trial.stop_cause is not None:

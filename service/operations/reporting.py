@@ -175,7 +175,8 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
     held.trial.last_step = max(step, held.trial.last_step or step)
     if value is not None:
         held.trial.value = value
-        _look_at(held, step, value)
+        _look_for_target(held, value)
+    judge(held, step, report.metrics)
 
 
 def _point_at(held: Held, step: int) -> ReportRow | None:
@@ -202,13 +203,12 @@ def _append(held: Held, step: int, sequence: int, metrics: dict[str, Any]) -> No
     append_event(held.session, held.experiment, "report", data, at=held.now, trial_id=held.trial.id)
 
 
-def _look_at(held: Held, step: int, value: float) -> None:
+def _look_for_target(held: Held, value: float) -> None:
     objective = held.spec.objective
     if objective.reached_by(value):
         reason = f"{objective.metric} {value:g} reached the target {objective.target:g}"
         ask_to_stop(held.trial, StopCause.TARGET_REACHED, reason)
         begin_end(held.session, held.experiment, EndReason.TARGET_REACHED, held.now)
-    judge(held, step, value)
 
 
 def _objective_value(held: Held, metrics: dict[str, Any]) -> float | None:

@@ -19,6 +19,8 @@ RULES: list[dict[str, Any]] = [
     {"rule": "patient", "patience": 1, "min_delta": 0.01, "wrapped_rule": {"rule": "median", "n_startup_trials": 1}},
     {"rule": "patient", "patience": 1},
     {"rule": "wilcoxon", "p_threshold": 0.3},
+    {"rule": "median", "n_startup_trials": 2, "metric": "loss", "direction": "minimize"},
+    {"rule": "wilcoxon", "p_threshold": 0.3, "metric": "loss", "direction": "minimize"},
 ]
 STOP = ("step", "milestone", "value", "cutoff", "compared_count", "compared_with", "reason")
 
