@@ -1,0 +1,142 @@
+"""One experiment, run by Paceline or by a peer, each on a Ray of its own that is gone afterwards.
+
+Nothing but the experiment is timed: Ray, and Paceline's own parts, are up before it begins.
+"""
+
+import json
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.trials import Run, read
+from service import up
+from service.client import Client
+from service.packing import pack
+from service.processes import Child
+
+FUNCTIONS = Path(__file__).with_name("functions")
+CPUS = 8
+"""Ray's logical ones, for each runner; a trial takes one for each worker and, with Ray Tune, one more."""
+START_SECONDS = 180
+STOP_SECONDS = 30
+LONGEST_SECONDS = 3600
+POLL_SECONDS = 0.05
+BEST_OF_RAY = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.05",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+}
+"""What makes the peers quicker without touching their code."""
+
+Spec = dict[str, Any]
+Watch = Callable[[Path], None]
+
+
+class RunFailed(Exception):
+    """What did not run to its end, with the last lines of its log."""
+
+    def __init__(self, what: str, child: Child) -> None:
+        super().__init__("\n".join([f"{what}; its log ends:", *child.tail()]))
+
+
+def end_cleanly() -> None:
+    """Let Ctrl-C and its like undo what has been started, once and undisturbed."""
+
+    def leave(number: int, _frame: object) -> None:
+        for each in up.STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in up.STOP_SIGNALS:
+        signal.signal(number, leave)
+
+
+def on_paceline(spec: Spec, watch: Watch | None = None) -> Run:
+    """On a whole stack as `paceline up` runs it, with its mirror to MLflow. Raises RunFailed.
+
+    `watch(marks)` is called all the while with the folder that the training functions write to.
+    """
+    command = [sys.executable, "-m", "service.cli", "up", "--port", "0", "--mlflow-port", "0", "--cpus", str(CPUS)]
+    with _home() as home, _running([*command, "--data-dir", str(home)], os.environ, home / "up.log") as stack:
+        _await(stack, lambda: up.running(home) is not None, START_SECONDS, "Paceline does not start")
+        with Client(str((up.running(home) or {})["url"])) as client:
+            content = json.dumps(_marking(spec, home)).encode()
+            began = time.monotonic()
+            client.submit(content, pack(FUNCTIONS))
+
+            def done() -> bool:
+                return bool(client.experiment(spec["name"])["status"] != "running")
+
+            _await(stack, done, LONGEST_SECONDS, "Paceline does not finish", _watcher(watch, home))
+            ended = time.monotonic()
+            experiment = client.experiment(spec["name"])
+            if experiment["status"] != "completed":
+                raise RunFailed(f"the experiment is {experiment['status']}: {experiment['end_detail']}", stack)
+        return Run(began, ended, read(home / "marks"))
+
+
+def on_peer(peer: str, spec: Spec, watch: Watch | None = None) -> Run:
+    """`peer`: one of benchmarks/peers.py, which reads the same spec. Raises RunFailed."""
+    with _home() as home:
+        (home / "spec.json").write_text(json.dumps(_marking(spec, home)))
+        (home / "ray-token").write_text(secrets.token_hex(32))
+        env = (
+            os.environ
+            | BEST_OF_RAY
+            | {"PYTHONPATH": os.pathsep.join([str(FUNCTIONS), os.environ.get("PYTHONPATH", "")])}
+        )
+        env |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(home / "ray-token"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        command = [sys.executable, "-m", "benchmarks.peers", peer, str(home), str(CPUS)]
+        with _running(command, env, home / "peer.log") as child:
+            result = home / "run.json"
+            _await(child, result.exists, LONGEST_SECONDS, f"{peer} does not finish", _watcher(watch, home))
+            return Run(**json.loads(result.read_text()), trials=read(home / "marks"))
+
+
+@contextmanager
+def _home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pace-bench-", ignore_cleanup_errors=True) as directory:
+        home = Path(directory)
+        (home / "marks").mkdir()
+        yield home
+
+
+@contextmanager
+def _running(command: list[str], env: Any, log: Path) -> Iterator[Child]:
+    child = Child(lambda: command, env, log)
+    child.start()
+    try:
+        yield child
+    finally:
+        child.stop(STOP_SECONDS)
+
+
+def _marking(spec: Spec, home: Path) -> Spec:
+    return spec | {"config": spec.get("config", {}) | {"marks": str(home / "marks")}}
+
+
+def _watcher(watch: Watch | None, home: Path) -> Callable[[], None]:
+    return (lambda: watch(home / "marks")) if watch else (lambda: None)
+
+
+def _await(
+    child: Child, done: Callable[[], bool], seconds: float, complaint: str, meanwhile: Callable[[], None] = lambda: None
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if child.exit_code is not None or time.monotonic() > deadline:
+            raise RunFailed(complaint, child)
+        meanwhile()
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,78 @@
+"""A whole search: 32 networks that read digits, with ASHA. How long until it ends, and until one reads 97 %?
+
+The same function, space, sampler (Optuna's TPE), seed, rule, budget and number of trials at once, by Paceline and by
+Ray Tune over Ray Train. The two do not draw the same configurations, so what was trained is told, too.
+
+    python -m benchmarks.sweep [--trials 32] [--workers 2] [--parallel 2] [--runners paceline tune]
+"""
+
+import argparse
+
+from benchmarks.figures import OURS, load, machine, show
+from benchmarks.runs import Spec, end_cleanly, on_paceline, on_peer
+from benchmarks.trials import Run
+
+NAMES = {"paceline": OURS, "tune": "Ray Tune + Ray Train, OptunaSearch"}
+GOAL = 0.97
+EPOCHS = 20
+
+
+def spec(options: argparse.Namespace) -> Spec:
+    return {
+        "name": "sweep",
+        "space": {
+            "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+            "hidden": {"type": "int", "low": 16, "high": 256, "step": 16},
+            "dropout": {"type": "float", "low": 0.0, "high": 0.5},
+        },
+        "config": {"epochs": EPOCHS, "batch_size": 64},
+        "objectives": [{"metric": "accuracy", "direction": "maximize"}],
+        "search": {"sampler": "tpe", "seed": options.seed},
+        "early_stopping": {"rule": "asha", "min_step": 2, "reduction_factor": 3},
+        "trainer": {
+            "kind": "torch",
+            "entrypoint": "digits:train_fn",
+            "scaling": {"num_workers": options.workers, "use_gpu": options.gpu, "resources_per_worker": {"CPU": 1}},
+        },
+        "limits": {"max_trials": options.trials, "parallelism": options.parallel},
+        "step_metric": "epoch",
+    }
+
+
+def run(runner: str, options: argparse.Namespace) -> Run:
+    found = on_paceline(spec(options)) if runner == "paceline" else on_peer(runner, spec(options))
+    epochs = sum(len(trial.reports) for trial in found.trials)
+    stopped = sum(len(trial.reports) < EPOCHS for trial in found.trials)
+    best = max(report["metrics"]["accuracy"] for trial in found.trials for report in trial.reports)
+    print(f"  {NAMES[runner]}: {len(found.trials)} trials, {stopped} of them stopped, {epochs} epochs, best {best:.4f}")
+    print(f"    {load()}", flush=True)
+    return found
+
+
+def to_goal(found: Run) -> list[float]:
+    """Seconds to the first report that reaches it; none if no report does."""
+    reports = [report for trial in found.trials for report in trial.reports]
+    return sorted(mark["at"] - found.began for mark in reports if mark["metrics"]["accuracy"] >= GOAL)[:1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=32)
+    parser.add_argument("--workers", type=int, default=2, help="of each trial")
+    parser.add_argument("--parallel", type=int, default=2, help="trials at once")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--gpu", action="store_true", help="a GPU for each worker, so NCCL between them")
+    parser.add_argument("--runners", nargs="+", choices=NAMES, default=list(NAMES))
+    options = parser.parse_args()
+    end_cleanly()
+    print(
+        f"sweep: {options.trials} trials x {options.workers} workers, {options.parallel} at once\n{machine()}",
+        flush=True,
+    )
+    found = {NAMES[runner]: run(runner, options) for runner in options.runners}
+    show("submission to the end", {name: [run.seconds] for name, run in found.items()})
+    show(f"submission to {GOAL:.0%} accuracy", {name: to_goal(run) for name, run in found.items()})
+
+
+if __name__ == "__main__":
+    main()
