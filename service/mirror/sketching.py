@@ -22,7 +22,7 @@ def sketch_of(session: Session, experiment: ExperimentRow) -> Sketch:
         space=experiment.spec["space"],
         metrics=[one.metric for one in spec.objectives],
         directions=[one.direction for one in spec.objectives],
-        curve_metric=spec.measure.metric,
+        curve_metric=spec.objective.metric,
         constrained=bool(spec.constraints),
         trials=[
             _finished(experiment, row, curves.get(row.id, {}))

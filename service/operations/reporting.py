@@ -16,6 +16,7 @@ from service.operations.context import Context
 from service.operations.ending import ask_to_stop, begin_end
 from service.operations.judging import judge
 from service.operations.leases import Held, check_lease, hold, hold_all
+from service.operations.measuring import finite, take_values, targets_reached
 from service.store.database import is_away
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
@@ -165,7 +166,7 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
     if existing is not None and existing.attempt != held.attempt.number:
         return
     metrics = _storable(report.metrics)
-    value = _objective_value(held, report.metrics)
+    value = finite(report.metrics.get(held.spec.objective.metric))
     if existing is None:
         held.session.add(_row(held, report, step, metrics, value))
     else:
@@ -173,9 +174,8 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
         existing.value = existing.value if value is None else value
     _append(held, step, report.sequence, metrics)
     held.trial.last_step = max(step, held.trial.last_step or step)
-    if value is not None:
-        held.trial.value = value
-        _look_for_target(held, value)
+    if take_values(held.spec, held.trial, report.metrics):
+        _look_for_targets(held)
     judge(held, step, report.metrics)
 
 
@@ -203,27 +203,11 @@ def _append(held: Held, step: int, sequence: int, metrics: dict[str, Any]) -> No
     append_event(held.session, held.experiment, "report", data, at=held.now, trial_id=held.trial.id)
 
 
-def _look_for_target(held: Held, value: float) -> None:
-    objective = held.spec.objective
-    if objective.reached_by(value):
-        reason = f"{objective.metric} {value:g} reached the target {objective.target:g}"
-        ask_to_stop(held.trial, StopCause.TARGET_REACHED, reason)
+def _look_for_targets(held: Held) -> None:
+    reached = targets_reached(held.spec, held.trial)
+    if reached:
+        ask_to_stop(held.trial, StopCause.TARGET_REACHED, reached)
         begin_end(held.session, held.experiment, EndReason.TARGET_REACHED, held.now)
-
-
-def _objective_value(held: Held, metrics: dict[str, Any]) -> float | None:
-    """None when the report has no objective, or one that diverged, which ends the trial."""
-    name = held.spec.objective.metric
-    if name not in metrics:
-        return None
-    try:
-        value = float(metrics[name])
-    except (TypeError, ValueError, OverflowError):
-        value = math.nan
-    if math.isfinite(value):
-        return value
-    ask_to_stop(held.trial, StopCause.DIVERGED, f"diverged: {name} is {_quoted(metrics[name])}, not a finite number")
-    return None
 
 
 def _quoted(value: Any) -> str:
