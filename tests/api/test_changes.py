@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 import yaml
 
+from search.problem import Observation, Problem
+from search.proposing import propose
+from search.samplers import SamplerSpec
+from search.space import Space
+from service.operations.proposals import Proposals
 from service.settings import Settings
+from service.store.database import Database
 from tests.conftest import Api, Held, running
 
 SPACE = {
@@ -263,6 +269,38 @@ def test_all_service_processes_propose_from_the_changed_spec(settings: Settings)
             asked(second, name)
             patched(second, name, space={"n": {"low": 42, "high": 42}})
             assert asked(first, name).assignment["params"] == {"n": 42}
+
+
+def test_a_proposal_made_for_the_old_spec_is_not_used(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change comes between the proposal and the trial that would be made of it."""
+    name = service.create(space={"n": {"type": "int", "low": 0, "high": 100}})["name"]
+    original, calls = Proposals.propose, []
+
+    def propose_and_change(self: Proposals, database: Database, experiment_id: str, number: int) -> Any:
+        params = original(self, database, experiment_id, number)
+        calls.append(params)
+        if len(calls) == 1:
+            patched(service, name, space={"n": {"low": 42, "high": 42}})
+        return params
+
+    monkeypatch.setattr(Proposals, "propose", propose_and_change)
+    assert asked(service, name).assignment["params"] == {"n": 42}
+    assert len(calls) == 2
+
+
+def test_after_a_narrowing_the_search_goes_by_the_trials_inside_alone(service: Api) -> None:
+    search = {"sampler": "tpe", "seed": 3, "options": {"n_startup_trials": 2}}
+    space = {"n": {"type": "int", "low": 0, "high": 1000}}
+    name = service.create(space=space, search=search, limits={"max_trials": 99, "parallelism": 99})["name"]
+    history = []
+    for number, n in enumerate((100, 200, 300, 600, 700, 800)):
+        service.post(f"/v1/experiments/{name}/trials", 201, json={"params": {"n": n}})
+        ran(service, name, n / 1000)
+        history.append(Observation(number, {"n": n}, "completed", (n / 1000,), 1, n / 1000))
+    patched(service, name, space={"n": {"high": 500}})
+    narrowed = Space.model_validate({"n": {"type": "int", "low": 0, "high": 500}})
+    problem = Problem(narrowed, ("maximize",), SamplerSpec.model_validate(search), seed=3)
+    assert asked(service, name).assignment["params"] == propose(problem, history[:3], 6)
 
 
 def test_an_experiment_that_was_stopped_stays_so_and_says_what_to_do_instead(service: Api) -> None:

@@ -99,6 +99,18 @@ def test_experiments_that_cannot_inform_a_search_are_mistakes(service: Api) -> N
     assert set(paths_of(service, search={"warm_start": earlier})) == {"search.warm_start"}
 
 
+def test_an_objective_may_have_been_a_constraint_before(service: Api) -> None:
+    earlier = service.create(constraints=[{"metric": "latency", "max": 20}])["name"]
+    for latency in (10, 30):
+        held = service.ask(earlier)
+        assert held
+        held.report(accuracy=0.5, latency=latency)
+        held.finish()
+    objectives = [{"metric": "latency", "direction": "minimize"}]
+    [taken] = service.create(objectives=objectives, search=TPE | {"warm_start": [earlier]})["warm_start"]
+    assert (taken["taken"], taken["left_out"]) == (2, {})
+
+
 def test_trials_that_do_not_tell_of_a_constraint_are_left_out(service: Api) -> None:
     earlier = an_earlier_one(service, 16, 32)
     constraints = [{"metric": "latency", "max": 20}]
