@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from search.early_stopping.base import StoppingRule, compared
+from search.early_stopping.ranks import signed_rank_p
 from search.early_stopping.rule import AT_END, COMPLETED, History, Peer, Reported, Verdict
 
 FEWEST_STEPS = 2
@@ -71,7 +72,5 @@ def _average(values: Sequence[float]) -> float:
 
 def _p_value(differences: Sequence[float], report: Reported) -> float:
     """Of such differences coming from a trial that is no worse."""
-    from scipy.stats import wilcoxon  # type: ignore[import-untyped]  # noqa: PLC0415 - takes long, and few need it
-
-    worse = "less" if report.direction == "maximize" else "greater"
-    return float(wilcoxon(differences, alternative=worse, zero_method="zsplit").pvalue)
+    sign = -1 if report.direction == "maximize" else 1
+    return signed_rank_p([sign * difference for difference in differences])
