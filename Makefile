@@ -3,8 +3,9 @@
 PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 FAST := -m "not slow and not stack"
+BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports recovery suggest growth search)))
 
-.PHONY: demo up test check chaos test-stack
+.PHONY: demo up test check chaos bench test-stack
 .DEFAULT_GOAL := demo
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
@@ -32,9 +33,19 @@ check: .venv/.installed
 chaos: .venv/.installed
 	@$(BIN)/python -W ignore -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DATABASE),--database $(DATABASE)) $(ARGS)
 
+## make bench: Paceline and what one would have instead, in turn. ONLY=turnaround, ONLY="sweep stop" choose, ARGS go to each.
+bench: .venv/.peers
+	@set -e; for name in $(or $(ONLY),$(notdir $(basename $(BENCHMARKS)))); do \
+	  echo; echo "== $$name"; $(BIN)/python -W ignore -m benchmarks.$$name $(ARGS); done
+
 ## make test-stack: the tests that need a container engine.
 test-stack: .venv/.installed
 	$(BIN)/pytest -m stack $(ARGS)
+
+.venv/.peers: .venv/.installed
+	@echo "Installing what the peers need into .venv …"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	@touch $@
 
 .venv/.installed: pyproject.toml constraints.txt
 	@echo "Installing into .venv; the first time takes a few minutes …"
