@@ -207,7 +207,8 @@ def _look_for_targets(held: Held) -> None:
     reached = targets_reached(held.spec, held.trial)
     if reached:
         ask_to_stop(held.trial, StopCause.TARGET_REACHED, reached)
-        begin_end(held.session, held.experiment, EndReason.TARGET_REACHED, held.now)
+        detail = f"trial {held.trial.number}: {reached}"
+        begin_end(held.session, held.experiment, EndReason.TARGET_REACHED, held.now, detail)
 
 
 def _quoted(value: Any) -> str:

@@ -111,6 +111,16 @@ def test_each_end_says_why_with_figures(service: Api) -> None:
     assert ran(service, name, 0.5)
     assert service.ask(name) is None
     assert "all 2 configurations" in ending(service, name)[2]
+    name = service.create(objectives=[{"metric": "accuracy", "direction": "maximize", "target": 0.9}])["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.95)
+    held.finish("stopped")
+    assert ending(service, name) == (
+        "completed",
+        "target_reached",
+        "trial 0: accuracy 0.95 reached the target 0.9",
+    )
 
 
 def test_too_many_failed_trials_end_it_as_failed(service: Api) -> None:

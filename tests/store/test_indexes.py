@@ -88,6 +88,11 @@ CALLS: dict[str, Callable[[Held, str], Any]] = {
     "trial": lambda held, _: held.api.get(f"/v1/trials/{held.trial}"),
     "reports": lambda held, _: held.api.get(f"/v1/trials/{held.trial}/reports"),
     "decisions": lambda held, _: held.api.get(f"/v1/trials/{held.trial}/decisions"),
+    "change": lambda held, name: held.api.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 20}}),
+    "enqueue": lambda held, name: held.api.post(
+        f"/v1/experiments/{name}/trials", 201, json={"params": {"lr": 0.5}}, headers={"Idempotency-Key": "once"}
+    ),
+    "retry": lambda held, _: held.api.post(f"/v1/trials/{held.trial}/retry", 409),
     "stop": lambda held, name: held.api.post(f"/v1/experiments/{name}/stop"),
     "attempts of an agent": lambda held, _: held.api.get("/v1/agents/here/attempts"),
     "metrics": lambda held, _: held.api.http.get("/metrics"),
