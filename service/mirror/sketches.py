@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from search.problem import Direction
 
-MOST_TRIALS = 5000
+MOST_TRIALS = 2000
 MOST_CURVES = 40
 MOST_POINTS = 300
 

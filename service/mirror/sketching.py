@@ -1,9 +1,11 @@
 """From an experiment's rows to the sketch of its pictures."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
+from search.pareto import pareto_front
 from service.domain.statuses import TrialStatus
 from service.mirror.sketches import MOST_CURVES, MOST_TRIALS, Finished, Sketch, thinned, thinned_curve
 from service.spec.models import ExperimentSpec
@@ -13,9 +15,14 @@ from service.store.values import objective_values
 
 
 def sketch_of(session: Session, experiment: ExperimentRow) -> Sketch:
+    """Of many trials a part, with those that must not be missing: the records, and the Pareto front."""
     spec = ExperimentSpec.model_validate(experiment.spec)
     rows = shown_trials(session, experiment.id)
-    chosen = set(thinned([row.number for row in rows], MOST_TRIALS)) | set(_best(spec, rows))
+    chosen = {
+        *thinned([row.number for row in rows], MOST_TRIALS),
+        *_records(spec, rows),
+        *_front(experiment, spec, rows),
+    }
     with_curves = _with_curves(spec, rows)
     curves = curves_of(session, [row.id for row in rows if row.number in with_curves])
     return Sketch(
@@ -32,6 +39,32 @@ def sketch_of(session: Session, experiment: ExperimentRow) -> Sketch:
     )
 
 
+def _records(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> Iterator[int]:
+    """The trials that were the best by the first objective when they came."""
+    sign = 1 if spec.objective.direction == "minimize" else -1
+    best = math.inf
+    for row in rows:
+        if row.status == TrialStatus.COMPLETED and row.value is not None and sign * row.value < best:
+            best = sign * row.value
+            yield row.number
+
+
+def _front(experiment: ExperimentRow, spec: ExperimentSpec, rows: Sequence[TrialRow]) -> list[int]:
+    measured = [
+        (row.number, values)
+        for row in rows
+        if row.status == TrialStatus.COMPLETED and (values := _whole(experiment, row)) and not row.violation
+    ]
+    places = pareto_front([values for _, values in measured], [one.direction for one in spec.objectives])
+    return [measured[place][0] for place in places]
+
+
+def _whole(experiment: ExperimentRow, row: TrialRow) -> list[float] | None:
+    """Its values, once all objectives are known."""
+    known = [value for value in objective_values(experiment, row) or [] if value is not None]
+    return known if len(known) == len(experiment.spec["objectives"]) else None
+
+
 def _best(spec: ExperimentSpec, rows: Sequence[TrialRow], count: int = 5) -> list[int]:
     sign = 1 if spec.objective.direction == "minimize" else -1
     ranked = sorted((sign * row.value, row.number) for row in rows if row.value is not None)
@@ -44,12 +77,11 @@ def _with_curves(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> set[int]:
 
 
 def _finished(experiment: ExperimentRow, row: TrialRow, curve: dict[int, float]) -> Finished:
-    values = [value for value in objective_values(experiment, row) or [] if value is not None]
     return Finished(
         number=row.number,
         completed=row.status == TrialStatus.COMPLETED,
         params=row.params,
-        values=values if len(values) == len(experiment.spec["objectives"]) else None,
+        values=_whole(experiment, row),
         violation=row.violation,
         curve=thinned_curve(curve),
         stopped_early=row.status == TrialStatus.PRUNED,
