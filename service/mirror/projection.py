@@ -212,6 +212,7 @@ _DECISION_TAGS = {
     "value": "value",
     "step": "step",
     "compared_count": "compared_count",
+    "compared_with": "compared_with",
 }
 _TELL_TRIAL: Mapping[str, Callable[[Update, EventRow], None]] = {
     "report": _report,
