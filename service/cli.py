@@ -234,7 +234,7 @@ def show(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL) -> N
 
 @app.command(epilog="Example: paceline best digits --json | jq .params")
 def best(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL) -> None:
-    """Show the best trial: parameters, value, checkpoint."""
+    """Show the best trial: parameters, value, checkpoint; with several objectives the Pareto front."""
     with _connect(url) as client:
         found = client.best(experiment)
         metric = client.experiment(experiment)["spec"]["objectives"][0]["metric"]

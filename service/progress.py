@@ -75,7 +75,9 @@ def _sentence(status: str, data: Json, metric: str, *, came_back: bool) -> str |
     because = f": {reason}" if reason else ""
     if status == "completed":
         values = data.get("values")
-        return f"{trial} completed at step {data.get('step')}" + (f": {metric} {values[0]:.6g}" if values else "")
+        return f"{trial} completed at step {data.get('step')}" + (
+            f": {metric} {values[0]:.6g}" if values and values[0] is not None else ""
+        )
     if came_back:
         return f"{trial} goes back to the queue{because}"
     words = {"pruned": "stopped early", "failed": "failed", "stopped": "stopped"}
@@ -151,12 +153,19 @@ def summary(experiment: Json, best: Json | None, progress: Progress) -> list[tup
     if experiment.get("traceback"):
         rows.append(("traceback", experiment["traceback"].rstrip()))
     rows.append(("trials", counted(progress.statuses.values()) or "none"))
-    rows.extend(_best_rows(best, progress.metric) if best else [("best", "no trial has a value")])
+    rows.extend(_best_rows(best, progress.metric) if best else [("best", _without_best(experiment))])
     saved = progress.saved
     if saved.trials:
         steps = f"which saved {saved.steps} training steps (against {saved.longest} for each)" if saved.steps else ""
         rows.append(("early stop", f"{saved.trials} trials stopped early{', ' + steps if steps else ''}"))
     return rows
+
+
+def _without_best(experiment: Json) -> str:
+    if len(experiment["spec"]["objectives"]) > 1:
+        return f"paceline best {experiment['name']} shows the Pareto front of its objectives"
+    kept = " and keeps the constraints" if experiment["spec"].get("constraints") else ""
+    return f"no trial has a value{kept}"
 
 
 def _best_rows(best: Json, metric: str) -> list[tuple[str, str]]:

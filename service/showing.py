@@ -46,8 +46,7 @@ def _facts(one: Json) -> Iterable[tuple[str, str]]:
 def trials(found: Iterable[Json]) -> Table:
     table = _columns("trial", "id", "status", "step", "value", "parameters", "reason")
     for one in found:
-        values = one.get("values")
-        value = f"{values[0]:.6g}" if values else ""
+        value = ", ".join("-" if value is None else f"{value:.6g}" for value in one.get("values") or [])
         step = "" if one.get("step") is None else str(one["step"])
         reason = escape(one.get("reason") or "")
         row = (str(one["number"]), one["id"], _status(one), step, value, escape(parameters(one["params"])), reason)
@@ -56,6 +55,11 @@ def trials(found: Iterable[Json]) -> Table:
 
 
 def best(one: Json, metric: str) -> RenderableType:
+    """The best trial, or the trials on the front of several objectives."""
+    if "items" in one:
+        directions = ", ".join(f"{escape(each['metric'])} ({each['direction']})" for each in one["objectives"])
+        shown = f"the first {len(one['items'])} of " if one["next_cursor"] else ""
+        return Group(f"Pareto front of {directions}: {shown}{one['count']} trials", "", trials(one["items"]))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_column(overflow="fold")

@@ -155,6 +155,27 @@ def test_a_stopped_experiment_ends_and_is_no_failure(run: Run, project: Path) ->
     assert f"{name} stopped (user)" in watched.out
 
 
+def test_the_best_of_several_objectives_are_those_on_the_front(run: Run, project: Path, url: str) -> None:
+    spec = yaml.safe_load((project / "experiment.yaml").read_text())
+    several = [*spec["objectives"], {"metric": "accuracy", "direction": "maximize"}]
+    changes = {"objectives": several, "trainer": {"kind": "external"}, "limits": {"max_trials": 3}}
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec | changes))
+    name = str(submitted(run, project)["name"])
+    for loss, accuracy in [(0.5, 0.125), (0.75, 0.625), (0.875, 0.5)]:
+        given = httpx.post(f"{url}/v1/experiments/{name}/ask").json()
+        headers = {"Authorization": f"Bearer {given['lease']['token']}"}
+        report = {"sequence": 0, "metrics": {"loss": loss, "accuracy": accuracy}}
+        httpx.post(f"{url}/v1/trials/{given['trial']}/reports", headers=headers, json={"reports": [report]})
+        httpx.post(f"{url}/v1/trials/{given['trial']}/finish", headers=headers, json={"outcome": "completed"})
+    shown = run("best", name).out
+    assert "loss (minimize), accuracy (maximize): 2 trials" in shown
+    assert "0.5, 0.125" in shown
+    assert "0.75, 0.625" in shown
+    assert "0.875" not in shown
+    assert "Pareto front" in run("watch", name).out
+    assert "0.875, 0.5" in run("show", name).out
+
+
 def test_trials_run_with_curl_are_seen_by_watch_best_and_logs(run: Run, project: Path, url: str) -> None:
     spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
