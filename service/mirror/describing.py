@@ -1,7 +1,7 @@
 """The descriptions that MLflow shows beside its runs, in Markdown, for people."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -55,6 +55,13 @@ def trial_end(status: str, data: Mapping[str, Any]) -> str:
     if data.get("reason"):
         return f"{status}: {data['reason']}"
     return status if data.get("step") is None else f"{status} at step {data['step']}"
+
+
+def warm_start(sources: Sequence[Mapping[str, Any]]) -> str:
+    """`digits-july: 20 taken, 3 left out`"""
+    return "; ".join(
+        f"{one['experiment']}: {one['taken']} taken, {sum(one['left_out'].values())} left out" for one in sources
+    )
 
 
 def change(before: Any, after: Any) -> str:

@@ -120,6 +120,8 @@ def _tell_parent(parent: Update, experiment: ExperimentRow, event: EventRow) -> 
     elif status in {"running", "paused"}:
         parent.tag(status=status)
         parent.move("RUNNING")
+    elif event.kind == "experiment.warm_started":
+        parent.tag(warm_start=describing.warm_start(event.data.get("sources") or []))
     elif event.kind == "experiment.changed":
         _tell_change(parent, experiment, **event.data)
 

@@ -201,3 +201,9 @@ def test_a_changed_spec_is_told_with_what_changed_and_the_users_own_tags() -> No
     assert tags["paceline.changed.tags.team"] == 'nothing -> "vision"'
     assert "max_trials: 20" in tags["paceline.spec"]
     assert (tags["team"], tags["old"]) == ("vision", "")
+
+
+def test_what_a_search_began_with_is_told() -> None:
+    source = {"experiment": "july", "taken": 20, "left_out": {"failed": 2, "lr is outside of the space": 1}}
+    begun = event(2, "experiment.warm_started", None, sources=[source])
+    assert project(Facts(experiment()), [begun]).parent.tags["paceline.warm_start"] == "july: 20 taken, 3 left out"
