@@ -1,14 +1,20 @@
 """Tree-structured Parzen estimator."""
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
+import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
+from optuna.samplers._tpe.sampler import default_gamma, default_gamma_multiobjective
+from optuna.trial import FrozenTrial
 from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
 from search.samplers.asking import ask, made
 from search.samplers.base import Sampler
-from search.samplers.history import History
+from search.samplers.columns import Columns, Rows
+from search.samplers.densities import Array, log_density
 from search.samplers.obeying import obeying
 from search.space import Params
 
@@ -38,27 +44,79 @@ class Tpe(Sampler):
 
 
 class TpeProposer:
-    """Keeps the history as Optuna's trials, so that a proposal converts only what is new."""
+    """Keeps the history as columns of numbers, so that a proposal converts only what is new."""
 
     def __init__(self, problem: "Problem", options: Tpe) -> None:
         self._problem, self._options = problem, options
-        self._history = History(problem)
+        self._columns = Columns(problem)
 
     def learn(self, observation: "Observation") -> None:
-        self._history.learn(observation)
+        self._columns.learn(observation)
 
     def propose(self, number: int) -> Params:
-        history = self._history.without(number)
-        return obeying(self._problem, number, lambda seed: ask(self._problem, self._sampler(seed), history, number))
+        rows = self._columns.besides(number, running=self._options.constant_liar)
+        return obeying(self._problem, number, lambda seed: ask(self._problem, self._sampler(rows, seed), [], number))
 
-    def _sampler(self, seed: int) -> optuna.samplers.TPESampler:
-        options = self._options
-        return made(
-            optuna.samplers.TPESampler,
-            n_startup_trials=options.n_startup_trials,
-            n_ei_candidates=options.n_ei_candidates,
-            multivariate=True if options.group else options.multivariate,
-            group=options.group,
-            constant_liar=options.constant_liar,
-            seed=seed,
-        )
+    def _sampler(self, rows: Rows, seed: int) -> "_OnColumns":
+        options = self._options.model_dump()
+        if self._options.group:
+            options["multivariate"] = True
+        return made(_OnColumns, columns=self._columns, rows=rows, seed=seed, **options)
+
+
+class _OnColumns(optuna.samplers.TPESampler):
+    """Optuna's sampler, which gets what it needs of the history from columns instead of going through all trials."""
+
+    def __init__(self, *, columns: Columns, rows: Rows, **options: Any) -> None:
+        super().__init__(**options)
+        self._columns, self._rows = columns, rows
+        self._ended = columns.ended(rows)
+        self._halves: tuple[Rows, Rows] | None = None
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
+        if not self._is_multivariate(study):
+            return {}
+        if self._group:
+            self._search_space_group = self._columns.groups(self._ended)
+            spaces = self._search_space_group.search_spaces
+            return {name: one for space in spaces for name, one in sorted(space.items()) if not one.single()}
+        return {name: one for name, one in self._columns.always_there(self._ended).items() if not one.single()}
+
+    def _sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        if not search_space or len(self._ended) < self._n_startup_trials:
+            return {}
+        return self._sample(study, trial, search_space)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        if len(self._ended) < self._n_startup_trials:
+            return self._random_sampler.sample_independent(study, trial, param_name, param_distribution)
+        return self._sample(study, trial, {param_name: param_distribution})[param_name]
+
+    def _sample(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,  # noqa: ARG002
+        search_space: dict[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        several = len(study.directions) > 1
+        if self._halves is None:
+            gamma = default_gamma_multiobjective if several else default_gamma
+            self._halves = self._columns.split(study, self._rows, gamma)
+        below, above = (self._columns.observations(half, search_space) for half in self._halves)
+        parameters = self._parzen_estimator_parameters
+        alike = [np.ones(len(next(iter(below.values()))))] if several else []
+        good = self._parzen_estimator_cls(below, search_space, parameters, *alike)
+        rest = self._parzen_estimator_cls(above, search_space, parameters)
+        candidates = good.sample(self._rng.rng, self._n_ei_candidates)
+        points = np.array(list(candidates.values())).T
+        gain = _log_density(good, points) - _log_density(rest, points)
+        best = self._compare(candidates, gain)
+        return {name: one.to_external_repr(best[name]) for name, one in search_space.items()}
+
+
+def _log_density(estimator: _ParzenEstimator, points: Array) -> Array:
+    return log_density(estimator._mixture_distribution, points)  # noqa: SLF001

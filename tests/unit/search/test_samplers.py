@@ -10,7 +10,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIIISampler, NSGAIISampler, QMCSampler, nsgaii
+from optuna.samplers import (
+    BaseSampler,
+    CmaEsSampler,
+    GPSampler,
+    NSGAIIISampler,
+    NSGAIISampler,
+    QMCSampler,
+    TPESampler,
+    nsgaii,
+)
 from optuna.samplers._lazy_random_state import LazyRandomState
 from optuna.samplers._nsgaiii._elite_population_selection_strategy import NSGAIIIElitePopulationSelectionStrategy
 from optuna.samplers.nsgaii._elite_population_selection_strategy import NSGAIIElitePopulationSelectionStrategy
@@ -97,6 +106,24 @@ def of_optuna(
         found.append(suggest(trial))
         study.tell(trial, list(observed(number, found[-1], len(problem.directions)).values or ()))
     return found
+
+
+@pytest.mark.parametrize("options", [{}, {"multivariate": True}, {"group": True, "multivariate": True}], ids=str)
+@pytest.mark.parametrize("objectives", [1, 2, 3])
+@pytest.mark.parametrize("constrained", [False, True])
+def test_tpe_proposes_what_a_study_of_optuna_does(
+    options: dict[str, Any], objectives: int, *, constrained: bool
+) -> None:
+    problem = problem_of(MIXED, SamplerSpec(options=options), objectives)
+    history = [
+        replace(observed(number, params, objectives), constraints=(size(params) - 100, -1) if constrained else None)
+        for number, params in enumerate(of_paceline(problem_of(MIXED, SamplerSpec(sampler="random")), 60))
+    ]
+    study = optuna.create_study(
+        directions=list(problem.directions), sampler=TPESampler(seed=stream(problem.seed, 60), **options)
+    )
+    study.add_trials([told(observation) for observation in history])
+    assert propose(problem, history, 60) == mixed(study.ask())
 
 
 def told(observation: Observation) -> optuna.trial.FrozenTrial:
