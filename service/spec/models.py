@@ -89,7 +89,7 @@ class ExperimentSpec(SpecPart):
     name: Name
     forbid: Forbidden = Field(
         default_factory=list,
-        description="combinations not to be tried: each has conditions on one or several parameters, and all must be met",
+        description="combinations not to be tried: each has conditions on parameters, all of which must be met",
     )
     space: Space
     config: dict[str, JsonValue] = Field(default_factory=dict)
