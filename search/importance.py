@@ -3,20 +3,13 @@
 Its answers are functions of the trials: the same ones give the same numbers, in any process.
 """
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
-from optuna.importance._base import BaseImportanceEvaluator
-from optuna.trial import FrozenTrial, TrialState
 
-from search.finished import study_of
-from search.parameters import coded
 from search.problem import Direction
-from search.samplers.remembering import distributions_of, frozen
 from search.space import Params, Space
 
 Evaluator = Literal["ped_anova", "fanova"]
@@ -27,10 +20,6 @@ FEWEST_TRIALS = 10
 MOST_TRIALS: Mapping[Evaluator, int] = {"ped_anova": 1000, "fanova": 200}
 """What an answer is made from at most. fANOVA takes a second for 300 trials and half a minute for 1,000."""
 
-# That few trials had a conditional parameter is not news for the service's log.
-warnings.filterwarnings("ignore", message="Some regimes for parameter|Target and region quantiles")
-
-_TREES = 16
 _SAME_VALUE = "all of these trials have the same value: nothing that was varied made a difference"
 
 
@@ -73,22 +62,15 @@ def importance_of(
         return Importance(used_count=len(known), reason=_too_few(len(known)))
     if len({trial.value for trial in known}) == 1:
         return Importance(used_count=len(known), reason=_SAME_VALUE)
-    study = study_of([direction], list(_frozen(space, known)))
-    found = get_param_importances(study, evaluator=_EVALUATORS[evaluator]())
-    parameters = {name: float(found[name]) for name in sorted(found, key=lambda name: (-found[name], name))}
+    found = _found(space, direction, known, evaluator)
+    parameters = {name: found[name] for name in sorted(found, key=lambda name: (-found[name], name))}
     return Importance(parameters, _left_out(space, parameters, evaluator), len(known))
 
 
-def _frozen(space: Space, trials: Sequence[Measured]) -> Iterator[FrozenTrial]:
-    distributions = distributions_of(space)
-    for place, trial in enumerate(trials):
-        yield frozen(
-            place,
-            TrialState.COMPLETE,
-            params={name: coded(space.root[name], value) for name, value in trial.params.items()},
-            distributions={name: distributions[name] for name in trial.params},
-            values=[trial.value],
-        )
+def _found(space: Space, direction: Direction, trials: Sequence[Measured], evaluator: Evaluator) -> dict[str, float]:
+    from search import evaluators  # noqa: PLC0415 - with it comes scikit-learn: a second, and 130 MB
+
+    return evaluators.importances(space, direction, [(one.params, one.value) for one in trials], evaluator)
 
 
 def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -> dict[str, str]:
@@ -102,10 +84,3 @@ def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -
 def _too_few(count: int) -> str:
     trials = "1 trial has" if count == 1 else f"{count} trials have"
     return f"{trials} completed with a value; at least {FEWEST_TRIALS} are needed to tell chance from importance"
-
-
-def _fanova() -> BaseImportanceEvaluator:
-    return FanovaImportanceEvaluator(n_trees=_TREES, seed=0)
-
-
-_EVALUATORS = {"ped_anova": PedAnovaImportanceEvaluator, "fanova": _fanova}

@@ -41,15 +41,20 @@ def _front(
     front = front_of(session, experiment)
     if not front:
         raise _none_yet(session, experiment)
-    numbers = [number for _, number in front]
-    start = numbers.index(after[1]) + 1 if after and after[1] in numbers else 0
-    page = front[start : start + limit]
+    left = [place for place in front if after is None or _comes_after(experiment, place, after)]
+    page = left[:limit]
     return FrontView(
         objectives=experiment.spec["objectives"],
         count=len(front),
         items=trial_views(session, trials_by_number(session, experiment, [number for _, number in page])),
-        next_cursor=to_cursor(TRIAL_PLACE, page[-1]) if start + limit < len(front) else None,
+        next_cursor=to_cursor(TRIAL_PLACE, page[-1]) if len(left) > limit else None,
     )
+
+
+def _comes_after(experiment: ExperimentRow, place: tuple[float, int], last: tuple[float | None, int]) -> bool:
+    """By value, best first, then by number; the last one seen may have left the front since."""
+    sign = 1 if experiment.spec["objectives"][0]["direction"] == "minimize" else -1
+    return last[0] is not None and (sign * place[0], place[1]) > (sign * last[0], last[1])
 
 
 def _none_yet(session: Session, experiment: ExperimentRow) -> NotFound:

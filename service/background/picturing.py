@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from service.mirror.patience import Patience
 from service.mirror.sketches import Sketch
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FOLDER = "pictures"
 LONGEST_SECONDS = 180
 LOOK_SECONDS = 0.2
+MOST_TOLD = 2000
 log = logging.getLogger(__name__)
 
 
@@ -105,25 +106,28 @@ def draw(sketch: Sketch, directory: Path, stopping: threading.Event) -> bool:
 
     Raises RuntimeError when the drawing process fails, or takes too long.
     """
-    with tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as left_out, tempfile.TemporaryFile() as errors:
         command = [sys.executable, "-m", "service.mirror.drawing", str(directory)]
         with subprocess.Popen(  # noqa: S603 - ourselves
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+            command, stdin=subprocess.PIPE, stdout=left_out, stderr=errors
         ) as process:
             try:
                 _send(process, sketch)
                 _wait(process, stopping)
             finally:
                 process.kill()
-        errors.seek(0)
-        said = errors.read().decode(errors="replace").strip()
-    if stopping.is_set():
-        return False
-    if process.returncode != 0:
-        raise RuntimeError(f"drawing failed ({process.returncode}): {said[-2000:]}")
-    if said:
-        log.warning("some pictures could not be drawn: %s", said[-2000:])
+        if stopping.is_set():
+            return False
+        if process.returncode != 0:
+            raise RuntimeError(f"drawing failed ({process.returncode}): {_end_of(errors)}")
+        if said := _end_of(left_out):
+            log.warning("some pictures could not be drawn: %s", said)
     return any(directory.iterdir())
+
+
+def _end_of(output: IO[bytes]) -> str:
+    output.seek(0)
+    return output.read().decode(errors="replace").strip()[-MOST_TOLD:]
 
 
 def _send(process: "subprocess.Popen[bytes]", sketch: Sketch) -> None:

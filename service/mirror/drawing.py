@@ -34,14 +34,16 @@ MOST_OBJECTIVES = 3
 """Of more than these no pictures are drawn one by one: four for each would be too many to look at."""
 MOST_IN_LEGEND = 12
 DOTS_PER_INCH = 110
-log = logging.getLogger("paceline.drawing")
+log = logging.getLogger("paceline.drawing")  # others log to stderr that they look for fonts, or miss a directory
+log.addHandler(logging.StreamHandler(sys.stdout))
+log.propagate = False
 
 Draw = Callable[[], Any]
 """Draws into matplotlib's current figure."""
 
 
 def draw(sketch: Sketch, directory: Path) -> list[Path]:
-    """All pictures that the trials allow, as PNG. One that fails is left out, and the log says why."""
+    """All pictures that the trials allow, as PNG. One that fails is left out, and the output says why."""
     made = []
     for name, picture in _pictures(sketch):
         path = directory / f"{name}.png"

@@ -83,6 +83,17 @@ def test_a_long_front_comes_in_pages(service: Api) -> None:
     assert seen == [0, 1, 2, 3, 4]
 
 
+def test_pages_go_on_behind_a_trial_that_has_left_the_front_since(service: Api) -> None:
+    name = service.create(objectives=TWO)["name"]
+    for number in range(4):
+        ran(service, name, loss=number, accuracy=number)
+    first = service.get(f"/v1/experiments/{name}/best?limit=2")
+    assert [one["number"] for one in first["items"]] == [0, 1]
+    ran(service, name, loss=0.5, accuracy=2)
+    rest = service.get(f"/v1/experiments/{name}/best", params={"cursor": first["next_cursor"]})
+    assert [one["number"] for one in rest["items"]] == [3]
+
+
 def test_the_best_trial_is_the_best_feasible_one(service: Api) -> None:
     name = service.create(constraints=SMALL)["name"]
     ran(service, name, accuracy=0.9, size=11)

@@ -48,6 +48,23 @@ def test_several_objectives_have_their_pictures_one_by_one_and_their_front(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_picture_that_cannot_be_drawn_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("no such picture")
+
+    from service.mirror import drawing  # noqa: PLC0415 - Matplotlib takes a second to import
+
+    monkeypatch.setattr(drawing.plots, "plot_optimization_history", fail)
+    made = drawing.draw(sketch(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path)
+    assert {path.stem for path in made} == {"parallel_coordinate", "slices", "learning_curves"}
+
+
+def one_objective(count: int) -> list[Finished]:
+    return [one.model_copy(update={"values": (one.values or [])[:1]}) for one in sketch(count).trials]
+
+
+@pytest.mark.slow
 def test_drawing_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)drawing failed.*lr"):
         draw(sketch(space={"lr": {"type": "nonsense"}}), tmp_path, threading.Event())
