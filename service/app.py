@@ -30,8 +30,8 @@ from service.api.metering import Metering
 from service.api.problems import Problem, add_error_handlers, responses
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
-from service.background.rescuing import Rescuing
 from service.background.picturing import Picturing
+from service.background.rescuing import Rescuing
 from service.background.telling import Telling
 from service.domain.roles import Role
 from service.operations.context import Context
@@ -84,17 +84,17 @@ def _loops(context: Context) -> list[Loop]:
         loops.append(Loop(Telling(context)))
     if context.settings.mlflow_uri:
         loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
-    return loops
-
         if context.settings.picture_seconds:
             loops.append(Loop(_picturing(context, context.settings.mlflow_uri), needed=False))
+    return loops
 
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+
 def _picturing(context: Context, mlflow_uri: str) -> Picturing:
     return Picturing(context.database, mlflow_uri, refresh=context.settings.picture_seconds, stopping=context.stopping)
 
 
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     for loop in app.state.loops:
         loop.start()
     app.state.reporting.start()
