@@ -2,7 +2,7 @@
 
 Everybody uses TPE with the same options, knows the same finished trials of ten parameters, and is asked for the next
 one; then that trial ends, and the next is asked for. Optuna's gRPC proxy stands before a copy of its SQLite storage.
-The medians of some asks are printed, and how many times longer the others take. To fill Optuna's storages takes minutes.
+The medians of some asks are printed, and how many times longer the others take. Filling them takes minutes.
 
     python -m benchmarks.suggest [--trials 10 100 1000 10000] [--asks 7]
 """
