@@ -15,8 +15,8 @@ from search.samplers.tpe import Tpe
 if TYPE_CHECKING:
     from search.problem import Problem
 
-GP_TRIALS = 200
-"""Up to here a Gaussian process answers within seconds."""
+GP_TRIALS = 100
+"""A Gaussian process takes a second or more for each proposal, and longer the more trials there are."""
 GP_PARALLELISM = 8
 EVOLVED_TRIALS = 2000
 """From here on generations have time to evolve, and models grow slow."""

@@ -10,6 +10,7 @@ from search.mistakes import Mistake as SearchMistake
 from search.preview import Preview, preview
 from service.api.bodies import read_either
 from service.api.problems import responses
+from service.api.views import SamplerView
 from service.errors import Invalid, Mistake
 from service.operations.observing import problem_of
 from service.spec.parsing import parse_spec
@@ -44,14 +45,6 @@ _BODY = {
 }
 
 
-class ChosenSampler(BaseModel):
-    """`why` is said of a sampler that `auto` has chosen."""
-
-    name: str
-    options: dict[str, JsonValue]
-    why: str | None
-
-
 class DeadBranch(BaseModel):
     """A part of the spec, by its path, that no configuration ever has."""
 
@@ -67,7 +60,7 @@ class SpacePreview(BaseModel):
 
     size: int | None
     dead: list[DeadBranch]
-    sampler: ChosenSampler
+    sampler: SamplerView
     samples: list[dict[str, JsonValue]]
 
 
@@ -99,11 +92,10 @@ def _count(given: Any) -> tuple[int, list[Mistake]]:
 
 
 def _view(seen: Preview) -> SpacePreview:
-    choice = seen.choice
     return SpacePreview(
         size=seen.size,
         dead=[_dead(mistake) for mistake in seen.dead],
-        sampler=ChosenSampler(name=choice.name, options=choice.sampler.model_dump(mode="json"), why=choice.why),
+        sampler=SamplerView.of(seen.choice),
         samples=list(seen.samples),
     )
 

@@ -7,6 +7,8 @@ from typing import Any, Generic, Self, TypeVar
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
+from search.samplers import Choice
+from service.operations.specs import spec_of
 from service.store.attempts import attempts_of
 from service.store.tables import (
     AttemptRow,
@@ -128,13 +130,25 @@ class TrialDetail(TrialView):
         return cls(**_trial_facts(experiment, row, newest_checkpoint(session, row.id)), attempts=attempts)
 
 
+class SamplerView(BaseModel):
+    """`why` is said of a sampler that `auto` has chosen."""
+
+    name: str
+    options: dict[str, Any]
+    why: str | None
+
+    @classmethod
+    def of(cls, choice: Choice) -> Self:
+        return cls(name=choice.name, options=choice.sampler.model_dump(mode="json"), why=choice.why)
+
+
 class ExperimentView(BaseModel):
     """`counts` has every trial status; `best` is the best trial so far; `waiting_for` says what keeps it from running.
 
     With several objectives `best` is null: `/best` has the Pareto front.
     `ending` is true while the last trials of an experiment that is over still leave. `traceback` is the first failed
     trial's, of an experiment that failed. `warm_start` says of each earlier experiment how many of its trials the
-    search has learned from, and why the others were left out.
+    search has learned from, and why the others were left out. `sampler` is the one that proposes, with all its options.
     """
 
     id: str
@@ -152,6 +166,7 @@ class ExperimentView(BaseModel):
     priority: int
     tags: dict[str, Any]
     spec: dict[str, Any]
+    sampler: SamplerView
     created_at: datetime
     ended_at: datetime | None
     warm_start: list[dict[str, Any]] | None
@@ -169,6 +184,7 @@ class ExperimentView(BaseModel):
         mlflow_error: str | None,
         warm_start: list[dict[str, Any]] | None,
     ) -> "ExperimentView":
+        spec = spec_of(row)
         return cls(
             id=row.id,
             name=row.name,
@@ -185,6 +201,7 @@ class ExperimentView(BaseModel):
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,
+            sampler=SamplerView.of(spec.search.chosen(spec.setting)),
             created_at=row.created_at,
             ended_at=row.ended_at,
             warm_start=warm_start,

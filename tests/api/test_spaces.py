@@ -55,15 +55,20 @@ def test_what_is_forbidden_is_not_sampled_and_what_can_never_be_is_named(service
 @pytest.mark.parametrize(
     ("body", "name", "reason"),
     [
-        ({"space": SPACE}, "brute_force", "the space has 16 configurations: 100 trials can try them all"),
+        (
+            {"space": SPACE, "limits": {"max_trials": 100}},
+            "brute_force",
+            "the space has 16 configurations: 100 trials can try them all",
+        ),
         ({"space": {"lr": LR}, "limits": {"max_trials": 50}}, "gp", "50 trials, 1 at once"),
-        ({"space": {**SPACE, "lr": LR}}, "tpe", "the space has conditions"),
+        ({"space": {**SPACE, "lr": LR}, "limits": {"max_trials": 9}}, "tpe", "the space has conditions"),
     ],
 )
 def test_auto_says_what_it_takes_and_why(service: Api, body: dict[str, Any], name: str, reason: str) -> None:
     sampler = previewed(service, **body, search={"sampler": "auto"}, n=0)["sampler"]
     assert sampler["name"] == name
     assert reason in sampler["why"]
+    assert service.create(**body, search={"sampler": "auto"})["sampler"] == sampler
 
 
 def test_every_mistake_of_a_preview_is_told_at_once(service: Api) -> None:
