@@ -16,10 +16,9 @@ demo: .venv/.installed
 up: .venv/.installed
 	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
-## make test: everything that needs no container engine: what needs no Ray on both cores, then what does, one by one.
+## make test: everything that needs no container engine, two files at a time; the longest ones do not come last.
 test: .venv/.installed
-	$(BIN)/pytest -m "not stack and not ray" -n 2 --dist loadfile $(ARGS)
-	$(BIN)/pytest -m ray $(ARGS)
+	$(BIN)/pytest -m "not stack" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 ## make check: style, types, import contracts and the fast tests; before every commit.
 check: .venv/.installed
