@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ CPUS = 8
 START_SECONDS = 180
 STOP_SECONDS = 30
 LONGEST_SECONDS = 3600
-POLL_SECONDS = 0.05
+POLL_SECONDS, STATUS_SECONDS = 0.05, 0.2
+"""To be asked for an experiment's status costs the service more than a look at a file costs."""
 BEST_OF_RAY = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.05",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
@@ -37,7 +38,6 @@ BEST_OF_RAY = {
 """What makes the peers quicker without touching their code."""
 
 Spec = dict[str, Any]
-Watch = Callable[[Path], None]
 
 
 class RunFailed(Exception):
@@ -59,11 +59,8 @@ def end_cleanly() -> None:
         signal.signal(number, leave)
 
 
-def on_paceline(spec: Spec, watch: Watch | None = None) -> Run:
-    """On a whole stack as `paceline up` runs it, with its mirror to MLflow. Raises RunFailed.
-
-    `watch(marks)` is called all the while with the folder that the training functions write to.
-    """
+def on_paceline(spec: Spec) -> Run:
+    """On a whole stack as `paceline up` runs it, with its mirror to MLflow. Raises RunFailed."""
     command = [sys.executable, "-m", "service.cli", "up", "--port", "0", "--mlflow-port", "0", "--cpus", str(CPUS)]
     with _home() as home, _running([*command, "--data-dir", str(home)], os.environ, home / "up.log") as stack:
         _await(stack, lambda: up.running(home) is not None, START_SECONDS, "Paceline does not start")
@@ -71,11 +68,7 @@ def on_paceline(spec: Spec, watch: Watch | None = None) -> Run:
             content = json.dumps(_marking(spec, home)).encode()
             began = time.monotonic()
             client.submit(content, pack(FUNCTIONS))
-
-            def done() -> bool:
-                return bool(client.experiment(spec["name"])["status"] != "running")
-
-            _await(stack, done, LONGEST_SECONDS, "Paceline does not finish", _watcher(watch, home))
+            _await(stack, lambda: _ended(client, spec), LONGEST_SECONDS, "Paceline does not finish", STATUS_SECONDS)
             ended = time.monotonic()
             experiment = client.experiment(spec["name"])
             if experiment["status"] != "completed":
@@ -83,26 +76,36 @@ def on_paceline(spec: Spec, watch: Watch | None = None) -> Run:
         return Run(began, ended, read(home / "marks"))
 
 
-def on_peer(peer: str, spec: Spec, watch: Watch | None = None) -> Run:
-    """`peer`: one of benchmarks/peers.py, which reads the same spec. Raises RunFailed."""
+def on_peer(peer: str, spec: Spec, watch: Callable[[Path], None] = lambda _marks: None) -> Run:
+    """`peer`: one of benchmarks/peers.py, which reads the same spec. Raises RunFailed.
+
+    `watch(marks)` is called all the while with the folder that the training functions write to.
+    """
     with _home() as home:
         (home / "spec.json").write_text(json.dumps(_marking(spec, home)))
-        (home / "ray-token").write_text(secrets.token_hex(32))
-        env = (
-            os.environ
-            | BEST_OF_RAY
-            | {"PYTHONPATH": os.pathsep.join([str(FUNCTIONS), os.environ.get("PYTHONPATH", "")])}
-        )
-        env |= {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(home / "ray-token"),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
-        command = [sys.executable, "-m", "benchmarks.peers", peer, str(home), str(CPUS)]
-        with _running(command, env, home / "peer.log") as child:
-            result = home / "run.json"
-            _await(child, result.exists, LONGEST_SECONDS, f"{peer} does not finish", _watcher(watch, home))
+        result, command = home / "run.json", [sys.executable, "-m", "benchmarks.peers", peer, str(home), str(CPUS)]
+        with _running(command, _peers_environment(home), home / "peer.log") as child:
+            _await(
+                child,
+                result.exists,
+                LONGEST_SECONDS,
+                f"{peer} does not finish",
+                meanwhile=lambda: watch(home / "marks"),
+            )
             return Run(**json.loads(result.read_text()), trials=read(home / "marks"))
+
+
+def _peers_environment(home: Path) -> dict[str, str]:
+    token = home / "ray-token"
+    token.write_text(secrets.token_hex(32))
+    return {
+        **os.environ,
+        **BEST_OF_RAY,
+        "PYTHONPATH": os.pathsep.join([str(FUNCTIONS), os.environ.get("PYTHONPATH", "")]),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
 
 
 @contextmanager
@@ -114,7 +117,7 @@ def _home() -> Iterator[Path]:
 
 
 @contextmanager
-def _running(command: list[str], env: Any, log: Path) -> Iterator[Child]:
+def _running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[Child]:
     child = Child(lambda: command, env, log)
     child.start()
     try:
@@ -127,16 +130,23 @@ def _marking(spec: Spec, home: Path) -> Spec:
     return spec | {"config": spec.get("config", {}) | {"marks": str(home / "marks")}}
 
 
-def _watcher(watch: Watch | None, home: Path) -> Callable[[], None]:
-    return (lambda: watch(home / "marks")) if watch else (lambda: None)
+def _ended(client: Client, spec: Spec) -> bool:
+    return bool(client.experiment(spec["name"])["status"] != "running")
 
 
 def _await(
-    child: Child, done: Callable[[], bool], seconds: float, complaint: str, meanwhile: Callable[[], None] = lambda: None
+    child: Child,
+    done: Callable[[], bool],
+    seconds: float,
+    complaint: str,
+    pause: float = POLL_SECONDS,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
+    """Raise RunFailed with the complaint when the child ends, or the seconds do, before it is done."""
     deadline = time.monotonic() + seconds
     while not done():
         if child.exit_code is not None or time.monotonic() > deadline:
             raise RunFailed(complaint, child)
         meanwhile()
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+    meanwhile()

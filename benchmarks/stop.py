@@ -51,23 +51,30 @@ class Deaths:
             if line := file.read_text().partition("\n")[0]:
                 self._pids[file] = json.loads(line)["pid"]
         for pid in set(self._pids.values()) - set(self.at):
-            if not psutil.pid_exists(pid):
+            if not _lives(pid):
                 self.at[pid] = time.monotonic()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def told(trial: Trial) -> float:
     """When it made the report that is answered `stop`: its first one."""
-    return max(next(mark["at"] for mark in rank if mark["mark"] == "report") for rank in trial.ranks)
+    return max(float(next(mark["at"] for mark in rank if mark["mark"] == "report")) for rank in trial.ranks)
 
 
 def freed(trial: Trial, deaths: Deaths) -> float:
+    """When no rank ran its function any more."""
     return max(rank[-1]["at"] if rank[-1]["mark"] == "last" else deaths.at[rank[0]["pid"]] for rank in trial.ranks)
 
 
 def run(runner: str, options: argparse.Namespace) -> tuple[Run, Deaths]:
     deaths = Deaths()
-    paceline = runner == "paceline"
-    found = on_paceline(spec(options), deaths) if paceline else on_peer(runner, spec(options), deaths)
+    found = on_paceline(spec(options)) if runner == "paceline" else on_peer(runner, spec(options), deaths)
     reports = [len(trial.reports) for trial in found.trials]
     print(f"  {NAMES[runner]}: {len(found.trials)} trials, which made {reports} reports; {load()}", flush=True)
     return found, deaths

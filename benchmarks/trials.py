@@ -20,7 +20,7 @@ class Trial:
     @property
     def first(self) -> float:
         """When the first rank began."""
-        return min(rank[0]["at"] for rank in self.ranks)
+        return min(float(rank[0]["at"]) for rank in self.ranks)
 
     @property
     def last(self) -> float | None:
