@@ -1,4 +1,4 @@
-"""How good a search is: the best value found by Paceline, plain Optuna and Ray Tune's OptunaSearch with the same budget.
+"""How good a search is: the best value by Paceline, plain Optuna and Ray Tune's OptunaSearch with the same budget.
 
 One trial after the other, on functions whose least value is known. All use TPE as they come. Printed are the median
 over the seeds of what is left to the least value, and its quartiles. Ten seeds tell little: medians of the very same
