@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import FrameType
 
 import uvicorn
+from threadpoolctl import threadpool_limits
 
 from service.app import create_app
 from service.operations.context import Context
@@ -39,6 +40,7 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         insecure=insecure or settings.insecure,
     )
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    threadpool_limits(1)  # a proposal's matrices are small: more threads slow it down, and everything else
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
