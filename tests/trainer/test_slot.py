@@ -44,6 +44,8 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
     from trainer.slot import Slot  # noqa: PLC0415 - heavy
 
     class Broken:
+        placement_group = None
+
         def fit(self, *_arguments: Any) -> None:
             raise MemoryError("no room left")
 
