@@ -26,8 +26,10 @@ def judge(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
     trial.judged_step = max(step, trial.judged_step or step)
     if trial.stop_cause is not None:
         return
-    for verdict in decide(rule_for(held.spec.early_stopping), report, _history(held, report.previous_step)):
-        _record(held, measure, verdict)
+    history = _history(held, report.previous_step)
+    with held.session.no_autoflush:  # the history writes its part at once, and flushes where it reads the rest
+        for verdict in decide(rule_for(held.spec.early_stopping), report, history):
+            _record(held, measure, verdict)
 
 
 def note_completion(held: Held) -> None:

@@ -41,7 +41,7 @@ def find_held(session: Session, trial_id: str, token: str | None) -> Held:
 def hold_all(session: Session, wanted: Sequence[tuple[str, str | None]]) -> list[Held | ServiceError]:
     """As `hold` for many, each by its trial's id and its token, with a few queries for all of them."""
     tokens = {token for _, token in wanted if token is not None}
-    experiments = {row.id: row for row in lock_experiments(session, experiments_of_tokens(session, tokens))}
+    experiments = {row.id: row for row in lock_experiments(session, experiments_of_tokens(tokens))}
     specs = {id_: spec_of(row) for id_, row in experiments.items()}
     living = {attempt.lease_token: (attempt, trial) for attempt, trial in attempts_by_tokens(session, tokens)}
     now = database_now(session)

@@ -20,6 +20,7 @@ from service.operations.measuring import finite, take_values, targets_reached
 from service.store.database import is_away
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
+from service.store.writing import add_later
 from trainer.wire import MAX_COUNT, Answer, Decision, Report, mended
 
 MAX_DEPTH = 20
@@ -168,7 +169,7 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
     metrics = _storable(report.metrics)
     value = finite(report.metrics.get(held.spec.objective.metric))
     if existing is None:
-        held.session.add(_row(held, report, step, metrics, value))
+        add_later(held.session, ReportRow, _row(held, report, step, metrics, value))
     else:
         existing.metrics = {**existing.metrics, **metrics}
         existing.value = existing.value if value is None else value
@@ -186,16 +187,16 @@ def _point_at(held: Held, step: int) -> ReportRow | None:
     return held.session.get(ReportRow, (held.trial.id, step))
 
 
-def _row(held: Held, report: Report, step: int, metrics: dict[str, Any], value: float | None) -> ReportRow:
-    return ReportRow(
-        trial_id=held.trial.id,
-        step=step,
-        attempt=held.attempt.number,
-        sequence=report.sequence,
-        metrics=metrics,
-        value=value,
-        at=held.now,
-    )
+def _row(held: Held, report: Report, step: int, metrics: dict[str, Any], value: float | None) -> dict[str, Any]:
+    return {
+        "trial_id": held.trial.id,
+        "step": step,
+        "attempt": held.attempt.number,
+        "sequence": report.sequence,
+        "metrics": metrics,
+        "value": value,
+        "at": held.now,
+    }
 
 
 def _append(held: Held, step: int, sequence: int, metrics: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import takewhile
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
@@ -17,8 +17,9 @@ def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
     return session.scalar(query.execution_options(populate_existing=True))
 
 
-def experiments_of_tokens(session: Session, tokens: Collection[str]) -> set[str]:
-    return set(session.scalars(select(AttemptRow.experiment_id).where(AttemptRow.lease_token.in_(tokens))))
+def experiments_of_tokens(tokens: Collection[str]) -> Select[str]:
+    """The query for their ids."""
+    return select(AttemptRow.experiment_id).where(AttemptRow.lease_token.in_(tokens))
 
 
 def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow]]:

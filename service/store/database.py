@@ -11,6 +11,8 @@ from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
+from service.store.writing import WriteSession
+
 BUSY_TIMEOUT_SECONDS = 30
 
 PATIENCE = {"statement_timeout": "20s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
@@ -24,7 +26,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
         self._reads = sessionmaker(self.engine.execution_options(paceline_begin="DEFERRED"), expire_on_commit=False)
-        self._writes = sessionmaker(self.engine.execution_options(paceline_begin="IMMEDIATE"), expire_on_commit=False)
+        writing = self.engine.execution_options(paceline_begin="IMMEDIATE")
+        self._writes = sessionmaker(writing, class_=WriteSession, expire_on_commit=False)
         # SQLite has one writer; waiting here is fair and quick, waiting in its busy handler is neither.
         self._one_writer = threading.Lock() if self.is_sqlite else nullcontext()
 
@@ -41,6 +44,7 @@ class Database:
     def write(self) -> Iterator[Session]:
         with self._one_writer, self._writes() as session, session.begin():
             yield session
+            session.flush()  # a commit would not, had only rows been added for later
 
     def close(self) -> None:
         self.engine.dispose()

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.store.tables import EventRow, ExperimentRow
+from service.store.writing import add_later
 
 
 def append_event(
@@ -21,11 +22,8 @@ def append_event(
 ) -> int:
     """Returns the event's number. The caller holds the experiment's lock."""
     experiment.event_count += 1
-    session.add(
-        EventRow(
-            experiment_id=experiment.id, seq=experiment.event_count, kind=kind, trial_id=trial_id, data=data, at=at
-        )
-    )
+    facts = {"kind": kind, "trial_id": trial_id, "data": data, "at": at}
+    add_later(session, EventRow, {"experiment_id": experiment.id, "seq": experiment.event_count, **facts})
     return experiment.event_count
 
 

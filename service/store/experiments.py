@@ -1,6 +1,6 @@
 """Queries on experiments."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,8 +21,11 @@ def lock_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
     return session.scalar(_named(name_or_id).with_for_update().execution_options(populate_existing=True))
 
 
-def lock_experiments(session: Session, ids: Collection[str]) -> Sequence[ExperimentRow]:
-    """As `lock_experiment`. Always in the same order, so that two who lock several cannot wait for each other."""
+def lock_experiments(session: Session, ids: Select[str]) -> Sequence[ExperimentRow]:
+    """As `lock_experiment`, for the ids that the query finds.
+
+    Always in the same order, so that two who lock several cannot wait for each other.
+    """
     query = select(ExperimentRow).where(ExperimentRow.id.in_(ids)).order_by(ExperimentRow.id)
     return session.scalars(query.with_for_update().execution_options(populate_existing=True)).all()
 

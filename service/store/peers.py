@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peer, Standing
@@ -28,10 +28,9 @@ class StoredHistory:
 
     def reach(self, milestone: int, value: float, pool: int) -> bool:
         trial = self.trial
-        if self.previous_step is not None and milestone <= self.previous_step:
-            self.session.flush()
-            if self.session.get(MilestoneRow, (trial.experiment_id, milestone, trial.id)) is not None:
-                return False
+        may_be_known = self.previous_step is not None and milestone <= self.previous_step
+        if may_be_known and self.session.get(MilestoneRow, (trial.experiment_id, milestone, trial.id)) is not None:
+            return False
         self._add(milestone, value, pool)
         return True
 
@@ -72,17 +71,17 @@ class StoredHistory:
         return curve[max(curve)] if curve else None
 
     def _add(self, milestone: int, value: float, pool: int) -> None:
+        """At once, so that what else is to be written need not be before others are compared with it."""
         trial = self.trial
-        self.session.add(
-            MilestoneRow(
-                experiment_id=trial.experiment_id,
-                milestone=milestone,
-                trial_id=trial.id,
-                number=trial.number,
-                pool=pool,
-                value=value,
-            )
-        )
+        values = {
+            "experiment_id": trial.experiment_id,
+            "milestone": milestone,
+            "trial_id": trial.id,
+            "number": trial.number,
+            "pool": pool,
+            "value": value,
+        }
+        self.session.execute(insert(MilestoneRow), [values])
 
     def _id_of(self, number: int) -> str:
         of_experiment = TrialRow.experiment_id == self.trial.experiment_id
