@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 from ray._private import state as ray_state
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -112,6 +113,25 @@ class Holdings:
     def give_back(self, group: str | None, free: Nodes) -> None:
         for node, amounts in self.of(group) or []:
             add(free, node, amounts)
+
+
+def orphaned_groups() -> list[str]:
+    """Placement groups of this namespace that nobody will remove: the actor that made them is dead.
+
+    Ray removes those of a detached actor with it, but those of any other actor only with its whole job. Ray Train's
+    controller of a plain `fit()` is such an actor, and dies with its slot.
+    """
+    namespace = ray.get_runtime_context().namespace
+    accessor = ray_state.state._connect_and_get_accessor()  # noqa: SLF001 - the public table leaves the creator out
+    groups = [PlacementGroupTableData.FromString(group) for group in accessor.get_placement_group_table()]
+    return [
+        group.placement_group_id.hex()
+        for group in groups
+        if group.ray_namespace == namespace
+        and group.state != PlacementGroupTableData.REMOVED
+        and group.creator_actor_dead
+        and not ray.ActorID(group.creator_actor_id).is_nil()
+    ]
 
 
 def remove_group(group: str) -> None:

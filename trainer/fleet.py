@@ -16,6 +16,7 @@ from trainer.cluster import (
     draining_nodes,
     find_slots,
     free_resources,
+    orphaned_groups,
     remove_group,
     start_slot,
     total_resources,
@@ -31,6 +32,10 @@ DRAIN_LOOK_SECONDS = 1.0
 # A node without a deadline waits for its work to end. Before a deadline, a moment to end the workers and to say so.
 LONGEST_GRACE_SECONDS = 30.0
 LAST_WORDS_SECONDS = 2.0
+
+# After a slot's death, for its processes to be gone, too.
+SWEEP_SECONDS = 10.0
+SWEEP_EVERY_SECONDS = 1.0
 
 Scaling = dict[str, Any]
 Held = tuple[str, int]
@@ -85,15 +90,18 @@ class Fleet:
         self._url = service_url
         self._draining: dict[str, float] = {}
         self._look_at = 0.0
+        self._sweep_at = self._sweep_until = 0.0
         self.members: dict[str, Member] = {}
 
     def adopt(self) -> None:
         """Take over the slots that a former agent of this name left running; they say what they are when asked."""
+        self._sweep_until = time.monotonic() + SWEEP_SECONDS
         self.members |= {name: Member(name, actor) for name, actor in find_slots(self._prefix).items()}
 
     def refresh(self) -> set[Held]:
         """Ask every slot how it is, without waiting; returns what those that have died were running."""
         self._pass_on_drains()
+        self._sweep()
         now = time.monotonic()
         for member in self.members.values():
             if member.asked is None:
@@ -137,9 +145,17 @@ class Fleet:
         logger.warning("slot %s %s", member.name, how)
         del self.members[member.name]
         ray.kill(member.actor)
-        if member.placement_group:
-            remove_group(member.placement_group)
+        self._sweep_until = time.monotonic() + SWEEP_SECONDS
         return {member.runs} if member.runs else set()
+
+    def _sweep(self) -> None:
+        """Free what dead slots held, also those of which nobody had heard yet what they hold."""
+        now = time.monotonic()
+        if self._sweep_at <= now < self._sweep_until:
+            self._sweep_at = now + SWEEP_EVERY_SECONDS
+            for group in orphaned_groups():
+                logger.info("placement group %s is left of a slot that died", group)
+                remove_group(group)
 
     def _pass_on_drains(self) -> None:
         """Tell each slot once of each node that will be taken away."""

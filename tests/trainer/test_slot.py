@@ -139,18 +139,25 @@ def test_what_ignores_that_its_node_is_taken_away_is_ended_in_time(
     assert ended(actor)
 
 
-def test_of_a_killed_slot_with_fresh_processes_nothing_stays(service: FakeService, add: Add, record: Path) -> None:
+def test_of_a_slot_that_is_killed_while_its_fresh_processes_start_nothing_stays(service: FakeService, add: Add) -> None:
     import ray  # noqa: PLC0415 - heavy
     from ray._private.state import actors  # noqa: PLC0415 - heavy
     from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
 
+    service.wait_for(lambda: service.claims, what="that the agent has joined the cluster")
+    earlier = set(placement_group_table())
+
+    def states() -> list[str]:
+        """Of the slot's groups: one to see whether there is room, and then Ray Train's own."""
+        return sorted(group["state"] for id_, group in placement_group_table().items() if id_ not in earlier)
+
     trial = add(trainer={"reuse_workers": False}, config={"steps": 10_000, "pause": 0.1})
-    service.wait_for(lambda: service.reports[trial], 120, "a report")
+    until(lambda: states() == ["CREATED", "REMOVED"], "the gang has its resources", 120)
     slot = slot_of(trial)
-    group = ray.get(slot.status.remote())["placement_group"]
+    assert ray.get(slot.status.remote())["placement_group"] is None
     os.kill(pid_of(slot), signal.SIGKILL)
     service.wait_for(lambda: trial in service.lost, what="that the agent says so")
-    until(lambda: placement_group_table()[group]["state"] == "REMOVED", "its resources are free")
+    until(lambda: states() == ["REMOVED", "REMOVED"], "its resources are free")
     living = {actor["ActorClassName"] for actor in actors().values() if actor["State"] == "ALIVE"}
     assert "PlacementGroupCleaner" not in living
 
