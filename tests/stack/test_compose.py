@@ -97,7 +97,7 @@ def test_the_stack_runs_digits_whatever_dies_shows_it_in_mlflow_and_goes_down_wi
     trials = get(f"{experiment}/trials")["items"]
     assert sorted(trial["number"] for trial in trials) == list(range(created["spec"]["limits"]["max_trials"]))
     wrong = [trial for trial in trials if trial["status"] not in {"completed", "pruned"}]
-    assert not wrong, [get(f"http://127.0.0.1:{compose.port}/v1/trials/{trial['id']}") for trial in wrong]
+    assert not wrong, json.dumps([get(f"http://127.0.0.1:{compose.port}/v1/trials/{one['id']}") for one in wrong])
     assert get(f"{experiment}/best")
 
     client = MlflowClient(tracking_uri=f"http://127.0.0.1:{compose.mlflow_port}")
