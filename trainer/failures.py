@@ -119,7 +119,13 @@ def classify(error: BaseException, *, wanted: str, storage: str, kernel_killed: 
             "kind": OUT_OF_MEMORY,
             "message": f"a worker was ended because its node ran out of memory: {_line(text)}",
         }
-    if names & {"WorkerHealthCheckFailedError", "WorkerGroupStartupFailedError", "RayActorError", "ActorDiedError"}:
+    anew = "WrongClusterID" in text  # the Ray head's, which was killed and started again
+    if anew or names & {
+        "WorkerHealthCheckFailedError",
+        "WorkerGroupStartupFailedError",
+        "RayActorError",
+        "ActorDiedError",
+    }:
         if kernel_killed:
             return {**killed_by_kernel(_ranks(error)), "traceback": text}
         return {
