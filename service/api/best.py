@@ -5,11 +5,11 @@ from sqlalchemy.orm import Session
 
 from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, Limit
-from service.api.experiments import named
 from service.api.problems import responses
 from service.api.views import FrontView, TrialDetail, trial_views
 from service.errors import NotFound
 from service.operations.best import best_trial, front_of, nearest_to_feasible, trials_by_number
+from service.operations.finding import experiment_named
 from service.operations.measuring import broken_constraints
 from service.operations.specs import spec_of
 from service.store.tables import ExperimentRow
@@ -26,7 +26,7 @@ def get_best(experiment: str, context: Ctx, cursor: Cursor = None, limit: Limit 
     """
     after = from_cursor(TRIAL_PLACE, cursor)
     with context.database.read() as session:
-        row = named(session, experiment)
+        row = experiment_named(session, experiment)
         if len(row.spec["objectives"]) > 1:
             return _front(session, row, after, limit)
         best = best_trial(session, row)

@@ -13,13 +13,14 @@ from service.api.problems import responses
 from service.api.views import ExperimentView, Page, trial_views
 from service.domain.placement import waiting_for
 from service.domain.statuses import ExperimentStatus
-from service.errors import BadRequest, NotFound
+from service.errors import BadRequest
 from service.mirror.views import mlflow_url
 from service.operations import controlling
 from service.operations.best import best_trial
 from service.operations.changing import change
 from service.operations.context import Context
 from service.operations.creating import create_experiment
+from service.operations.finding import experiment_named
 from service.operations.specs import spec_of
 from service.spec.changes import CHANGEABLE
 from service.spec.models import ExperimentSpec
@@ -27,7 +28,7 @@ from service.spec.parsing import parse_spec
 from service.store.agents import nodes_of_connected
 from service.store.attempts import first_traceback
 from service.store.database import database_now
-from service.store.experiments import find_experiment, page_of_experiments, warm_start_of
+from service.store.experiments import page_of_experiments, warm_start_of
 from service.store.tables import ExperimentRow, MirrorRow
 from service.store.trials import counts_by_status
 from trainer.wire import Kind
@@ -133,14 +134,6 @@ def delete(experiment: str, context: Ctx) -> None:
     controlling.delete(context, experiment)
 
 
-def named(session: Session, name_or_id: str) -> ExperimentRow:
-    """Raises NotFound."""
-    row = find_experiment(session, name_or_id)
-    if row is None:
-        raise NotFound(f"there is no experiment {name_or_id!r}; GET /v1/experiments lists them")
-    return row
-
-
 def view_of(context: Context, session: Session, row: ExperimentRow) -> ExperimentView:
     spec = spec_of(row)
     best = best_trial(session, row) if len(spec.objectives) == 1 else None
@@ -160,7 +153,7 @@ def view_of(context: Context, session: Session, row: ExperimentRow) -> Experimen
 
 def _shown(context: Context, name_or_id: str) -> ExperimentView:
     with context.database.read() as session:
-        return view_of(context, session, named(session, name_or_id))
+        return view_of(context, session, experiment_named(session, name_or_id))
 
 
 def _waiting_for(session: Session, row: ExperimentRow, spec: ExperimentSpec, counts: dict[str, Any]) -> str | None:

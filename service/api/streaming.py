@@ -9,14 +9,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from service.api.dependencies import Ctx, Limit
-from service.api.experiments import named
 from service.api.problems import responses
-from service.api.trials import trial_named
 from service.api.views import EventView, Page
 from service.domain.statuses import LIVE_EXPERIMENT, LIVE_TRIAL
 from service.errors import NotFound
 from service.operations.bell import rung
 from service.operations.context import Context
+from service.operations.finding import experiment_named, trial_named
 from service.operations.logs import Log
 from service.store.events import events_after
 from trainer.wire import Count, Rank
@@ -113,13 +112,13 @@ async def _log_stream(context: Context, trial: str, attempt: int, log: Log, *, l
 
 def _experiment_id(context: Context, experiment: str) -> str:
     with context.database.read() as session:
-        return named(session, experiment).id
+        return experiment_named(session, experiment).id
 
 
 def _events(context: Context, experiment_id: str, seen: int, limit: int) -> tuple[list[EventView], bool]:
     """The events after `seen`, and whether more may come."""
     with context.database.read() as session:
-        live = named(session, experiment_id).status in LIVE_EXPERIMENT
+        live = experiment_named(session, experiment_id).status in LIVE_EXPERIMENT
         return [EventView.of(row) for row in events_after(session, experiment_id, seen, limit)], live
 
 

@@ -5,22 +5,20 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from service.api.bodies import read_either
 from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
-from service.api.experiments import named
 from service.api.problems import responses
 from service.api.tables import trials_csv
 from service.api.views import CheckpointView, DecisionView, Page, ReportView, TrialDetail, TrialView, trial_views
 from service.domain.statuses import TrialStatus
-from service.errors import NotFound
 from service.operations import controlling, retrying
 from service.operations.context import Context
 from service.operations.enqueuing import enqueue
+from service.operations.finding import experiment_named, trial_named
 from service.spec.given import Given, parse_given
-from service.store.tables import CheckpointRow, DecisionRow, TrialRow
+from service.store.tables import CheckpointRow, DecisionRow
 from service.store.trials import page_of_trials, reports_of
 from trainer.wire import Count
 
@@ -42,7 +40,7 @@ def get_trials(
 ) -> Page[TrialView] | Response:
     after = from_cursor(TRIAL_PLACE, cursor)
     with context.database.read() as session:
-        row = named(session, experiment)
+        row = experiment_named(session, experiment)
         rows = page_of_trials(
             session,
             row.id,
@@ -123,14 +121,6 @@ def retry_trial(trial: str, context: Ctx) -> TrialDetail:
     """Queues a failed or stopped trial again; it goes on from its newest checkpoint."""
     retrying.retry_trial(context, trial)
     return get_trial(trial, context)
-
-
-def trial_named(session: Session, trial_id: str) -> TrialRow:
-    """Raises NotFound."""
-    row = session.get(TrialRow, trial_id)
-    if row is None:
-        raise NotFound(f"there is no trial {trial_id!r}")
-    return row
 
 
 def _enqueued(context: Context, experiment: str, document: Any, key: str | None) -> TrialView | Page[TrialView]:

@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 
 from search.importance import Evaluator, Importance, Measured, importance_of, sampled
 from service.domain.statuses import TrialStatus
-from service.errors import Invalid, Mistake, NotFound
+from service.errors import Invalid, Mistake
+from service.operations.finding import experiment_named
 from service.operations.measuring import newest_values
 from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec, Objective
 from service.store.database import Database
-from service.store.experiments import find_experiment
 from service.store.tables import ExperimentRow, TrialRow
 
 MAX_ANSWERS = 256
@@ -43,9 +43,7 @@ class Analysis:
         """Of the objective `metric`, the first by default. Raises NotFound, Invalid."""
         with self._guard:
             with database.read() as session:
-                row = find_experiment(session, experiment)
-                if row is None:
-                    raise NotFound(f"there is no experiment {experiment!r}; GET /v1/experiments lists them")
+                row = experiment_named(session, experiment)
                 spec = spec_of(row)
                 objective = _objective(spec, metric)
                 key, count = _as_of(session, row, objective.metric, evaluator)

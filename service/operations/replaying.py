@@ -9,13 +9,13 @@ from search.early_stopping import EarlyStoppingSpec, rule_for
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure, number_in
 from search.replay import Completion, Course, Point, best_of, replay
 from service.domain.statuses import NO_NEW_TRIALS, EndReason, TrialStatus
-from service.errors import Invalid, Mistake, NotFound
+from service.errors import Invalid, Mistake
 from service.operations.best import ENDED_WELL
 from service.operations.context import Context
+from service.operations.finding import experiment_named
 from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.store.curves import Told, told_after
-from service.store.experiments import find_experiment
 from service.store.tables import ExperimentRow, TrialRow
 
 PAGE = 5000
@@ -44,9 +44,7 @@ class Replayed:
 def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec) -> Replayed:
     """Changes nothing, and reads page by page. Raises NotFound, and Invalid for a rule that does not suit it."""
     with context.database.read() as session:
-        experiment = find_experiment(session, name_or_id)
-        if experiment is None:
-            raise NotFound(f"there is no experiment {name_or_id!r}; GET /v1/experiments lists them")
+        experiment = experiment_named(session, name_or_id)
         found = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     spec = spec_of(experiment)
     measure = _measure(rule, spec)
