@@ -6,9 +6,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import EXPERIMENT_REVIVALS, EndReason
-from service.errors import NotFound, WrongState
+from service.errors import WrongState
 from service.operations.context import Context
 from service.operations.ending import begin_end, check_open, settle_experiment, why_end
+from service.operations.finding import locked_experiment
 from service.operations.measuring import targets_reached
 from service.operations.moving import revive_experiment
 from service.operations.rejudging import relearn
@@ -17,7 +18,6 @@ from service.spec.changes import changed_spec, differences
 from service.spec.models import ExperimentSpec
 from service.store.database import database_now
 from service.store.events import append_event
-from service.store.experiments import lock_experiment
 from service.store.tables import ExperimentRow
 from service.store.trials import trials_with_values
 
@@ -32,9 +32,7 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
     mistake, and WrongState for an experiment that is over and stays so.
     """
     with context.database.write() as session:
-        experiment = lock_experiment(session, name_or_id)
-        if experiment is None:
-            raise NotFound(f"there is no experiment {name_or_id!r}")
+        experiment = locked_experiment(session, name_or_id)
         if experiment.ended_at is None:
             check_open(experiment, "can be changed when it has ended")
         before = spec_of(experiment)

@@ -8,9 +8,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
-from service.errors import NotFound, WrongState
+from service.errors import WrongState
 from service.operations.context import Context
 from service.operations.ending import ask_to_stop, begin_end, settle_experiment
+from service.operations.finding import locked_experiment, locked_trial
 from service.operations.moving import move_experiment, move_trial
 from service.operations.specs import spec_of
 from service.store.database import database_now
@@ -74,21 +75,9 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
     return trial
 
 
-def locked_trial(session: Session, trial_id: str) -> tuple[ExperimentRow, TrialRow]:
-    """The trial as it is once its experiment's lock is ours. Raises NotFound."""
-    trial = session.get(TrialRow, trial_id)
-    experiment = lock_experiment(session, trial.experiment_id) if trial else None
-    if trial is None or experiment is None:
-        raise NotFound(f"there is no trial {trial_id!r}")
-    session.refresh(trial)
-    return experiment, trial
-
-
 def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:
     with context.database.write() as session:
-        experiment = lock_experiment(session, name_or_id)
-        if experiment is None:
-            raise NotFound(f"there is no experiment {name_or_id!r}")
+        experiment = locked_experiment(session, name_or_id)
         change(session, experiment, database_now(session))
     context.ring_all()
     return experiment

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from search.space import Params
-from service.errors import Conflict, Invalid, Mistake, NotFound, WrongState
+from service.errors import Conflict, Invalid, Mistake, WrongState
 from service.operations.assigning import create_trial
 from service.operations.context import Context
 from service.operations.ending import check_open
+from service.operations.finding import locked_experiment
 from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.store.database import database_now
-from service.store.experiments import lock_experiment
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import trials_enqueued_with
 
@@ -26,9 +26,7 @@ def enqueue(
     other configurations, WrongState when the experiment is over or has no room, Invalid.
     """
     with context.database.write() as session:
-        experiment = lock_experiment(session, name_or_id)
-        if experiment is None:
-            raise NotFound(f"there is no experiment {name_or_id!r}")
+        experiment = locked_experiment(session, name_or_id)
         if key is not None and (earlier := _earlier(session, experiment, wanted, key)):
             return earlier
         spec = spec_of(experiment)

@@ -3,8 +3,8 @@
 from service.domain.statuses import TRIAL_REVIVALS, TrialStatus
 from service.errors import WrongState
 from service.operations.context import Context
-from service.operations.controlling import locked_trial
 from service.operations.ending import check_open
+from service.operations.finding import locked_trial
 from service.operations.moving import revive_trial
 from service.store.database import database_now
 from service.store.tables import TrialRow
