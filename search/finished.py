@@ -9,14 +9,15 @@ from search.problem import Direction
 
 
 def study_of(directions: Sequence[Direction], trials: Sequence[FrozenTrial]) -> optuna.Study:
+    return optuna.create_study(storage=Shown(trials), directions=list(directions))
+
+
+class Shown(optuna.storages.InMemoryStorage):
     """It shares the trials: Optuna's own storages copy each one, which takes longer than looking at them."""
-    return optuna.create_study(storage=_Shown(trials), directions=list(directions))
 
-
-class _Shown(optuna.storages.InMemoryStorage):
     def __init__(self, trials: Sequence[FrozenTrial]) -> None:
         super().__init__()
-        self._shown = list(trials)
+        self._shown = trials
 
     def get_all_trials(
         self,

@@ -6,7 +6,7 @@ so it gets a storage that shows it the history as it is and holds nothing else b
 
 import threading
 import warnings
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
+from search.finished import Shown
 from search.parameters import Parameter
 from search.samplers.remembering import distribution_of, from_optuna, frozen
 from search.space import Params
@@ -68,13 +69,12 @@ def _suggested(trial: optuna.Trial, name: str, parameter: Parameter) -> JsonValu
     return from_optuna(parameter, value)
 
 
-class _Question(optuna.storages.InMemoryStorage):
+class _Question(Shown):
     """The history, which it shares and never changes, and one running trial. A trial's id is its number."""
 
     def __init__(self, history: Sequence[FrozenTrial], number: int) -> None:
-        super().__init__()
         self._asked = frozen(number, TrialState.RUNNING)
-        self._trials = [*history, self._asked]
+        super().__init__([*history, self._asked])
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:  # noqa: ARG002
         return self._asked.number
@@ -82,15 +82,7 @@ class _Question(optuna.storages.InMemoryStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         if trial_id == self._asked.number:
             return self._asked
-        return next(trial for trial in self._trials if trial.number == trial_id)
-
-    def get_all_trials(
-        self,
-        study_id: int,  # noqa: ARG002
-        deepcopy: bool = True,  # noqa: ARG002 (nobody changes what is over)
-        states: Container[TrialState] | None = None,
-    ) -> list[FrozenTrial]:
-        return [trial for trial in self._trials if states is None or trial.state in states]
+        return next(trial for trial in self._shown if trial.number == trial_id)
 
     def set_trial_param(
         self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
