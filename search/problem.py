@@ -15,6 +15,11 @@ Direction = Literal["minimize", "maximize"]
 Status = Literal["running", "completed", "pruned", "failed", "diverged", "stopped"]
 
 
+def sign_of(direction: Direction) -> int:
+    """What a value is multiplied by so that less is better."""
+    return 1 if direction == "minimize" else -1
+
+
 @dataclass(frozen=True)
 class Observation:
     """A trial as the search sees it.

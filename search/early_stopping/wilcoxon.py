@@ -9,6 +9,7 @@ from pydantic import Field
 from search.early_stopping.base import StoppingRule, compared
 from search.early_stopping.ranks import signed_rank_p
 from search.early_stopping.rule import AT_END, COMPLETED, History, Peer, Reported, Verdict
+from search.problem import sign_of
 
 FEWEST_STEPS = 2
 
@@ -72,5 +73,4 @@ def _average(values: Sequence[float]) -> float:
 
 def _p_value(differences: Sequence[float], report: Reported) -> float:
     """Of such differences coming from a trial that is no worse."""
-    sign = -1 if report.direction == "maximize" else 1
-    return signed_rank_p([sign * difference for difference in differences])
+    return signed_rank_p([sign_of(report.direction) * difference for difference in differences])

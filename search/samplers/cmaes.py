@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
-from search.problem import Need
+from search.problem import Need, sign_of
 from search.samplers.asking import ask, made
 from search.samplers.base import Sampler, stream
 from search.samplers.generations import Generations
@@ -81,7 +81,7 @@ class CmaesProposer:
         return self._options.popsize or 4 + int(3 * np.log(max(1, self._dimensions)))
 
     def _told(self, optimizer: bytes | None, generation: list[FrozenTrial], _: int) -> bytes:
-        sign = 1 if self._problem.directions[0] == "minimize" else -1
+        sign = sign_of(self._problem.directions[0])
         solutions = [
             (self._sampler(self._seed(trial.number), optimizer).point(trial), sign * (self._value(trial) or 0.0))
             for trial in generation

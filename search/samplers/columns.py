@@ -10,6 +10,7 @@ from optuna.samplers._tpe.sampler import _split_complete_trials_multi_objective
 from optuna.search_space.group_decomposed import _SearchSpaceGroup
 from optuna.trial import FrozenTrial, TrialState
 
+from search.problem import sign_of
 from search.samplers.remembering import distributions_of, remembered
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Columns:
     def __init__(self, problem: "Problem") -> None:
         self._problem = problem
         self._distributions = distributions_of(problem.space)
-        self._signs = np.array([1.0 if one == "minimize" else -1.0 for one in problem.directions])
+        self._signs = np.array([sign_of(one) for one in problem.directions], dtype=float)
         self._place = {name: place for place, name in enumerate(self._distributions)}
         self._row: dict[int, int] = {}
         self._numbers = np.empty(_FIRST, dtype=np.int64)

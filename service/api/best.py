@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
+from search.problem import sign_of
 from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, Limit
 from service.api.problems import responses
@@ -53,7 +54,7 @@ def _front(
 
 def _comes_after(experiment: ExperimentRow, place: tuple[float, int], last: tuple[float | None, int]) -> bool:
     """By value, best first, then by number; the last one seen may have left the front since."""
-    sign = 1 if experiment.spec["objectives"][0]["direction"] == "minimize" else -1
+    sign = sign_of(experiment.spec["objectives"][0]["direction"])
     return last[0] is not None and (sign * place[0], place[1]) > (sign * last[0], last[1])
 
 

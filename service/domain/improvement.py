@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-Direction = Literal["minimize", "maximize"]
+from search.problem import Direction, sign_of
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,9 @@ def stagnation(
     if best_before is None or not newest:
         return None
     contenders = [one for one in newest if one.contends]
-    sign = 1 if direction == "maximize" else -1
-    best = max(contenders, key=lambda one: sign * one.value, default=None)
-    if best is not None and sign * (best.value - best_before.value) > min_delta:
+    sign = sign_of(direction)
+    best = min(contenders, key=lambda one: sign * one.value, default=None)
+    if best is not None and sign * (best_before.value - best.value) > min_delta:
         return None
     than = f" by more than {min_delta:g}" if min_delta else ""
     told = f"the best of them: {best.value:g} (trial {best.number})" if best else "none of them ran to its end"

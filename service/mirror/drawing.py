@@ -25,6 +25,7 @@ from optuna.visualization import matplotlib as plots
 from search.finished import study_of
 from search.importance import FEWEST_TRIALS
 from search.parameters import CategoricalParameter, Parameter
+from search.problem import sign_of
 from search.samplers.remembering import distribution_of, frozen
 from search.space import Space
 from service.mirror.sketches import Finished, Sketch
@@ -85,7 +86,7 @@ def _of_one_objective(
     yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, **shown)
     yield f"slices{suffix}", partial(plots.plot_slice, study, **shown)
     if count >= FEWEST_TRIALS:
-        sign = 1 if sketch.directions[place] == "minimize" else -1  # PED-ANOVA asks what makes a target low
+        sign = sign_of(sketch.directions[place])  # PED-ANOVA asks what makes a target low
         judged = {**shown, **({"target": lambda trial: sign * trial.values[place]} if several else {})}
         evaluator = PedAnovaImportanceEvaluator()
         yield f"importance{suffix}", partial(plots.plot_param_importances, study, evaluator=evaluator, **judged)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
+from search.problem import sign_of
 from service.domain.statuses import TrialStatus
 from service.mirror.sketches import MOST_CURVES, MOST_TRIALS, Finished, Sketch, thinned, thinned_curve
 from service.spec.models import ExperimentSpec
@@ -41,7 +42,7 @@ def sketch_of(session: Session, experiment: ExperimentRow) -> Sketch:
 
 def _records(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> Iterator[int]:
     """The trials that were the best by the first objective when they came."""
-    sign = 1 if spec.objective.direction == "minimize" else -1
+    sign = sign_of(spec.objective.direction)
     best = math.inf
     for row in rows:
         if row.status == TrialStatus.COMPLETED and row.value is not None and sign * row.value < best:
@@ -66,7 +67,7 @@ def _whole(experiment: ExperimentRow, row: TrialRow) -> list[float] | None:
 
 
 def _best(spec: ExperimentSpec, rows: Sequence[TrialRow], count: int = 5) -> list[int]:
-    sign = 1 if spec.objective.direction == "minimize" else -1
+    sign = sign_of(spec.objective.direction)
     ranked = sorted((sign * row.value, row.number) for row in rows if row.value is not None)
     return [number for _, number in ranked[:count]]
 

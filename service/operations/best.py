@@ -7,6 +7,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
+from search.problem import sign_of
 from service.domain.statuses import TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.values import constraint_names, objective_names
@@ -32,7 +33,7 @@ def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, i
     rows = [(number, [value, *(values.get(name) for name in others)]) for number, value, values in found if values]
     whole = [(number, values) for number, values in rows if None not in values]
     front = [whole[place] for place in pareto_front([values for _, values in whole], directions)]
-    sign = 1 if directions[0] == "minimize" else -1
+    sign = sign_of(directions[0])
     return sorted(((values[0], number) for number, values in front), key=lambda one: (sign * one[0], one[1]))
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +24,7 @@ from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
 from search.forbidding import Forbidden, mistakes_in_forbidden
 from search.mistakes import Mistake, refuse
-from search.problem import Setting
+from search.problem import Direction, Setting
 from search.samplers import SamplerSpec
 from search.space import Space
 from trainer.wire import Kind, Trainer
@@ -51,7 +51,7 @@ class SpecPart(BaseModel):
 
 class Objective(SpecPart):
     metric: str = Field(min_length=1)
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
     target: float | None = Field(default=None, allow_inf_nan=False)
 
     def reached_by(self, value: float) -> bool:

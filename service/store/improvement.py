@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from service.domain.improvement import Direction, Ended
+from search.problem import Direction
+from service.domain.improvement import Ended
 from service.domain.statuses import TrialStatus
 from service.store.tables import TrialRow
 

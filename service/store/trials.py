@@ -2,15 +2,13 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from sqlalchemy import func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
+from search.problem import Direction, sign_of
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
 from service.store.tables import CheckpointRow, ExperimentRow, ReportRow, TrialRow
-
-Direction = Literal["minimize", "maximize"]
 
 _LAST = sys.float_info.max
 """Stands for the value of a trial that has none."""
@@ -82,7 +80,7 @@ def page_of_trials(
     if by_value is None:
         query = query.where(TrialRow.number > number) if after else query
         return list(session.scalars(query.order_by(TrialRow.number).limit(limit)))
-    sign = 1 if by_value == "minimize" else -1
+    sign = sign_of(by_value)
     rank = func.coalesce(sign * TrialRow.value, literal(_LAST))
     if after:
         last = tuple_(literal(_LAST if value is None else sign * value), literal(number))
