@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from search.problem import Direction
+from search.problem import Direction, sign_of
 
 MOST_OBJECTIVES_FOR_HYPERVOLUME = 3
 """With more it takes seconds for a front of hundreds."""
@@ -13,12 +13,19 @@ MOST_OBJECTIVES_FOR_HYPERVOLUME = 3
 
 def losses(values: Sequence[Sequence[float]], directions: Sequence[Direction]) -> NDArray[np.float64]:
     """One row for each trial, less is better in every column."""
-    signs = [1.0 if direction == "minimize" else -1.0 for direction in directions]
+    signs = [sign_of(direction) for direction in directions]
     return np.asarray(values, dtype=float).reshape(len(values), len(signs)) * signs
 
 
+def beats(one: Sequence[float], other: Sequence[float], directions: Sequence[Direction]) -> bool:
+    """In one objective at least, and without being worse in any."""
+    signs = [sign_of(direction) for direction in directions]
+    pairs = [(sign * a, sign * b) for sign, a, b in zip(signs, one, other, strict=True)]
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
 def pareto_front(values: Sequence[Sequence[float]], directions: Sequence[Direction]) -> list[int]:
-    """The places of those that no other one dominates, ascending. Equals do not dominate each other."""
+    """The places of those that no other one beats, ascending."""
     if not values:
         return []
     distinct, place = np.unique(losses(values, directions), axis=0, return_inverse=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from search.pareto import MOST_OBJECTIVES_FOR_HYPERVOLUME, hypervolume
-from search.problem import Direction
+from search.pareto import MOST_OBJECTIVES_FOR_HYPERVOLUME, beats, hypervolume
+from search.problem import Direction, sign_of
 from service.mirror import limits
 from service.store.tables import EventRow, ExperimentRow
 
@@ -44,9 +44,9 @@ class Front:
         if values is None:
             return self
         known = self if len(self.first) == REFERENCE_TRIALS else replace(self, first=(*self.first, values))
-        if end.data.get("feasible") is False or any(self._beats(one.values, values) for one in self.members):
+        if end.data.get("feasible") is False or any(beats(one.values, values, self.directions) for one in self.members):
             return known
-        stay = tuple(one for one in self.members if not self._beats(values, one.values))
+        stay = tuple(one for one in self.members if not beats(values, one.values, self.directions))
         return replace(known, members=(*stay, Member(int(end.data.get("number", 0)), values)))
 
     @property
@@ -59,12 +59,7 @@ class Front:
     @property
     def _reference(self) -> list[float]:
         columns = zip(self.directions, zip(*self.first, strict=True), strict=True)
-        return [_beyond(values, 1 if direction == "minimize" else -1) for direction, values in columns]
-
-    def _beats(self, one: Sequence[float], other: Sequence[float]) -> bool:
-        signs = [1 if direction == "minimize" else -1 for direction in self.directions]
-        pairs = [(sign * a, sign * b) for sign, a, b in zip(signs, one, other, strict=True)]
-        return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+        return [_beyond(values, sign_of(direction)) for direction, values in columns]
 
 
 def _beyond(values: Sequence[float], sign: int) -> float:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.trial import create_trial
 
-from search.pareto import hypervolume, pareto_front
+from search.pareto import beats, hypervolume, pareto_front
 from search.problem import Direction
 
 # Few numbers, so that many are equal somewhere.
@@ -29,6 +29,14 @@ def test_the_front_is_the_one_that_optuna_finds(case: tuple[list[list[float]], l
     study = optuna.create_study(directions=directions)
     study.add_trials([create_trial(values=some) for some in values])
     assert pareto_front(values, directions) == sorted(trial.number for trial in study.best_trials)
+
+
+@settings(max_examples=50)
+@given(measured())
+def test_on_the_front_are_those_that_nobody_beats(case: tuple[list[list[float]], list[Direction]]) -> None:
+    values, directions = case
+    unbeaten = [place for place, one in enumerate(values) if not any(beats(other, one, directions) for other in values)]
+    assert pareto_front(values, directions) == unbeaten
 
 
 def test_with_one_objective_the_front_is_all_that_are_best() -> None:
