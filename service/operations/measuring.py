@@ -1,11 +1,11 @@
 """What a report says of a trial's objectives and constraints: the newest values count."""
 
-import math
 import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from search.constraints import total_violation
+from search.early_stopping.measure import number_in
 from service.domain.statuses import StopCause
 from service.operations.ending import ask_to_stop
 from service.spec.models import ExperimentSpec
@@ -19,7 +19,7 @@ def take_values(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any
     reports another.
     """
     names = {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
-    reported = {name: finite(metrics[name]) for name in names if name in metrics}
+    reported = {name: number_in(metrics, name) for name in names if name in metrics}
     for objective in spec.objectives:
         if objective.metric in reported and reported[objective.metric] is None:
             told = reprlib.repr(metrics[objective.metric])
@@ -34,15 +34,6 @@ def take_values(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any
         trial.values = {name: value for name, value in newest.items() if name not in lost}
         trial.violation = _violation(spec, trial.values)
     return True
-
-
-def finite(value: Any) -> float | None:
-    """`value` as a number; None where it is none, or not a finite one."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def newest_values(spec: ExperimentSpec, trial: TrialRow) -> dict[str, float]:

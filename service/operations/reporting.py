@@ -10,13 +10,14 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from search.early_stopping.measure import number_in
 from service.domain.statuses import EndReason, StopCause
 from service.errors import Invalid, Mistake
 from service.operations.context import Context
 from service.operations.ending import ask_to_stop, begin_end
 from service.operations.judging import judge
 from service.operations.leases import Held, check_lease, hold, hold_all
-from service.operations.measuring import finite, take_values, targets_reached
+from service.operations.measuring import take_values, targets_reached
 from service.store.database import is_away
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
@@ -167,7 +168,7 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
     if existing is not None and existing.attempt != held.attempt.number:
         return
     metrics = _storable(report.metrics)
-    value = finite(report.metrics.get(held.spec.objective.metric))
+    value = number_in(report.metrics, held.spec.objective.metric)
     if existing is None:
         add_later(held.session, ReportRow, _row(held, report, step, metrics, value))
     else:
