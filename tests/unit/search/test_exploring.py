@@ -1,0 +1,112 @@
+"""Exploring stays within the space, whatever the space, and moves what it perturbs."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search.early_stopping.exploring import Exploring, explored
+from search.space import Space
+
+FACTORS = (0.8, 1.2)
+PERTURB, RESAMPLE = Exploring(0, FACTORS), Exploring(1, FACTORS)
+WIDE = {
+    "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+    "layers": {"type": "int", "low": 1, "high": 8},
+    "optimizer": {"type": "categorical", "choices": ["sgd", "adam", "lion"]},
+    "momentum": {"type": "float", "low": 0.0, "high": 0.99, "when": {"optimizer": "sgd"}},
+}
+
+
+def chance(seed: int) -> Callable[[], float]:
+    return np.random.default_rng(abs(seed)).random
+
+
+def seen(space: dict[str, Any], params: dict[str, Any], how: Exploring, name: str, count: int = 200) -> set[Any]:
+    whole = Space.model_validate(space)
+    return {explored(whole, params, how, chance(seed)).get(name) for seed in range(count)}
+
+
+@settings(max_examples=150)
+@given(st.data(), st.floats(0, 1), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=3), st.integers())
+def test_what_is_explored_obeys_the_space(
+    draws: Any, data: st.DataObject, probability: float, factors: list[float], seed: int
+) -> None:
+    space = data.draw(draws.spaces().flatmap(draws.forbidden))
+    params = data.draw(draws.configurations(space))
+    how = Exploring(probability, factors)
+    found = explored(space, params, how, chance(seed))
+    assert space.mistakes_in(found) == []
+    assert list(found) == [name for name in space.root if name in found]
+    assert explored(space, params, how, chance(seed)) == found
+
+
+@settings(max_examples=100)
+@given(st.data(), st.integers())
+def test_params_from_another_space_lead_into_this_one(draws: Any, data: st.DataObject, seed: int) -> None:
+    """As after a space was narrowed; only what a parameter is of stays the same."""
+    wide = Space.model_validate(WIDE)
+    params = data.draw(draws.configurations(wide))
+    narrow = Space.model_validate(
+        {
+            "lr": {"type": "float", "low": 1e-2, "high": 1e-1, "log": True},
+            "layers": {"type": "int", "low": 3, "high": 4},
+            "optimizer": {"type": "categorical", "choices": ["sgd"]},
+            "momentum": {"type": "float", "low": 0.5, "high": 0.6, "when": {"optimizer": "sgd"}},
+        }
+    )
+    assert narrow.mistakes_in(explored(narrow, params, Exploring(0.5, FACTORS), chance(seed))) == []
+
+
+def test_a_perturbed_float_is_multiplied_and_kept_within_its_bounds() -> None:
+    lr = {"lr": WIDE["lr"]}
+    assert seen(lr, {"lr": 0.1}, PERTURB, "lr") == {0.1 * 0.8, 0.1 * 1.2}
+    assert seen(lr, {"lr": 0.9}, PERTURB, "lr") == {0.9 * 0.8, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "expected"),
+    [
+        ({"type": "int", "low": 0, "high": 100}, 50, {40, 60}),
+        ({"type": "int", "low": 1, "high": 8}, 2, {1, 3}),  # 1.6 and 2.4 both round to 2
+        ({"type": "int", "low": 1, "high": 8}, 1, {1, 2}),
+        ({"type": "int", "low": 16, "high": 256, "step": 16}, 64, {48, 80}),
+        ({"type": "int", "low": 1, "high": 1024, "log": True}, 1000, {800, 1024}),
+        ({"type": "float", "low": 0.0, "high": 1.0, "step": 0.1}, 0.3, {0.2, 0.4}),
+        ({"type": "float", "low": -2.0, "high": 2.0}, -1, {-0.8, -1.2}),
+        ({"type": "categorical", "choices": ["a", "b", "c", "d"]}, "b", {"a", "c"}),
+        ({"type": "categorical", "choices": ["a", "b", "c", "d"]}, "d", {"c", "d"}),
+    ],
+)
+def test_a_perturbed_value_moves_to_one_nearby(parameter: dict[str, Any], value: Any, expected: set[Any]) -> None:
+    assert seen({"p": parameter}, {"p": value}, PERTURB, "p") == expected
+
+
+def test_what_is_drawn_anew_comes_from_the_whole_range() -> None:
+    """Evenly, on the scale that the parameter has."""
+    space = Space.model_validate({"lr": WIDE["lr"], "units": {"type": "int", "low": 1, "high": 1000, "log": True}})
+    found = [explored(space, {"lr": 0.1, "units": 7}, RESAMPLE, chance(seed)) for seed in range(2000)]
+    assert sum(one["lr"] < 1e-2 for one in found) / 2000 == pytest.approx(0.5, abs=0.05)
+    small = (math.log(31.5) - math.log(0.5)) / (math.log(1000.5) - math.log(0.5))
+    assert sum(one["units"] <= 31 for one in found) / 2000 == pytest.approx(small, abs=0.05)
+
+
+def test_so_much_is_drawn_anew_as_the_probability_says() -> None:
+    space = Space.model_validate({"lr": WIDE["lr"]})
+    how = Exploring(0.25, FACTORS)
+    found = [explored(space, {"lr": 0.1}, how, chance(seed))["lr"] for seed in range(2000)]
+    assert sum(one in (0.1 * 0.8, 0.1 * 1.2) for one in found) / 2000 == pytest.approx(0.75, abs=0.04)
+
+
+def test_children_come_and_go_with_their_parents() -> None:
+    sgd = {"lr": 0.1, "layers": 4, "optimizer": "sgd", "momentum": 0.5}
+    without = seen(WIDE, {**sgd, "optimizer": "lion"} | {"momentum": 0.5}, PERTURB, "momentum")
+    assert without == {None}  # the choices next to lion are not sgd
+    adam = {name: value for name, value in sgd.items() if name != "momentum"} | {"optimizer": "adam"}
+    drawn = seen(WIDE, adam, PERTURB, "momentum")
+    assert None in drawn
+    assert len(drawn) > 50
