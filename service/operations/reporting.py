@@ -37,16 +37,11 @@ class Sent:
     reports: Sequence[Report]
 
 
-def take_reports(context: Context, trial_id: str, token: str | None, reports: Sequence[Report]) -> Answer:
-    """Idempotent by (attempt, sequence). Raises LeaseLost, Unauthorized, Invalid."""
-    [answer] = take_together(context, [Sent(trial_id, token, reports)])
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
-
-
 def take_together(context: Context, calls: Sequence[Sent]) -> list[Answer | Exception]:
-    """What many send at once, in one transaction: the disk is waited for once. Who is refused changes nothing."""
+    """What many send at once, in one transaction: the disk is waited for once. Who is refused changes nothing.
+
+    Idempotent by (attempt, sequence). An answer may be LeaseLost, Unauthorized or Invalid.
+    """
     try:
         return _take_together(context, calls)
     except (DBAPIError, PoolTimeout) as error:

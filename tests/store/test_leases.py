@@ -20,13 +20,14 @@ from service.operations.context import Context
 from service.operations.controlling import cancel, pause, resume, stop_trial
 from service.operations.creating import create_experiment
 from service.operations.finishing import finish
-from service.operations.reporting import take_heartbeat, take_reports
+from service.operations.reporting import take_heartbeat
 from service.operations.rescuing import extend_all_leases, rescue_lost_attempts
 from service.settings import Settings
 from service.spec.parsing import parse_spec
 from service.store.database import Database
 from service.store.tables import AttemptRow, CheckpointRow, EventRow, ExperimentRow, ReportRow, TrialRow
 from tests.conftest import a_spec
+from tests.store.calls import take_reports
 from trainer.wire import Assignment, Failure, FailureKind, Finish, HeldAttempt, Outcome, Report
 
 MAX_TRIALS, PARALLELISM = 4, 2

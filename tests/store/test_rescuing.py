@@ -17,13 +17,14 @@ from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.finishing import finish
 from service.operations.leases import Held
-from service.operations.reporting import take_heartbeat, take_reports
+from service.operations.reporting import take_heartbeat
 from service.operations.rescuing import enforce_time_limits, extend_all_leases, rescue_lost_attempts
 from service.settings import Settings, without_password
 from service.spec.parsing import parse_spec
 from service.store.database import Database, database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from tests.conftest import a_spec
+from tests.store.calls import take_reports
 from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, Outcome, Report
 
 

@@ -1,0 +1,14 @@
+"""One caller's reports, as the API takes them together with others'."""
+
+from collections.abc import Sequence
+
+from service.operations.context import Context
+from service.operations.reporting import Sent, take_together
+from trainer.wire import Answer, Report
+
+
+def take_reports(context: Context, trial_id: str, token: str | None, reports: Sequence[Report]) -> Answer:
+    [answer] = take_together(context, [Sent(trial_id, token, reports)])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
