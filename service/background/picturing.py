@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 from service.mirror.patience import Patience
 from service.mirror.sketches import Sketch
 from service.mirror.sketching import sketch_of
+from service.operations.specs import spec_of
 from service.store import pictures
 from service.store.database import Database
 from service.store.mirrors import sole_painter
@@ -82,7 +83,7 @@ class Picturing:
             experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
             if experiment is None or mirror is None or mirror.parent_run_id is None:
                 return
-            seen, sketch = experiment.event_count, sketch_of(session, experiment)
+            seen, sketch = experiment.event_count, sketch_of(session, experiment, spec_of(experiment))
         tracking = self._connected()
         tracking.check_run(mirror.parent_run_id)  # before the work of drawing, not after it
         with tempfile.TemporaryDirectory(prefix="paceline-pictures-") as directory:

@@ -15,9 +15,8 @@ from service.store.tables import ExperimentRow, TrialRow
 from service.store.values import objective_values
 
 
-def sketch_of(session: Session, experiment: ExperimentRow) -> Sketch:
+def sketch_of(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> Sketch:
     """Of many trials a part, with those that must not be missing: the records, and the Pareto front."""
-    spec = ExperimentSpec.model_validate(experiment.spec)
     rows = shown_trials(session, experiment.id)
     chosen = {
         *thinned([row.number for row in rows], MOST_TRIALS),
