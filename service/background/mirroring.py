@@ -12,10 +12,11 @@ from service.mirror.errors import MlflowAway, MlflowRefused
 from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
 from service.mirror.patience import Patience
-from service.mirror.projection import CONTENDERS, TRIAL_ENDS, Facts, Projection, Standing, project
+from service.mirror.projection import CONTENDING_ENDS, TRIAL_ENDS, Facts, Projection, Standing, project
 from service.mirror.runs import experiment_run, trial_run
 from service.store import mirrors
 from service.store.database import Database
+from service.store.events import events_after
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
 from service.store.trials import counts_by_status
 
@@ -138,7 +139,7 @@ def _load(session: Session, experiment_id: str, known: tuple[int, Front] | None)
     """
     experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
     cursor = mirror.cursor if mirror else 0
-    events = mirrors.events_after(session, experiment_id, cursor, BATCH)
+    events = events_after(session, experiment_id, cursor, BATCH)
     if experiment is None or not events:
         return None
     best = _best_before(session, experiment, cursor)
@@ -160,14 +161,14 @@ def _front_before(
         return known[1]
     front = Front.of(experiment)
     if front is not None:
-        for end in mirrors.ends_up_to(session, experiment.id, cursor, CONTENDERS):
+        for end in mirrors.ends_up_to(session, experiment.id, cursor, CONTENDING_ENDS):
             front = front.after(end)
     return front
 
 
 def _best_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[Best, ...]:
     ends = [
-        mirrors.best_end(session, experiment.id, cursor, CONTENDERS, one.place, maximize=one.maximize)
+        mirrors.best_end(session, experiment.id, cursor, CONTENDING_ENDS, one.place, maximize=one.maximize)
         for one in objectives_of(experiment)
     ]
     best = (one.best_of((), end) for one, end in zip(objectives_of(experiment), ends, strict=True) if end)

@@ -82,6 +82,9 @@ TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
 LIVE_EXPERIMENT = frozenset(status for status, targets in EXPERIMENT_MOVES.items() if targets)
 LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targets)
 
+CONTENDERS = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
+"""Who may be the best: trials that ended by themselves or by a user. One stopped early has lost, whatever its value."""
+
 FINAL_STATUS: dict[EndReason, ExperimentStatus] = {
     EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
     EndReason.MAX_SECONDS: ExperimentStatus.COMPLETED,

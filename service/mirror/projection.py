@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from service.domain.statuses import CONTENDERS
 from service.mirror import describing, limits
 from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
@@ -20,8 +21,7 @@ TRIAL_ENDS: Mapping[str, RunStatus] = {
     "trial.failed": "FAILED",
     "trial.stopped": "KILLED",
 }
-# A trial stopped early lost its race, whatever its last value.
-CONTENDERS = ("trial.completed", "trial.stopped")
+CONTENDING_ENDS = tuple(f"trial.{status}" for status in CONTENDERS)
 EXPERIMENT_ENDS: Mapping[str, RunStatus] = {
     "experiment.completed": "FINISHED",
     "experiment.failed": "FAILED",
@@ -136,9 +136,9 @@ def _tell_change(parent: Update, experiment: ExperimentRow, field: str, before: 
 def _tell_best(parent: Update, experiment: ExperimentRow, before: Standing, end: EventRow) -> Standing:
     """Curves of the best values over the count of ended trials: it only grows, so that the newest point is the best."""
     after = replace(before, ended_count=before.ended_count + 1)
-    if end.kind in CONTENDERS and before.front is not None:
+    if end.kind in CONTENDING_ENDS and before.front is not None:
         after = _tell_front(parent, before.front, after, end)
-    if end.kind in CONTENDERS and end.data.get("feasible") is not False:
+    if end.kind in CONTENDING_ENDS and end.data.get("feasible") is not False:
         best = (objective.best_of(before.best, end) for objective in objectives_of(experiment))
         after = replace(after, best=tuple(one for one in best if one is not None))
     parent.measure({f"best_{one.metric}": one.value for one in after.best}, end.at, after.ended_count)

@@ -8,14 +8,11 @@ from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
 from search.problem import sign_of
-from service.domain.statuses import TrialStatus
+from service.domain.statuses import CONTENDERS
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.values import constraint_names, objective_names
 
 Row = TypeVarTuple("Row")
-
-ENDED_WELL = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
-"""By themselves or by a user. A trial stopped early lost its race, whatever its last value."""
 
 
 def best_trial(session: Session, experiment: ExperimentRow) -> TrialRow | None:
@@ -59,5 +56,5 @@ def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
 
 def _ended_well(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
     return query.where(
-        TrialRow.experiment_id == experiment.id, TrialRow.status.in_(ENDED_WELL), TrialRow.value.is_not(None)
+        TrialRow.experiment_id == experiment.id, TrialRow.status.in_(CONTENDERS), TrialRow.value.is_not(None)
     )

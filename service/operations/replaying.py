@@ -8,9 +8,8 @@ from sqlalchemy import select
 from search.early_stopping import EarlyStoppingSpec, rule_for
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure, number_in
 from search.replay import Completion, Course, Point, best_of, replay
-from service.domain.statuses import NO_NEW_TRIALS, EndReason, TrialStatus
+from service.domain.statuses import CONTENDERS, NO_NEW_TRIALS, EndReason, TrialStatus
 from service.errors import Invalid, Mistake
-from service.operations.best import ENDED_WELL
 from service.operations.context import Context
 from service.operations.finding import experiment_named
 from service.operations.specs import spec_of
@@ -136,5 +135,5 @@ def _contenders(spec: ExperimentSpec, trials: Iterable[TrialRow]) -> Sequence[tu
     return [
         (trial.number, trial)
         for trial in trials
-        if trial.status in ENDED_WELL and (not spec.constraints or trial.violation == 0)
+        if trial.status in CONTENDERS and (not spec.constraints or trial.violation == 0)
     ]

@@ -7,14 +7,12 @@ from sqlalchemy.orm import Session
 
 from search.problem import Direction
 from service.domain.improvement import Ended
-from service.domain.statuses import TrialStatus
+from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
 from service.store.tables import TrialRow
 
-_CONTENDERS = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
-
 # Said by what they are not, so that no database takes the index by status, which knows nothing of the order.
-_ENDED = TrialRow.status.not_in((TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED))
-_CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status not in _CONTENDERS])
+_ENDED = TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED))
+_CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
 
 
 def newest_ends(
@@ -27,7 +25,7 @@ def newest_ends(
     if len(rows) < count:
         return None
     ends = [
-        Ended(row.number, row.value, row.status in _CONTENDERS and (not constrained or row.violation == 0))
+        Ended(row.number, row.value, row.status in CONTENDERS and (not constrained or row.violation == 0))
         for row in rows
         if row.value is not None
     ]
