@@ -70,16 +70,6 @@ def experiments_behind(session: Session) -> list[str]:
     return list(session.scalars(behind))
 
 
-def events_after(session: Session, experiment_id: str, cursor: int, most: int) -> list[EventRow]:
-    some = (
-        select(EventRow)
-        .where(EventRow.experiment_id == experiment_id, EventRow.seq > cursor)
-        .order_by(EventRow.seq)
-        .limit(most)
-    )
-    return list(session.scalars(some))
-
-
 def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequence[str]) -> int:
     count = select(func.count()).where(
         EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds)
