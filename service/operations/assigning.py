@@ -80,6 +80,8 @@ def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | N
                 raise
             return given.assignment
         if not isinstance(taken, Place):
+            if proposed is not None:
+                propose_ahead(context, experiment_id)
             return taken
         params = _propose(context, experiment_id, taken.number)
         if params is None:
@@ -148,6 +150,18 @@ def _is_spoken_for(context: Context, session: Session, experiment: ExperimentRow
         return False
     running = progress_of(session, experiment, database_now(session)).running
     return limits_of(spec_of(experiment)).parallelism - running <= waiting
+
+
+def propose_ahead(context: Context, experiment_id: str) -> None:
+    """Has the next proposal computed, after what may have changed it, if one could be asked for now."""
+
+    def next_number(session: Session) -> int | None:
+        experiment = session.get(ExperimentRow, experiment_id)
+        if experiment is None or _room(session, experiment) != "any" or next_queued(session, experiment_id):
+            return None
+        return experiment.trial_count
+
+    context.proposals.prepare(context.database, experiment_id, next_number)
 
 
 def _propose(context: Context, experiment_id: str, number: int) -> Params | None:

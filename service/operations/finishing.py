@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from service.domain.failures import Retry, after_failure
 from service.domain.statuses import STOPPED_TRIAL, StopCause, TrialStatus
-from service.operations.assigning import Asker, ProposalFailed, assign, given_before, may_go_on
+from service.operations.assigning import Asker, ProposalFailed, assign, given_before, may_go_on, propose_ahead
 from service.operations.context import Context
 from service.operations.ending import settle_experiment
 from service.operations.judging import note_completion
@@ -46,7 +46,10 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
                 raise lease_lost(held.attempt)
             if was_open and held.experiment.end_reason:
                 stack.callback(context.told.ring)
-        return Finished(status=held.trial.status, next=_next(context, held) if message.next else None)
+        next_one = _next(context, held) if message.next else None
+        if next_one is None:
+            propose_ahead(context, held.experiment.id)
+        return Finished(status=held.trial.status, next=next_one)
 
 
 def take_away(held: Held, failure: Failure) -> None:

@@ -1,14 +1,17 @@
 """The search's view of each experiment: a cache of the history in SQL, rebuilt from it at any time."""
 
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from search.narrowing import inside
+from search.problem import SpaceExhausted
 from search.space import Params
 from search.study import StudyView
 from search.warm_start import from_json, still_fitting
@@ -20,7 +23,18 @@ from service.store.database import Database
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.trials import trials_changed_after
 
+logger = logging.getLogger(__name__)
+
 MAX_VIEWS = 64
+
+
+@dataclass(frozen=True)
+class _Proposed:
+    """What trial `number` gets, as long as the history is the one that `seen_event` was the last of."""
+
+    number: int
+    seen_event: int
+    params: Params
 
 
 @dataclass
@@ -31,6 +45,7 @@ class _View:
     spec_changed_at_event: int
     study: StudyView
     seen_event: int = 0
+    newest: _Proposed | None = None
 
     def learn(self, trials: Sequence[TrialRow]) -> None:
         """What lies outside a space that has been narrowed is of no account any more."""
@@ -39,23 +54,62 @@ class _View:
         self.study.update([one for one in seen if not narrowed or inside(self.spec.space, one.params)])
         self.seen_event = max([self.seen_event, *(trial.changed_at_event for trial in trials)])
 
+    def propose(self, number: int) -> Params:
+        newest = self.newest
+        if newest is None or (newest.number, newest.seen_event) != (number, self.seen_event):
+            newest = self.newest = _Proposed(number, self.seen_event, self.study.propose([], number))
+        return dict(newest.params)
+
 
 @dataclass
 class _Cached:
     view: _View | None = None
     guard: threading.Lock = field(default_factory=threading.Lock)
+    awaited: bool = False
 
 
 class Proposals:
-    """Proposes configurations; one at a time for an experiment, several experiments at once."""
+    """Proposes configurations; one at a time for an experiment, several experiments at once.
+
+    What it computes ahead is a function of the same history, and given only while the history is that one: nobody can
+    tell a proposal that was ready from one that was not, but by the time it took.
+    """
 
     def __init__(self) -> None:
         self._views: OrderedDict[str, _Cached] = OrderedDict()
         self._guard = threading.Lock()
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="paceline-ahead")
 
     def propose(self, database: Database, experiment_id: str, number: int) -> Params:
         """The configuration of trial `number`, from all that is known now. Raises SpaceExhausted, NotFound."""
+        return self._propose(self._cached(experiment_id), database, experiment_id, number)
+
+    def prepare(self, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
+        """Has the next proposal computed while nobody waits for it; `next_number` says whose, None: nobody's."""
         cached = self._cached(experiment_id)
+        if not cached.awaited:
+            cached.awaited = True
+            self._ahead.submit(self._prepare, cached, database, experiment_id, next_number)
+
+    def close(self) -> None:
+        """Nothing is computed ahead any more."""
+        self._ahead.shutdown(cancel_futures=True)
+
+    def _prepare(
+        self, cached: _Cached, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]
+    ) -> None:
+        cached.awaited = False
+        try:
+            with database.read() as session:
+                number = next_number(session)
+            if number is not None:
+                self._propose(cached, database, experiment_id, number)
+        except SpaceExhausted:
+            pass  # whoever asks is told
+        except Exception as error:  # noqa: BLE001 - whoever asks will meet it, and ends the experiment with it
+            logger.info("nothing was proposed ahead for experiment %s: %s", experiment_id, error)
+
+    def _propose(self, cached: _Cached, database: Database, experiment_id: str, number: int) -> Params:
         with cached.guard:
             with database.read() as session:
                 changed_at_event = _spec_changed_at_event(session, experiment_id)
@@ -63,7 +117,7 @@ class Proposals:
                     cached.view = _view(session, experiment_id)
                 changed = trials_changed_after(session, experiment_id, cached.view.seen_event)
             cached.view.learn(changed)
-            return cached.view.study.propose([], number)
+            return cached.view.propose(number)
 
     def _cached(self, experiment_id: str) -> _Cached:
         with self._guard:

@@ -1,0 +1,96 @@
+"""The next proposal is computed while nobody waits for it, and nobody can tell by what it is."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from search.study import StudyView
+from tests.conftest import Api
+
+TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> "Computed":
+    watch = Computed(StudyView.propose)
+    monkeypatch.setattr(StudyView, "propose", watch.propose())
+    return watch
+
+
+class Computed:
+    """Which trials' numbers something was computed for, and in which threads."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+        self._changed = threading.Condition()
+        self.calls: list[tuple[int, str]] = []
+
+    def propose(self) -> Any:
+        def propose(view: StudyView, changes: Any, number: int) -> Any:
+            params = self._original(view, changes, number)
+            with self._changed:
+                self.calls.append((number, threading.current_thread().name))
+                self._changed.notify_all()
+            return params
+
+        return propose
+
+    def wait_for(self, number: int, times: int = 1) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: [one for one, _ in self.calls].count(number) >= times, 30)
+
+
+def test_an_ask_is_given_what_was_computed_after_the_trial_before_it_ended(service: Api, computed: Computed) -> None:
+    name = service.create(search=TPE, limits={"max_trials": 9, "parallelism": 1})["name"]
+    for number in range(4):
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=number)
+        held.finish("completed")
+        computed.wait_for(number + 1)
+    assert [number for number, _ in computed.calls] == [0, 1, 2, 3, 4]
+    assert all("ahead" in thread for _, thread in computed.calls[1:])
+
+
+def test_what_was_computed_ahead_counts_no_more_when_the_history_has_changed(service: Api, computed: Computed) -> None:
+    name = service.create(search=TPE, limits={"max_trials": 20, "parallelism": 2})["name"]
+    first, _ = service.ask(name), computed.wait_for(1)
+    second = service.ask(name)
+    assert first
+    assert second
+    first.report(accuracy=1)
+    first.finish("completed")
+    computed.wait_for(2)
+    second.report(accuracy=0)
+    second.finish("completed")
+    computed.wait_for(2, times=2)
+
+
+def test_nothing_is_computed_ahead_where_nothing_could_be_asked_for(service: Api, computed: Computed) -> None:
+    name = service.create(search=TPE, limits={"max_trials": 2, "parallelism": 1})["name"]
+    for number in range(2):
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=number)
+        held.finish("completed")
+    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
+    assert {number for number, _ in computed.calls} == {0, 1}
+
+
+def test_proposals_are_those_of_an_undisturbed_search(service: Api) -> None:
+    """Whether they were ready or not: one search waits for its proposals, the other asks for several at once."""
+    limits = {"max_trials": 12, "parallelism": 3}
+    names = [service.create(name=name, search=TPE, limits=limits)["name"] for name in ("one", "other")]
+    seen: dict[str, list[Any]] = {name: [] for name in names}
+    for name in names:
+        for number in range(4):
+            trio = [service.ask(name) for _ in range(3)]
+            for held in trio:
+                assert held
+                seen[name].append(held.assignment["params"])
+                held.report(accuracy=number + held.assignment["params"]["lr"])
+                held.finish("completed")
+            if name == "one":  # waits until all is computed that can be
+                service.app.state.context.proposals._ahead.submit(int).result()
+    assert seen["one"] == seen["other"]
