@@ -19,8 +19,11 @@ class Mistake:
     message: str
 
     def __str__(self) -> str:
-        where = ".".join(str(part) for part in self.path)
-        return f"{where}: {self.message}" if where else self.message
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+    @property
+    def where(self) -> str:
+        return ".".join(str(part) for part in self.path)
 
     def under(self, *parents: str | int) -> "Mistake":
         return Mistake((*parents, *self.path), self.message)

@@ -101,4 +101,4 @@ def _view(seen: Preview) -> SpacePreview:
 
 
 def _dead(mistake: SearchMistake) -> DeadBranch:
-    return DeadBranch(path=".".join(map(str, mistake.path)), message=mistake.message)
+    return DeadBranch(path=mistake.where, message=mistake.message)

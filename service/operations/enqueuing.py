@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from search.space import Params
-from service.errors import Conflict, Invalid, Mistake, WrongState
+from service.errors import Conflict, Invalid, WrongState
 from service.operations.assigning import create_trial
 from service.operations.context import Context
 from service.operations.ending import check_open
 from service.operations.finding import locked_experiment
 from service.operations.specs import spec_of
+from service.spec.mistakes import readable
 from service.spec.models import ExperimentSpec
 from service.store.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
@@ -49,7 +50,7 @@ def _earlier(session: Session, experiment: ExperimentRow, wanted: Sequence[Param
 
 def _check_params(spec: ExperimentSpec, wanted: Sequence[Params], *, as_list: bool) -> None:
     mistakes = [
-        Mistake(".".join(map(str, mistake.under(*([index] if as_list else []), "params").path)), mistake.message)
+        readable(mistake.under(*([index] if as_list else []), "params"))
         for index, params in enumerate(wanted)
         for mistake in spec.space.mistakes_in(params)
     ]

@@ -13,6 +13,7 @@ from service.errors import Invalid, Mistake
 from service.operations.context import Context
 from service.operations.finding import experiment_named
 from service.operations.specs import spec_of
+from service.spec.mistakes import readable
 from service.spec.models import ExperimentSpec
 from service.store.curves import Told, told_after
 from service.store.tables import ExperimentRow, TrialRow
@@ -64,7 +65,7 @@ def _measure(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> Measure:
     objectives = [Measure(one.metric, one.direction) for one in spec.objectives]
     mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_measure(rule, objectives)]
     if mistakes:
-        raise Invalid([Mistake(".".join(map(str, mistake.path)), mistake.message) for mistake in mistakes])
+        raise Invalid([readable(mistake) for mistake in mistakes])
     return measure_of(rule, objectives)
 
 

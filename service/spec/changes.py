@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-import search.mistakes
 from search.forbidding import still_possible
 from search.mistakes import parse
 from search.narrowing import mistakes_in_narrowing, without_dead_branches
 from search.space import Space
 from service.errors import Invalid, Mistake
 from service.spec.documents import mistakes_in_values
+from service.spec.mistakes import readable
 from service.spec.models import ExperimentSpec
 from service.spec.parsing import parse_spec
 
@@ -43,7 +43,7 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
     """Raises Invalid with every mistake: what may not change, and what would be wrong afterwards."""
     if not isinstance(patch, dict):
         raise Invalid([Mistake("", f"must be an object of changes; what may be changed: {_changeable()}")])
-    wrong = [_told(mistake) for mistake in mistakes_in_values(patch)]
+    wrong = [readable(mistake) for mistake in mistakes_in_values(patch)]
     if wrong:
         raise Invalid(wrong)
     before = spec.model_dump(mode="json")
@@ -70,7 +70,7 @@ def _checked(spec: ExperimentSpec, document: dict[str, Any], wrong: list[Mistake
         wrong += error.mistakes
     space = changed.space if changed else parse(_SPACE, document.get("space"))[0]
     if space is not None:
-        wrong += [_told(mistake.under("space")) for mistake in mistakes_in_narrowing(spec.space, space)]
+        wrong += [readable(mistake.under("space")) for mistake in mistakes_in_narrowing(spec.space, space)]
     if changed is not None:
         wrong += _objective_mistakes(spec, changed)
     if wrong or changed is None:
@@ -153,10 +153,6 @@ def _differences(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Dif
         return
     for name in [*before, *(name for name in after if name not in before)]:
         yield from _differences((*path, name), before.get(name), after.get(name))
-
-
-def _told(mistake: search.mistakes.Mistake) -> Mistake:
-    return Mistake(".".join(map(str, mistake.path)), mistake.message)
 
 
 def _changeable() -> str:

@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 import search.mistakes
 from search.mistakes import parse
 from search.space import Params
-from service.errors import Invalid, Mistake
+from service.errors import Invalid
 from service.spec.documents import mistakes_in_values
+from service.spec.mistakes import readable
 
 MAX_GIVEN = 1000
 """At once; another call takes more."""
@@ -38,11 +39,5 @@ def parse_given(document: Any) -> list[Params]:
         one, mistakes = parse(_GIVEN, document)
         found = [one] if one else None
     if found is None:
-        raise Invalid([_readable(mistake) for mistake in mistakes])
+        raise Invalid([readable(mistake, list(Given.model_fields)) for mistake in mistakes])
     return [one.params for one in found]
-
-
-def _readable(mistake: search.mistakes.Mistake) -> Mistake:
-    message = mistake.message.replace("Input should", "should")
-    known = "; known here: params" if message == "unknown field" else ""
-    return Mistake(".".join(map(str, mistake.path)), message + known)

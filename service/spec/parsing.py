@@ -4,10 +4,10 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-import search.mistakes
 from search.mistakes import parse
 from service.errors import Invalid, Mistake
 from service.spec.documents import mistakes_in_values
+from service.spec.mistakes import readable
 from service.spec.models import ExperimentSpec
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
@@ -21,18 +21,8 @@ def parse_spec(document: Any) -> ExperimentSpec:
     if not mistakes:
         spec, mistakes = parse(_SPEC, document)
     if spec is None:
-        raise Invalid([_readable(mistake) for mistake in mistakes])
+        raise Invalid([readable(mistake, _known_fields(mistake.path[:-1])) for mistake in mistakes])
     return spec
-
-
-def _readable(mistake: search.mistakes.Mistake) -> Mistake:
-    message = mistake.message.replace("Input should", "should")
-    known = _known_fields(mistake.path[:-1]) if message == "unknown field" else []
-    return Mistake(_path(mistake.path), f"{message}; known here: {', '.join(known)}" if known else message)
-
-
-def _path(place: tuple[str | int, ...]) -> str:
-    return ".".join(str(part) for part in place)
 
 
 def _known_fields(parent: tuple[str | int, ...]) -> list[str]:
