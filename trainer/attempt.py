@@ -261,7 +261,7 @@ class Attempt:
                 "message": f"the slot failed: {headline(error)}",
                 "traceback": user_traceback(error),
             }
-            self.finish({"outcome": "failed", "error": failure})
+            self.finish(self.failed(failure))
 
     def _close(self) -> None:
         with self._ending_lock:
@@ -289,13 +289,17 @@ class Attempt:
     def _outcome(self, error: BaseException | None) -> dict[str, Any]:
         given_up = self._given_up()
         if given_up is not None:
-            return {"outcome": "failed", "error": given_up}
+            return self.failed(given_up)
         if self.ending == "kill" or any(end["left"] for end in self.ends.values()):
             return {"outcome": "stopped"}
         failure = self._failure(error)
         if failure is not None and failure["kind"] == LOST and self.drained:
             failure = {**failure, "kind": PREEMPTED}
-        return {"outcome": "completed"} if failure is None else {"outcome": "failed", "error": failure}
+        return {"outcome": "completed"} if failure is None else self.failed(failure)
+
+    def failed(self, failure: dict[str, Any]) -> dict[str, Any]:
+        """The body of `finish` that says so."""
+        return {"outcome": "failed", "error": {**failure, "began": bool(self.members)}}
 
     def _given_up(self) -> dict[str, Any] | None:
         left = any(end["left"] for end in self.ends.values())

@@ -22,6 +22,23 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as Ray paints its own errors
 
 MEND_STORAGE = "the experiment's storage must have room, and every node must be able to write to it"
 
+# A process of an attempt has died.
+DEATHS = frozenset({"ActorDiedError", "RayActorError", "WorkerGroupStartupFailedError", "WorkerHealthCheckFailedError"})
+# A part of Ray has, or the way to it is cut.
+RAYS_LOSSES = frozenset(
+    {
+        "ActorUnavailableError",
+        "LocalRayletDiedError",
+        "NodeDiedError",
+        "OwnerDiedError",
+        "RpcError",
+        "WorkerCrashedError",
+    }
+)
+# How Ray's head refuses a process that has joined the cluster of an earlier one.
+STRANGER = "WrongClusterID"
+HEAD_ANEW = "the Ray head was started anew, and its cluster does not know what still ran under the one before"
+
 # How Ray words the death of a worker that its memory monitor ended. (Of one that the kernel ended it can't know.)
 MEMORY_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
 
@@ -43,6 +60,8 @@ def describe(
     kind = CANNOT_START if importing or isinstance(error, BadEntrypoint) else USER_ERROR
     if is_out_of_memory(error):
         kind = OUT_OF_MEMORY
+    if of_another_cluster(error):
+        kind = LOST
     where = place(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + where if where else ''})"
     return {"kind": kind, "message": message, "traceback": user_traceback(error)}
@@ -119,25 +138,29 @@ def classify(error: BaseException, *, wanted: str, storage: str, kernel_killed: 
             "kind": OUT_OF_MEMORY,
             "message": f"a worker was ended because its node ran out of memory: {_line(text)}",
         }
-    anew = "WrongClusterID" in text  # the Ray head's, which was killed and started again
-    if anew or names & {
-        "WorkerHealthCheckFailedError",
-        "WorkerGroupStartupFailedError",
-        "RayActorError",
-        "ActorDiedError",
-    }:
-        if kernel_killed:
-            return {**killed_by_kernel(_ranks(error)), "traceback": text}
-        return {
-            "kind": LOST,
-            "message": f"a worker process died{_ranks(error)}; its log may say why",
-            "traceback": text,
-        }
+    if names & DEATHS and kernel_killed:
+        return {**killed_by_kernel(_ranks(error)), "traceback": text}
+    if (lost := _why_lost(error, told)) is not None:
+        return {"kind": LOST, "message": lost, "traceback": text}
     refused = next((link for link in told if isinstance(link, OSError)), None)
     message = headline(told[-1])
     if refused is not None:
         message = f"checkpoints cannot be stored at {storage}: {headline(refused)}; {MEND_STORAGE}"
     return {"kind": CANNOT_START, "message": message, "traceback": user_traceback(error)}
+
+
+def _why_lost(error: BaseException, told: list[BaseException]) -> str | None:
+    names = {type(link).__name__ for link in told}
+    if of_another_cluster(error):
+        return HEAD_ANEW
+    if names & DEATHS:
+        return f"a worker process died{_ranks(error)}; its log may say why"
+    return f"Ray failed: {headline(told[-1])}" if names & RAYS_LOSSES else None
+
+
+def of_another_cluster(error: BaseException) -> bool:
+    """Whether Ray refuses this very process, whatever it asks: its head was killed and started anew."""
+    return any(STRANGER in str(link) for link in _chain(error))
 
 
 def as_sent(failure: dict[str, Any]) -> dict[str, Any]:

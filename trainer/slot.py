@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainer.attempt import Attempt
 from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachable, package_in_time
 from trainer.disposal import Disposal
-from trainer.failures import CANNOT_START, LOST
+from trainer.failures import CANNOT_START, LOST, of_another_cluster
 from trainer.kinds import BACKENDS
 from trainer.memory import oom_kills
 from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
@@ -35,6 +35,8 @@ ORPHAN_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
 DISPOSAL_SECONDS = 2.0
 REST_SECONDS = 5.0
+# For leaving nothing behind. A Ray that has forgotten this process may never answer.
+END_SECONDS = 30.0
 REST_BYTES = 5_000_000
 TRIALS_PER_WORKER = 100
 
@@ -62,6 +64,7 @@ class Slot:
         self._asked_at = time.monotonic()
         self._closing = False
         self._draining = False
+        self._broken = False
         self._drained_until: dict[str, float] = {}
         self._disposal = Disposal()
         self._handle = ray.get_runtime_context().current_actor
@@ -75,7 +78,7 @@ class Slot:
     async def run(self, assignment: dict[str, Any]) -> bool:
         """Take an assignment; False if the slot is busy or closing."""
         self._given_count += 1
-        if self._closing or self._draining or self._idle_since is None:
+        if self._leaves or self._idle_since is None:
             return False
         self._idle_since = None
         self._loop = asyncio.get_running_loop()
@@ -96,7 +99,7 @@ class Slot:
             "nodes": sorted(self._used_nodes()),
             "given_count": self._given_count,
             "draining": self._draining,
-            "closing": self._closing,
+            "closing": self._closing or self._broken,
         }
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
@@ -175,20 +178,34 @@ class Slot:
 
     # The slot's own thread.
 
+    @property
+    def _leaves(self) -> bool:
+        """It takes no further assignment."""
+        return self._closing or self._draining or self._broken
+
     def _work(self) -> None:
         """Serve, then end the process: after an error, too, since nobody would hear of this slot again."""
         try:
             self._serve()
             if self._closing:
                 return  # the agent cleans up, and ends the process
-            logger.info("slot %s closes itself: %s", self._name, "drained" if self._draining else "no work, no agent")
+            logger.info("slot %s closes itself: %s", self._name, self._why_closed())
             self._closing = True
         except Exception:
             logger.exception("slot %s can't go on", self._name)
-        try:
-            self._clean_up()
-        finally:
-            ray.kill(self._handle)
+        self._end()
+
+    def _why_closed(self) -> str:
+        if self._broken:
+            return "Ray does not let it start anything"
+        return "drained" if self._draining else "no work, no agent"
+
+    def _end(self) -> None:
+        """Not by `ray.kill`: where Ray's head was started anew, that is heard by nobody."""
+        cleaning = threading.Thread(target=self._clean_up, name="paceline-clean-up", daemon=True)
+        cleaning.start()
+        cleaning.join(END_SECONDS)
+        os._exit(0)
 
     def _serve(self) -> None:
         """Run one assignment after the other until the slot is to close, or has no agent."""
@@ -201,6 +218,8 @@ class Slot:
                 return
             while assignment is not None:
                 assignment = self._run_one(assignment)
+            if self._broken:
+                return
             self._idle_since = time.monotonic()
 
     def _orphaned(self) -> bool:
@@ -222,7 +241,7 @@ class Slot:
             raise
         finally:
             self._attempt = None
-        return attempt.finish({**body, "next": not (self._closing or self._draining)}) if body is not None else None
+        return attempt.finish({**body, "next": not self._leaves}) if body is not None else None
 
     def _conclude(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
         try:
@@ -232,9 +251,10 @@ class Slot:
             if attempt.ending is not None:
                 return ended
             kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
-            return {"outcome": "failed", "error": {"kind": kind, "message": f"no package to run: {error}"}}
+            return attempt.failed({"kind": kind, "message": f"no package to run: {error}"})
         raised = None if attempt.ending else runs.fit(train_function(job), _plan(attempt))
         body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
+        self._broken = raised is not None and (of_another_cluster(raised) or _never_began(body))
         self._served_count += 1
         if (why := attempt.dirt or self._tired(assignment["trainer"]["reuse_workers"])) is not None:
             logger.info("new worker processes after %s: %s", attempt.run, why)
@@ -306,6 +326,12 @@ class Slot:
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=there)
         return ray.get(task.remote(*arguments), timeout=REST_SECONDS)
+
+
+def _never_began(body: dict[str, Any] | None) -> bool:
+    """Whether Ray lost the attempt before any worker of it ran. The next would fare no better here."""
+    error = (body or {}).get("error") or {}
+    return error.get("kind") == LOST and not error["began"]
 
 
 def _plan(attempt: Attempt) -> Plan:

@@ -241,10 +241,14 @@ class RankError(Message):
 
 
 class Failure(Message):
-    """`message` is one line for a person; `traceback` is the first rank's, whole; `ranks` has each failed rank's."""
+    """`message` is one line for a person; `traceback` is the first rank's, whole; `ranks` has each failed rank's.
+
+    `began`: whether any of its workers ran. An attempt that is lost before cannot have brought that about.
+    """
 
     kind: FailureKind
     message: Telling
+    began: bool = True
     traceback: Telling | None = None
     ranks: list[RankError] = Field(default_factory=list)
 

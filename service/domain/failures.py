@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
 
-from trainer.wire import FailureKind
+from trainer.wire import Failure, FailureKind
 
-Budget = Literal["infrastructure", "user", "none"]
+Budget = Literal["infrastructure", "start", "user", "none"]
 
 BUDGETS: dict[FailureKind, Budget] = {
     FailureKind.LOST: "infrastructure",
@@ -20,6 +20,10 @@ BUDGETS: dict[FailureKind, Budget] = {
 
 MAX_LOSSES = 5
 """Losses of one trial at one place before it fails: a trial that takes its node down must not do so for ever."""
+
+MAX_LOST_STARTS = 50
+"""Losses before any of its workers ran. The trial can't have brought these about: it is only next in line for slots
+that are broken, of which a cluster may have many at once. But what never starts must not be tried for ever either."""
 
 FAILURES_TO_GIVE_UP: dict[FailureKind, int] = {
     FailureKind.CANNOT_START: 3,
@@ -65,13 +69,20 @@ def _of_any_rank(message: str) -> str:
     return re.sub(r"\brank \d+", "rank", message)
 
 
-def after_failure(kind: FailureKind, earlier: list[FailureKind], max_retries: int) -> Retry | GiveUp:
-    """What becomes of a trial whose attempt failed with `kind`, after attempts that failed with `earlier` kinds."""
-    budget = BUDGETS.get(kind)
+def budget_of(failure: Failure) -> Budget | None:
+    """None: it is never tried again."""
+    if failure.kind is FailureKind.LOST and not failure.began:
+        return "start"
+    return BUDGETS.get(failure.kind)
+
+
+def after_failure(failure: Failure, earlier: Sequence[Failure], max_retries: int) -> Retry | GiveUp:
+    """What becomes of a trial whose attempt failed so, after attempts with these `earlier` failures."""
+    budget, kind = budget_of(failure), failure.kind.value
     if budget is None:
-        return GiveUp(kind.value)
+        return GiveUp(kind)
     if budget == "none":
-        return Retry(kind.value)
-    spent = sum(BUDGETS.get(other) == budget for other in earlier)
-    limit = MAX_LOSSES if budget == "infrastructure" else max_retries
-    return Retry(kind.value) if spent < limit else GiveUp(kind.value)
+        return Retry(kind)
+    spent = sum(budget_of(other) == budget for other in earlier)
+    limits = {"infrastructure": MAX_LOSSES, "start": MAX_LOST_STARTS, "user": max_retries}
+    return Retry(kind) if spent < limits[budget] else GiveUp(kind)

@@ -124,14 +124,14 @@ def _holders_reason(held: Held) -> str:
     return "its holder stopped it"
 
 
-def _earlier_failures(held: Held) -> list[FailureKind]:
+def _earlier_failures(held: Held) -> list[Failure]:
     """Of the losses, those from the same checkpoint on: a trial that gets on in between is not what ends its nodes."""
     attempts = attempts_of(held.session, held.trial.id)[held.trial.forgiven_attempts :]
-    earlier = [(FailureKind(one.failure["kind"]), one.resume_step) for one in attempts if one.failure]
-    return [kind for kind, step in earlier if kind is not FailureKind.LOST or step == held.attempt.resume_step]
+    earlier = [(Failure.model_validate(one.failure), one.resume_step) for one in attempts if one.failure]
+    return [one for one, step in earlier if one.kind is not FailureKind.LOST or step == held.attempt.resume_step]
 
 
-def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list[FailureKind]) -> Ending:
+def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Ending:
     trial = held.trial
     cause = StopCause(trial.stop_cause) if trial.stop_cause else None
     if cause is StopCause.DIVERGED:
@@ -143,7 +143,7 @@ def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list
         return Ending(STOPPED_TRIAL[cause], trial.stop_reason)
     if failure is None:
         return Ending(TrialStatus.STOPPED, _holders_reason(held))
-    next_move = after_failure(failure.kind, earlier, held.spec.failures.max_retries)
+    next_move = after_failure(failure, earlier, held.spec.failures.max_retries)
     if isinstance(next_move, Retry):
         return Ending(TrialStatus.QUEUED, f"tried again after: {failure.message}")
     return Ending(TrialStatus.FAILED, failure.message, failure.kind)

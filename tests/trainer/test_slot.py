@@ -65,6 +65,41 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
     assert ended(actor)
 
 
+def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_ends(alone: FakeService) -> None:
+    import ray  # noqa: PLC0415 - heavy
+    from ray.exceptions import AuthenticationError  # noqa: PLC0415 - heavy
+
+    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+
+    class Refused:
+        """Nothing that asks the head gets through; nor would `ray.kill`, by which the slot might end itself."""
+
+        placement_group = None
+
+        def fit(self, *_arguments: Any) -> BaseException:
+            return AuthenticationError("RPC error: WrongClusterID: Perhaps the client is accessing GCS after ...")
+
+        def end_workers(self) -> None:
+            ray.kill = lambda _actor: None
+
+        def close(self) -> None:
+            raise AuthenticationError("RPC error: WrongClusterID")
+
+    class CutOffSlot(Slot):
+        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
+            return Refused()
+
+    first, following = (alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING}) for _ in range(2))
+    actor = ray.remote(CutOffSlot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
+    assert ray.get(actor.run.remote(alone.assign(first)))
+    finish = alone.finished(first)
+    assert finish.error is not None
+    assert (finish.error.kind, finish.error.began, finish.next) == (FailureKind.LOST, False, False)
+    assert "the Ray head was started anew" in finish.error.message
+    assert ended(actor)
+    assert [one.trial for one in alone.queue] == [following]
+
+
 @pytest.mark.parametrize("reuse_workers", [True, False])
 def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeService, reuse_workers: bool) -> None:
     import ray  # noqa: PLC0415 - heavy

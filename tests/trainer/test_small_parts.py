@@ -126,6 +126,32 @@ def test_a_worker_killed_for_memory_is_not_taken_for_a_lost_one() -> None:
     assert told_of(type(killed)("gone"), kernel_killed=True)["kind"] == "out_of_memory"
 
 
+REFUSED = "RPC error: WrongClusterID: Perhaps the client is accessing GCS after it has restarted."
+
+
+def rays(name: str, message: str, **facts: Any) -> Exception:
+    """An error of this name, as Ray raises it: it is known by its name, so that no Ray is needed to name it."""
+    error: Exception = type(name, (Exception,), {})(message)
+    vars(error).update(facts)
+    return error
+
+
+def test_a_ray_head_that_was_started_anew_is_named_and_no_bad_code_nor_a_dead_worker() -> None:
+    refused = rays("AuthenticationError", f"{REFUSED} Ensure that the token for the cluster is available")
+    wrapped = rays("ControllerError", "Training failed due to controller error", controller_failure=refused)
+    for error in (refused, wrapped):
+        told = told_of(error, kernel_killed=True)
+        assert (told["kind"], told["message"].partition(",")[0]) == ("lost", "the Ray head was started anew")
+    in_a_worker = describe(refused, rank=0, world_size=1, importing=True, folder=None)
+    assert in_a_worker["kind"] == "lost"
+
+
+@pytest.mark.parametrize("name", ["RpcError", "NodeDiedError", "LocalRayletDiedError", "ActorUnavailableError"])
+def test_a_failure_of_rays_own_is_a_loss_and_says_what_failed(name: str) -> None:
+    told = told_of(rays("ControllerError", "failed", controller_failure=rays(name, "no answer from the head")))
+    assert (told["kind"], told["message"]) == ("lost", f"Ray failed: {name}: no answer from the head")
+
+
 def told_of(error: BaseException, *, wanted: str = "", kernel_killed: bool = False) -> dict[str, Any]:
     return classify(error, wanted=wanted, storage="/storage", kernel_killed=kernel_killed)
 

@@ -1,6 +1,6 @@
 """The maps of moves, checked as data."""
 
-from service.domain.failures import MAX_LOSSES, GiveUp, Retry, after_failure
+from service.domain.failures import MAX_LOSSES, MAX_LOST_STARTS, GiveUp, Retry, after_failure
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
     EXPERIMENT_REVIVALS,
@@ -16,7 +16,7 @@ from service.domain.statuses import (
     StopCause,
     TrialStatus,
 )
-from trainer.wire import FailureKind
+from trainer.wire import Failure, FailureKind
 
 
 def test_every_status_has_its_moves_and_every_reason_its_end() -> None:
@@ -38,12 +38,23 @@ def test_a_users_word_leads_from_an_end_back_into_life_and_nowhere_else() -> Non
 
 
 def test_failures_are_retried_on_their_own_budget() -> None:
-    user, lost, preempted = FailureKind.USER_ERROR, FailureKind.LOST, FailureKind.PREEMPTED
+    user, lost, preempted = (a_failure(kind) for kind in ("user_error", "lost", "preempted"))
     assert isinstance(after_failure(user, [], max_retries=0), GiveUp)
     assert isinstance(after_failure(user, [lost, preempted], max_retries=1), Retry)
     assert isinstance(after_failure(user, [user], max_retries=1), GiveUp)
     assert isinstance(after_failure(lost, [user, user], max_retries=0), Retry)
     assert isinstance(after_failure(lost, [lost] * MAX_LOSSES, max_retries=9), GiveUp)
     assert isinstance(after_failure(preempted, [preempted] * 1000, max_retries=0), Retry)
-    for kind in (FailureKind.CANNOT_START, FailureKind.OUT_OF_MEMORY, FailureKind.SILENT, FailureKind.DIVERGED):
-        assert isinstance(after_failure(kind, [], max_retries=9), GiveUp)
+    for kind in ("cannot_start", "out_of_memory", "silent", "diverged"):
+        assert isinstance(after_failure(a_failure(kind), [], max_retries=9), GiveUp)
+
+
+def test_what_was_lost_before_it_began_is_not_held_against_the_trial_and_not_tried_for_ever() -> None:
+    unbegun, lost = a_failure("lost", began=False), a_failure("lost")
+    assert isinstance(after_failure(unbegun, [lost] * MAX_LOSSES, max_retries=0), Retry)
+    assert isinstance(after_failure(lost, [unbegun] * MAX_LOST_STARTS, max_retries=0), Retry)
+    assert isinstance(after_failure(unbegun, [unbegun] * MAX_LOST_STARTS, max_retries=0), GiveUp)
+
+
+def a_failure(kind: str, *, began: bool = True) -> Failure:
+    return Failure(kind=FailureKind(kind), message=kind, began=began)
