@@ -49,6 +49,7 @@ class Columns:
         self._shown = np.empty((_FIRST, 2))
         self._excess = np.empty(_FIRST)
         self._params = np.empty((len(self._place), _FIRST))
+        self._in_order: dict[str, Rows] = {}
 
     def learn(self, observation: "Observation") -> None:
         """Take in a trial, in place of what was known of its number."""
@@ -94,13 +95,28 @@ class Columns:
             )
         return found
 
+    def having(self, rows: Rows, names: Iterable[str]) -> Rows:
+        """The rows that have all of these parameters."""
+        missing = np.logical_or.reduce([np.isnan(self._params[self._place[name], rows]) for name in names])
+        return rows[~missing] if missing.any() else rows
+
     def observations(self, rows: Rows, names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
-        """The values of these parameters in the rows that have all of them."""
-        columns = [self._params[self._place[name], rows] for name in names]
-        missing = np.logical_or.reduce([np.isnan(column) for column in columns])
-        if missing.any():
-            columns = [column[~missing] for column in columns]
-        return dict(zip(names, columns, strict=True))
+        """The values of these parameters in the rows, which have all of them."""
+        return {name: self._params[self._place[name], rows] for name in names}
+
+    def order(self, rows: Rows, name: str) -> Rows:
+        """The places of the rows, which all have the parameter, in the rising order of its values.
+
+        All rows are kept in the order of the last time, which is nearly that of this time: sorting it is one pass.
+        """
+        count, column = len(self._row), self._params[self._place[name]]
+        known = self._in_order.get(name, np.empty(0, dtype=np.intp))
+        all_rows = np.concatenate([known, np.arange(len(known), count, dtype=np.intp)])
+        all_rows = self._in_order[name] = all_rows[np.argsort(column[all_rows], kind="stable")]
+        place = np.full(count, -1, dtype=np.intp)
+        place[rows] = np.arange(len(rows))
+        places: Rows = place[all_rows]
+        return places[places >= 0]
 
     def split(self, study: "optuna.Study", rows: Rows, below: Callable[[int], int]) -> tuple[Rows, Rows]:
         """The best of the rows, and all others; `below` says how many of how many are to be called the best.

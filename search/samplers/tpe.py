@@ -15,11 +15,16 @@ from search.samplers.asking import ask, made
 from search.samplers.base import Sampler
 from search.samplers.columns import Columns, Rows
 from search.samplers.densities import Array, log_density
+from search.samplers.kernels import Kernels
 from search.samplers.obeying import obeying
 from search.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem
+
+
+_MANY = 256
+"""Rows from which on it pays to keep them in order."""
 
 
 class Tpe(Sampler):
@@ -106,16 +111,19 @@ class _OnColumns(optuna.samplers.TPESampler):
         if self._halves is None:
             gamma = default_gamma_multiobjective if several else default_gamma
             self._halves = self._columns.split(study, self._rows, gamma)
-        below, above = (self._columns.observations(half, search_space) for half in self._halves)
-        parameters = self._parzen_estimator_parameters
-        alike = [np.ones(len(next(iter(below.values()))))] if several else []
-        good = self._parzen_estimator_cls(below, search_space, parameters, *alike)
-        rest = self._parzen_estimator_cls(above, search_space, parameters)
+        below, above = (self._columns.having(half, search_space) for half in self._halves)
+        good = self._kernels(below, search_space, *([np.ones(len(below))] if several else []))
+        rest = self._kernels(above, search_space)
         candidates = good.sample(self._rng.rng, self._n_ei_candidates)
         points = np.array(list(candidates.values())).T
         gain = _log_density(good, points) - _log_density(rest, points)
         best = self._compare(candidates, gain)
         return {name: one.to_external_repr(best[name]) for name, one in search_space.items()}
+
+    def _kernels(self, rows: Rows, search_space: dict[str, BaseDistribution], *weights: Array) -> Kernels:
+        observations = self._columns.observations(rows, search_space)
+        orders = {name: self._columns.order(rows, name) for name in search_space if len(rows) >= _MANY}
+        return Kernels(observations, search_space, self._parzen_estimator_parameters, *weights, orders=orders)
 
 
 def _log_density(estimator: _ParzenEstimator, points: Array) -> Array:

@@ -126,6 +126,25 @@ def test_tpe_proposes_what_a_study_of_optuna_does(
     assert propose(problem, history, 60) == mixed(study.ask())
 
 
+@pytest.mark.parametrize("alike", [False, True], ids=["all values differ", "some values are alike"])
+def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: bool) -> None:
+    problem = problem_of(MIXED, SamplerSpec())
+    drawn = of_paceline(problem_of(MIXED, SamplerSpec(sampler="random")), 400)
+    if alike:
+        drawn[50] = {**drawn[50], "lr": drawn[20]["lr"]}
+    history = [observed(number, params, 1) for number, params in enumerate(drawn)]
+    study = optuna.create_study(direction="minimize")
+    study.add_trials([told(observation) for observation in history])
+    view = StudyView(problem, history)
+    for number in range(400, 405):
+        study.sampler = TPESampler(seed=stream(problem.seed, number))
+        trial = study.ask()
+        params = view.propose([], number)
+        assert params == mixed(trial)
+        study.tell(trial, score(params))
+        view.update([observed(number, params, 1)])
+
+
 def told(observation: Observation) -> optuna.trial.FrozenTrial:
     """A completed trial of MIXED, as one tells it to Optuna."""
     return optuna.trial.create_trial(
