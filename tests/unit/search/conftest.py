@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from search.forbidding import Forbidden
 from search.parameters import CategoricalParameter, FloatParameter
-from search.problem import Observation, Status
+from search.problem import Observation, SpaceExhausted, Status
 from search.space import Parameter, Params, Space
 
 SCALARS = st.one_of(
@@ -21,6 +21,15 @@ STATUSES: tuple[Status, ...] = ("running", "completed", "pruned", "failed", "div
 # How long an example takes says nothing about the search.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def outcome(function: Any, *arguments: Any) -> Params | str:
+    """A proposal, or why there is none."""
+    try:
+        params: Params = function(*arguments)
+    except SpaceExhausted as exhausted:
+        return str(exhausted)
+    return params
 
 
 @st.composite

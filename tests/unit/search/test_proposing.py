@@ -14,6 +14,7 @@ from search.samplers import SamplerSpec
 from search.samplers.base import stream
 from search.space import Params, Space
 from search.study import StudyView
+from tests.unit.search.conftest import outcome
 
 # Some options are still marked as experimental in Optuna.
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -126,14 +127,6 @@ def test_a_view_told_of_changes_proposes_what_the_pure_function_does(
         known |= {observation.number: observation for observation in changes}
         number = data.draw(st.integers(0, 14))
         assert outcome(view.propose, changes, number) == outcome(propose, problem, list(known.values()), number)
-
-
-def outcome(function: Any, *arguments: Any) -> Params | str:
-    try:
-        params: Params = function(*arguments)
-    except SpaceExhausted as exhausted:
-        return str(exhausted)
-    return params
 
 
 @given(data=st.data(), direction=st.sampled_from(["minimize", "maximize"]), seed=st.integers(0, 2**32 - 1))

@@ -30,6 +30,7 @@ from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.base import stream
 from search.space import Params, Space
 from search.study import StudyView
+from tests.unit.search.conftest import outcome
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
@@ -293,14 +294,6 @@ EVERYTHING = [
     SamplerSpec(sampler="brute_force", options={"avoid_premature_stop": True}),
     SamplerSpec(sampler="auto"),
 ]
-
-
-def outcome(function: Any, *arguments: Any) -> Params | str:
-    try:
-        params: Params = function(*arguments)
-    except SpaceExhausted as exhausted:
-        return str(exhausted)
-    return params
 
 
 @given(data=st.data(), sampler=st.sampled_from(EVERYTHING))
