@@ -15,6 +15,7 @@ from search.early_stopping.rule import (
 )
 from search.early_stopping.simple import NoneSpec
 from search.early_stopping.spec import RULES, EarlyStoppingSpec, rule_for
+from search.early_stopping.waiting import Member, Pausing, Release, Waiting
 
 __all__ = [
     "AT_END",
@@ -22,14 +23,18 @@ __all__ = [
     "RULES",
     "EarlyStoppingSpec",
     "History",
+    "Member",
     "Memory",
     "NoneSpec",
+    "Pausing",
     "Peer",
     "Peers",
+    "Release",
     "Reported",
     "Rule",
     "Standing",
     "Verdict",
+    "Waiting",
     "decide",
     "rule_for",
 ]

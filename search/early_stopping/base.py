@@ -1,13 +1,14 @@
 """What the rules share: an options model that is the rule, and numbers as a sentence shows them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from search.early_stopping.rule import ALL, SHOWN_COUNT, History, Peer, Peers, Reported, Verdict
+from search.early_stopping.waiting import Release, Waiting
 from search.problem import Direction
 
 MAX_COUNT = 2**53
@@ -15,13 +16,17 @@ MAX_COUNT = 2**53
 
 
 class RuleOptions(BaseModel):
-    """Its fields are the rule's options; see `Rule` for the methods. This one never says anything."""
+    """Its fields are the rule's options; see `Rule` and `Pausing` for the methods. This one never says anything."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     by_rungs: ClassVar[bool] = False
 
     @property
     def compares_completed(self) -> bool:
+        return False
+
+    @property
+    def pauses(self) -> bool:
         return False
 
     def pool_of(self, number: int) -> int:  # noqa: ARG002
@@ -32,6 +37,9 @@ class RuleOptions(BaseModel):
 
     def judge(self, report: Reported, milestone: int, history: History) -> Verdict | None:  # noqa: ARG002
         return None
+
+    def releases(self, waiting: Waiting) -> Iterator[Release]:  # noqa: ARG002
+        return iter(())
 
 
 class StoppingRule(RuleOptions):
@@ -50,7 +58,7 @@ class StoppingRule(RuleOptions):
         if verdict is None or not verdict.stop or report.step >= self.grace_steps:
             return verdict
         grace = f"nobody is stopped before step {self.grace_steps}"
-        return replace(verdict, stop=False, reason=f"{verdict.reason}; {grace}")
+        return replace(verdict, stop=False, pauses=False, reason=f"{verdict.reason}; {grace}")
 
     def _look(self, report: Reported, milestone: int, history: History) -> Verdict | None:
         """The verdict without grace."""

@@ -46,6 +46,7 @@ class Reported:
 class Verdict:
     """What a rule says at a milestone. `reason` is a sentence for a person.
 
+    `pauses`, with `stop`: the trial leaves there and waits, until the rule says that it goes on.
     `compared_count` counts the trials that `cutoff` was taken from, and `compared_with` has the numbers of those
     nearest to it, best first, at most `SHOWN_COUNT`. `cutoff` is None when there was nothing to compare.
     """
@@ -59,6 +60,7 @@ class Verdict:
     compared_count: int
     reason: str
     compared_with: tuple[int, ...] = ()
+    pauses: bool = False
 
 
 @dataclass(frozen=True)

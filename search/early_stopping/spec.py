@@ -7,8 +7,8 @@ from pydantic import Field, TypeAdapter
 from search.early_stopping.base import RuleOptions
 from search.early_stopping.checking import one_of
 from search.early_stopping.patient import Patient
-from search.early_stopping.rule import Rule
 from search.early_stopping.simple import SIMPLE, Simple
+from search.early_stopping.waiting import Pausing
 
 # A new rule is a model with the methods of `Rule`, in `simple` or here.
 RULES: dict[str, type[RuleOptions]] = {"patient": Patient, **SIMPLE}
@@ -20,5 +20,5 @@ _ADAPTER: TypeAdapter[Simple | Patient] = TypeAdapter(_Tagged)
 EarlyStoppingSpec = Annotated[_Tagged, one_of(RULES, _ADAPTER)]
 
 
-def rule_for(spec: EarlyStoppingSpec) -> Rule:
+def rule_for(spec: EarlyStoppingSpec) -> Pausing:
     return spec

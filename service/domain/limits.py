@@ -19,7 +19,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Progress:
-    """`created` counts all trials; `started` those that have reported; `well` those that completed or were pruned."""
+    """What there is of an experiment's trials.
+
+    `created` counts all of them; `started` those that have reported; `well` those that completed, were pruned
+    or paused.
+    """
 
     created: int
     queued: int

@@ -12,8 +12,11 @@ class ExperimentStatus(StrEnum):
 
 
 class TrialStatus(StrEnum):
+    """`paused`: it came as far as early stopping lets it for now, gave its resources back, and may go on later."""
+
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETED = "completed"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -35,9 +38,13 @@ class EndReason(StrEnum):
 
 
 class StopCause(StrEnum):
-    """Why a trial was told to leave before its training function was through."""
+    """Why a trial was told to leave before its training function was through.
+
+    `paused`: to go on when early stopping says so. It gives way to any cause that ends the trial.
+    """
 
     EARLY_STOPPING = "early_stopping"
+    PAUSED = "paused"
     TARGET_REACHED = "target_reached"
     DIVERGED = "diverged"
     USER = "user"
@@ -56,6 +63,7 @@ EXPERIMENT_MOVES: dict[ExperimentStatus, frozenset[ExperimentStatus]] = {
 TRIAL_MOVES: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.QUEUED: frozenset({TrialStatus.RUNNING, TrialStatus.STOPPED}),
     TrialStatus.RUNNING: frozenset(TrialStatus) - {TrialStatus.RUNNING},
+    TrialStatus.PAUSED: frozenset({TrialStatus.QUEUED, TrialStatus.PRUNED, TrialStatus.STOPPED}),
     TrialStatus.COMPLETED: frozenset(),
     TrialStatus.PRUNED: frozenset(),
     TrialStatus.FAILED: frozenset(),
@@ -102,6 +110,7 @@ NO_NEW_TRIALS = frozenset({EndReason.SPACE_EXHAUSTED, EndReason.SEARCH_FAILED})
 
 STOPPED_TRIAL: dict[StopCause, TrialStatus] = {
     StopCause.EARLY_STOPPING: TrialStatus.PRUNED,
+    StopCause.PAUSED: TrialStatus.PAUSED,
     StopCause.TARGET_REACHED: TrialStatus.COMPLETED,
     StopCause.DIVERGED: TrialStatus.FAILED,
     StopCause.USER: TrialStatus.STOPPED,

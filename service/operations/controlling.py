@@ -10,10 +10,11 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.context import Context
-from service.operations.ending import ask_to_stop, begin_end, settle_experiment
+from service.operations.ending import begin_end, settle_experiment
 from service.operations.finding import locked_experiment, locked_trial
 from service.operations.moving import move_experiment, move_trial
 from service.operations.specs import spec_of
+from service.operations.stopping import ask_to_stop
 from service.store.database import database_now
 from service.store.experiments import lock_experiment
 from service.store.tables import ExperimentRow, TrialRow
@@ -61,11 +62,11 @@ def delete(context: Context, name_or_id: str) -> None:
 
 
 def stop_trial(context: Context, trial_id: str) -> TrialRow:
-    """One trial leaves at its next report; a queued one ends now. Raises NotFound."""
+    """One trial leaves at its next report; a queued or paused one ends now. Raises NotFound."""
     with context.database.write() as session:
         experiment, trial = locked_trial(session, trial_id)
         now = database_now(session)
-        if trial.status == TrialStatus.QUEUED:
+        if trial.status in (TrialStatus.QUEUED, TrialStatus.PAUSED):
             move_trial(session, experiment, trial, TrialStatus.STOPPED, reason="a user stopped it", at=now)
             settle_experiment(session, experiment, spec_of(experiment), now)
         elif trial.status == TrialStatus.RUNNING:

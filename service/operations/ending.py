@@ -10,11 +10,13 @@ from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, NO_NEW_TRIALS, EndReason, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.moving import move_experiment, move_trial
+from service.operations.pausing import give_up_paused, release
+from service.operations.stopping import ask_to_stop
 from service.spec.models import ExperimentSpec
 from service.store.attempts import first_failures, reported_count
 from service.store.events import append_event
 from service.store.improvement import best_end_before, newest_ends
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import ExperimentRow
 from service.store.trials import counts_by_status, trials_with
 
 
@@ -35,7 +37,7 @@ def progress_of(session: Session, experiment: ExperimentRow, now: datetime) -> P
         running=counts[TrialStatus.RUNNING],
         failed=counts[TrialStatus.FAILED],
         started=reported_count(session, experiment.id) if counts[TrialStatus.FAILED] else 0,
-        well=counts[TrialStatus.COMPLETED] + counts[TrialStatus.PRUNED],
+        well=counts[TrialStatus.COMPLETED] + counts[TrialStatus.PRUNED] + counts[TrialStatus.PAUSED],
         alike=_alike(session, experiment) if counts[TrialStatus.FAILED] else None,
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
     )
@@ -46,12 +48,15 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
     if experiment.status not in LIVE_EXPERIMENT:
         return
     session.flush()
-    if is_open(experiment) and (ending := why_end(session, experiment, spec, now)) is not None:
-        reason, detail = ending
-        begin_end(session, experiment, reason, now, detail)
-        session.flush()
+    if is_open(experiment):
+        release(session, experiment, spec, now)
+        if (ending := why_end(session, experiment, spec, now)) is not None:
+            reason, detail = ending
+            begin_end(session, experiment, reason, now, detail)
+            session.flush()
     if experiment.end_reason and not trials_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
+        give_up_paused(session, experiment, reason, now)
         move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
 
 
@@ -121,15 +126,9 @@ def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReas
     cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
     for trial in trials_with(session, experiment.id, TrialStatus.QUEUED):
         move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {reason}", at=now)
+    give_up_paused(session, experiment, reason, now)
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
         ask_to_stop(trial, cause, f"the experiment ends: {reason}")
-
-
-def ask_to_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
-    """The first cause stands; the holder of the trial hears of it with the answer to its next call."""
-    if trial.stop_cause is None:
-        trial.stop_cause = cause
-        trial.stop_reason = reason
 
 
 def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> str | None:

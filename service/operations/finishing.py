@@ -14,6 +14,7 @@ from service.operations.measuring import broken_constraints, missing_objectives
 from service.operations.moving import move_trial
 from service.store.attempts import attempts_of
 from service.store.events import append_event
+from service.store.tables import TrialRow
 from service.store.trials import reports_of
 from trainer.wire import Assignment, Failure, FailureKind, Finish, Finished, Outcome
 
@@ -98,7 +99,7 @@ def _failure(held: Held, outcome: Outcome, failure: Failure | None) -> Failure |
     if outcome is Outcome.FAILED:
         return failure or Failure(kind=FailureKind.USER_ERROR, message="failed; its holder did not say why")
     missing = missing_objectives(held.spec, held.trial)
-    if outcome is Outcome.COMPLETED and missing and held.trial.stop_cause is None:
+    if outcome is Outcome.COMPLETED and missing and held.trial.stop_cause in (None, StopCause.PAUSED):
         names = " and ".join(repr(name) for name in missing)
         return Failure(kind=FailureKind.SILENT, message=f"ended without ever reporting {names}; {_reported(held)}")
     return None
@@ -138,12 +139,20 @@ def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list
         return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
     whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(held.spec, trial)
     if whole and cause is not StopCause.EARLY_STOPPING:
-        return Ending(TrialStatus.COMPLETED, trial.stop_reason or _why_infeasible(held))
-    if cause is not None:
+        told = None if cause is StopCause.PAUSED else trial.stop_reason
+        return Ending(TrialStatus.COMPLETED, told or _why_infeasible(held))
+    if cause is not None and cause is not StopCause.PAUSED:
         return Ending(STOPPED_TRIAL[cause], trial.stop_reason)
     if failure is None:
-        return Ending(TrialStatus.STOPPED, _holders_reason(held))
+        return _paused(trial) if cause else Ending(TrialStatus.STOPPED, _holders_reason(held))
     next_move = after_failure(failure, earlier, held.spec.failures.max_retries)
-    if isinstance(next_move, Retry):
-        return Ending(TrialStatus.QUEUED, f"tried again after: {failure.message}")
-    return Ending(TrialStatus.FAILED, failure.message, failure.kind)
+    if not isinstance(next_move, Retry):
+        return Ending(TrialStatus.FAILED, failure.message, failure.kind)
+    return _paused(trial) if cause else Ending(TrialStatus.QUEUED, f"tried again after: {failure.message}")
+
+
+def _paused(trial: TrialRow) -> Ending:
+    """However it left. Where another rule does not have it wait any more, it goes on at once."""
+    if trial.paused_milestone is None:
+        return Ending(TrialStatus.QUEUED, "early stopping was changed")
+    return Ending(STOPPED_TRIAL[StopCause.PAUSED], trial.stop_reason)

@@ -7,7 +7,7 @@ from typing import Any
 from search.constraints import total_violation
 from search.early_stopping.measure import number_in
 from service.domain.statuses import StopCause
-from service.operations.ending import ask_to_stop
+from service.operations.stopping import ask_to_stop
 from service.spec.models import ExperimentSpec
 from service.store.tables import TrialRow
 

@@ -59,6 +59,12 @@ def move_trial(
         return False
     trial.status = to
     trial.reason = reason
+    if to in (TrialStatus.QUEUED, TrialStatus.PAUSED):
+        trial.stop_cause = trial.stop_reason = None  # nothing keeps it from going on when its turn comes
+    if to is TrialStatus.PAUSED:
+        facts |= {"milestone": trial.paused_milestone, "step": trial.last_step}
+    else:
+        trial.paused_milestone = trial.paused_value = None
     if to is TrialStatus.RUNNING and trial.started_at is None:
         trial.started_at = at
     if to not in LIVE_TRIAL:

@@ -11,6 +11,7 @@ from trainer.wire import FailureKind
 _STATUSES: dict[TrialStatus, Status] = {
     TrialStatus.QUEUED: "running",  # proposed and not yet known: the same to a sampler
     TrialStatus.RUNNING: "running",
+    TrialStatus.PAUSED: "pruned",  # it has lost its race so far
     TrialStatus.COMPLETED: "completed",
     TrialStatus.PRUNED: "pruned",
     TrialStatus.FAILED: "failed",

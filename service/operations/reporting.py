@@ -14,10 +14,12 @@ from search.early_stopping.measure import number_in
 from service.domain.statuses import EndReason, StopCause
 from service.errors import Invalid, Mistake
 from service.operations.context import Context
-from service.operations.ending import ask_to_stop, begin_end
+from service.operations.ending import begin_end
 from service.operations.judging import judge
 from service.operations.leases import Held, check_lease, hold, hold_all
 from service.operations.measuring import take_values, targets_reached
+from service.operations.pausing import has_released
+from service.operations.stopping import ask_to_stop
 from service.store.database import is_away
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
@@ -63,6 +65,8 @@ def _take_together(context: Context, calls: Sequence[Sent]) -> list[Answer | Exc
             for held, call in zip(holders, calls, strict=True)
         ]
     context.changed.ring()
+    if has_released(session):
+        context.freed.ring()
     if any(experiment.end_reason for experiment in open_before):
         context.told.ring()
     return answers

@@ -10,10 +10,11 @@ from sqlalchemy import update
 
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.context import Context
-from service.operations.ending import ask_to_stop, is_open, settle_experiment
+from service.operations.ending import is_open, settle_experiment
 from service.operations.finishing import take_away
 from service.operations.leases import locked
 from service.operations.specs import spec_of
+from service.operations.stopping import ask_to_stop
 from service.spec.models import ExperimentSpec
 from service.store.attempts import expired_attempts, living_attempts
 from service.store.database import database_now

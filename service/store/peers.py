@@ -89,15 +89,15 @@ class StoredHistory:
 
 
 class StoredPeers:
-    """`search.early_stopping.Peers`, without the trial with the number `but`."""
+    """`search.early_stopping.Peers`, without the trial with the number `but`, if one is named."""
 
-    def __init__(self, session: Session, experiment_id: str, milestone: int, pool: int, but: int) -> None:
+    def __init__(self, session: Session, experiment_id: str, milestone: int, pool: int, but: int | None = None) -> None:
         self._session = session
         self._others = (
             MilestoneRow.experiment_id == experiment_id,
             MilestoneRow.milestone == milestone,
             MilestoneRow.pool == pool,
-            MilestoneRow.number != but,
+            *(() if but is None else (MilestoneRow.number != but,)),
         )
 
     def count(self) -> int:

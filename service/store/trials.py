@@ -41,6 +41,11 @@ def ids_told_to_leave(session: Session) -> set[str]:
     return set(session.scalars(query))
 
 
+def trial_numbered(session: Session, experiment_id: str, number: int) -> TrialRow:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.number == number)
+    return session.scalars(query).one()
+
+
 def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.QUEUED)
     return session.scalar(query.order_by(TrialRow.number).limit(1))

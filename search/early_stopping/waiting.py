@@ -1,0 +1,97 @@
+"""Rules that have trials wait, and what they look at when they say which of those go on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from search.early_stopping.rule import Peer, Peers, Rule
+from search.problem import Direction
+from search.space import Params, Space
+
+
+@dataclass(frozen=True)
+class Release:
+    """Why a trial that waited at a milestone goes on. `reason` is a sentence for a person; the rest as in `Verdict`.
+
+    `continue`: as it is. `promote`: it has earned it. `exploit`: from the newest checkpoint of the trial `donor`, with
+    `params` in place of its own.
+    """
+
+    number: int
+    decision: Literal["continue", "promote", "exploit"]
+    milestone: int
+    value: float
+    cutoff: float | None
+    compared_count: int
+    compared_with: tuple[int, ...]
+    reason: str
+    donor: int | None = None
+    params: Params | None = None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trial that waits, for rules that look at all of those at a milestone.
+
+    `saved_step` is that of the checkpoint from which it would go on; None: it would begin anew.
+    """
+
+    number: int
+    value: float
+    params: Params
+    saved_step: int | None = None
+
+
+class Waiting(Protocol):
+    """Who waits at which milestone, asked only for what a rule needs: there may be thousands."""
+
+    @property
+    def metric(self) -> str:
+        """What trials are compared by."""
+
+    @property
+    def direction(self) -> Direction: ...
+
+    @property
+    def space(self) -> Space:
+        """What params may be, for rules that change them."""
+
+    @property
+    def seed(self) -> int:
+        """The experiment's, for rules that draw."""
+
+    @property
+    def live_count(self) -> int:
+        """How many trials run now, or are about to."""
+
+    @property
+    def more_to_come(self) -> bool:
+        """Whether there may be new trials yet."""
+
+    def milestones(self) -> Sequence[int]:
+        """Those at which somebody waits, rising."""
+
+    def best(self, milestone: int) -> Peer | None:
+        """Of those that wait there; of those that tie, the one that `Peers.ranked` names first."""
+
+    def members(self, milestone: int) -> Sequence[Member]:
+        """All that wait there, by number."""
+
+    def peers(self, milestone: int, pool: int) -> Peers:
+        """All that have reached the milestone, whether they wait there or not."""
+
+
+class Pausing(Rule, Protocol):
+    """A rule that may have trials wait: its verdict then says `stop` and `pauses`."""
+
+    @property
+    def pauses(self) -> bool: ...
+
+    def releases(self, waiting: Waiting) -> Iterator[Release]:
+        """Who goes on. Each is acted upon before the next is asked for, and what is looked at shows that."""
+
+
+def precedes(one: Peer, other: Peer, direction: Direction) -> bool:
+    """Whether `Peers.ranked` names it first."""
+    key, other_key = (one.value, one.number), (other.value, other.number)
+    return key > other_key if direction == "maximize" else key < other_key

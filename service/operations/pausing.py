@@ -1,0 +1,77 @@
+"""Paused trials: which of them go on, and what becomes of the others when their experiment ends."""
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from search.early_stopping import Release, rule_for
+from service.domain.statuses import TrialStatus
+from service.operations.deciding import Decider
+from service.operations.moving import move_trial
+from service.operations.observing import seed_of
+from service.spec.models import ExperimentSpec
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials import reports_of, trial_numbered, trials_with
+from service.store.waiting import StoredWaiting
+
+_RELEASED = "paceline_released"
+_PAGE = 1000
+
+
+def release(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """Queues the paused trials that early stopping lets go on now.
+
+    The caller holds the lock of the experiment, which is open, and has flushed what it did to paused trials.
+    """
+    rule = rule_for(spec.early_stopping)
+    if not rule.pauses:
+        return
+    decider = Decider(session, experiment, spec, now)
+    more_to_come = experiment.end_reason is None and experiment.trial_count < spec.limits.max_trials
+    waiting = StoredWaiting(
+        session, experiment.id, spec.measure, spec.space, seed_of(spec, experiment.id), more_to_come
+    )
+    found = True
+    with session.no_autoflush:  # what is looked at was flushed by whoever changed it
+        while found:  # one that goes on may reach a further milestone at once, and matter to others there
+            found = False
+            for one in rule.releases(waiting):
+                _let_go_on(decider, one)
+                session.flush()
+                found = True
+
+
+def has_released(session: Session) -> bool:
+    """Whether this transaction has queued trials that were paused: others may be waiting to run them."""
+    return bool(session.info.get(_RELEASED))
+
+
+def give_up_paused(session: Session, experiment: ExperimentRow, reason: str, now: datetime) -> None:
+    """The experiment has ended: they have lost."""
+    for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
+        why = f"paused at step {trial.paused_milestone} when the experiment ended: {reason}"
+        move_trial(session, experiment, trial, TrialStatus.PRUNED, reason=why, at=now)
+
+
+def _let_go_on(decider: Decider, one: Release) -> None:
+    session, experiment, now = decider.session, decider.experiment, decider.now
+    trial = trial_numbered(session, experiment.id, one.number)
+    decider.record(trial, one.decision, one.milestone, one)
+    if _pauses_again(decider, trial):
+        return
+    move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=one.reason, at=now)
+    session.info[_RELEASED] = True
+
+
+def _pauses_again(decider: Decider, trial: TrialRow) -> bool:
+    """Judges what was reported while it left for its pause: that may have brought it to the next milestone already."""
+    step = trial.paused_milestone
+    while step is not None and step < (trial.last_step or 0):
+        page = reports_of(decider.session, trial.id, after_step=step, limit=_PAGE)
+        for report in page:
+            decider.judge(trial, report.step, report.metrics)
+            if trial.stop_cause is not None:
+                trial.reason, trial.stop_cause, trial.stop_reason = trial.stop_reason, None, None
+                return True
+        step = page[-1].step if len(page) == _PAGE else None
+    return False

@@ -1,0 +1,76 @@
+"""Who is paused where, as an index answers for it: thousands of trials cost no more than ten."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from search.early_stopping import Member, Peer
+from search.early_stopping.measure import Measure
+from search.problem import Direction
+from search.space import Space
+from service.domain.statuses import TrialStatus
+from service.store.peers import StoredPeers
+from service.store.tables import TrialRow
+
+
+@dataclass(frozen=True)
+class StoredWaiting:
+    """`search.early_stopping.Waiting` of an experiment. Reads when asked, and flushes nothing."""
+
+    session: Session
+    experiment_id: str
+    measure: Measure
+    space: Space
+    seed: int
+    more_to_come: bool
+
+    @property
+    def metric(self) -> str:
+        return self.measure.metric
+
+    @property
+    def direction(self) -> Direction:
+        return self.measure.direction
+
+    @property
+    def live_count(self) -> int:
+        live = TrialRow.status.in_((TrialStatus.QUEUED, TrialStatus.RUNNING))
+        query = select(func.count()).where(TrialRow.experiment_id == self.experiment_id, live)
+        return self.session.scalar(query) or 0
+
+    def milestones(self) -> Sequence[int]:
+        found: list[int] = []
+        while (further := self._after(found[-1] if found else -1)) is not None:
+            found.append(further)
+        return found
+
+    def best(self, milestone: int) -> Peer | None:
+        columns = (TrialRow.paused_value, TrialRow.number)
+        order = [column.desc() if self.direction == "maximize" else column.asc() for column in columns]
+        query = select(TrialRow.number, TrialRow.paused_value).where(*self._paused, self._there(milestone))
+        row = self.session.execute(query.order_by(*order).limit(1)).first()
+        return None if row is None or row.paused_value is None else Peer(row.number, row.paused_value)
+
+    def members(self, milestone: int) -> Sequence[Member]:
+        columns = (TrialRow.number, TrialRow.paused_value, TrialRow.params)
+        query = select(*columns).where(*self._paused, self._there(milestone)).order_by(TrialRow.number)
+        found = self.session.execute(query)
+        return [Member(number, value, params) for number, value, params in found if value is not None]
+
+    def peers(self, milestone: int, pool: int) -> StoredPeers:
+        return StoredPeers(self.session, self.experiment_id, milestone, pool)
+
+    @property
+    def _paused(self) -> tuple[ColumnElement[bool], ...]:
+        """Without those that are still leaving."""
+        return TrialRow.experiment_id == self.experiment_id, TrialRow.stop_cause.is_(None)
+
+    def _there(self, milestone: int) -> ColumnElement[bool]:
+        return TrialRow.paused_milestone == milestone
+
+    def _after(self, milestone: int) -> int | None:
+        """The next milestone at which somebody waits, without a look at all who do."""
+        query = select(TrialRow.paused_milestone).where(*self._paused, TrialRow.paused_milestone > milestone)
+        return self.session.scalar(query.order_by(TrialRow.paused_milestone).limit(1))
