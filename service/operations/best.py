@@ -10,16 +10,15 @@ from search.pareto import pareto_front
 from search.problem import sign_of
 from service.domain.statuses import CONTENDERS
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.values import constraint_names, objective_names
+from service.store.values import best_first, constraint_names, objective_names
 
 Row = TypeVarTuple("Row")
 
 
 def best_trial(session: Session, experiment: ExperimentRow) -> TrialRow | None:
     """By the first objective; of equals the one with the lowest number."""
-    minimizes = experiment.spec["objectives"][0]["direction"] == "minimize"
-    order = TrialRow.value.asc() if minimizes else TrialRow.value.desc()
-    return session.scalar(_feasible(experiment, select(TrialRow)).order_by(order, TrialRow.number).limit(1))
+    order = best_first(experiment.spec["objectives"][0]["direction"])
+    return session.scalar(_feasible(experiment, select(TrialRow)).order_by(*order).limit(1))
 
 
 def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, int]]:

@@ -9,6 +9,7 @@ from search.problem import Direction
 from service.domain.improvement import Ended
 from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
 from service.store.tables import TrialRow
+from service.store.values import best_first
 
 # Said by what they are not, so that no database takes the index by status, which knows nothing of the order.
 _ENDED = TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED))
@@ -44,7 +45,6 @@ def best_end_before(
     ]
     if constrained:
         wanted.append(TrialRow.violation == 0)
-    order = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
-    query = select(TrialRow.number, TrialRow.value).where(*wanted).order_by(order, TrialRow.number).limit(1)
+    query = select(TrialRow.number, TrialRow.value).where(*wanted).order_by(*best_first(direction)).limit(1)
     found = session.execute(query).first()
     return Ended(found.number, found.value) if found and found.value is not None else None

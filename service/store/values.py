@@ -1,5 +1,10 @@
 """What a trial's row says of its experiment's objectives and constraints."""
 
+from typing import Any
+
+from sqlalchemy import UnaryExpression
+
+from search.problem import Direction
 from service.store.tables import ExperimentRow, TrialRow
 
 
@@ -9,6 +14,12 @@ def objective_names(experiment: ExperimentRow) -> list[str]:
 
 def constraint_names(experiment: ExperimentRow) -> list[str]:
     return [one["metric"] for one in experiment.spec.get("constraints") or []]
+
+
+def best_first(direction: Direction) -> tuple[UnaryExpression[Any], UnaryExpression[int]]:
+    """The order by the first objective; of equals the lowest number first."""
+    by_value = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
+    return by_value, TrialRow.number.asc()
 
 
 def objective_values(experiment: ExperimentRow, trial: TrialRow) -> list[float | None] | None:
