@@ -44,7 +44,7 @@ def downgrade() -> None:
 def _know(statuses: str) -> None:
     """SQLite copies the table, for which `store.schema.upgrade` puts its foreign keys to sleep."""
     if op.get_bind().dialect.name == "postgresql":
-        op.drop_constraint(CHECK, "trials", type_="check")
+        op.drop_constraint(op.f(CHECK), "trials", type_="check")
         op.create_check_constraint(op.f(CHECK), "trials", statuses)
         return
     # Reflection knows nothing of checks, so the copy has the new one alone.
