@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from service import packing, showing, submitting, token_commands
+from service import arguments, packing, showing, submitting, token_commands
 from service.client import Client, Refused, Unreachable
 from service.errors import ServiceError
 from service.settings import BadSettings
@@ -44,6 +44,7 @@ err = Console(stderr=True)
 Url = Annotated[str, typer.Option("--url", envvar="PACELINE_URL", help="The service's address.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for scripts.")]
 Experiment = Annotated[str, typer.Argument(help="An experiment's name or id.")]
+Trial = Annotated[str, typer.Argument(help="A trial's id; `paceline show` lists them.")]
 DataDir = Annotated[Path, typer.Option(envvar="PACELINE_DATA_DIR", help="Where everything is kept.")]
 Port = Annotated[int, typer.Option(envvar="PACELINE_PORT", help="The API's port; 0 takes a free one.")]
 MlflowPort = Annotated[int, typer.Option(envvar="PACELINE_MLFLOW_PORT", help="MLflow's port; 0 takes a free one.")]
@@ -57,7 +58,7 @@ def main() -> None:
         app()
     except Refused as refused:
         _fail(refused.lines(), USAGE)
-    except (packing.CannotPack, BadSettings, ServiceError) as error:
+    except (arguments.BadArgument, packing.CannotPack, BadSettings, ServiceError) as error:
         _fail([str(error)], USAGE)
     except Unreachable as error:
         _fail([str(error)], FAILED)
@@ -246,7 +247,7 @@ def best(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL) -> N
 
 @app.command(epilog="Example: paceline logs t-1f2e3d4c5b6a --rank 0 --tail 50")
 def logs(
-    trial: Annotated[str, typer.Argument(help="A trial's id; `paceline show` lists them.")],
+    trial: Trial,
     rank: Annotated[int | None, typer.Option(help="Only this worker's.", show_default="all")] = None,
     tail: Annotated[int | None, typer.Option(help="Only the last lines.", show_default="all")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the trial ends.")] = False,
@@ -271,6 +272,47 @@ def stop(
     with _connect(url) as client:
         client.stop_trial(target) if is_trial else client.stop_experiment(target, cancel=cancel)
     out.print(f"{target} is told to {'end at once' if cancel else 'stop'}.", highlight=False)
+
+
+@app.command(
+    epilog="Examples: paceline change digits --set limits.max_trials=64 --set tags.team=vision   "
+    "paceline change digits --set limits.max_seconds=null"
+)
+def change(
+    experiment: Experiment,
+    settings: Annotated[list[str], typer.Option("--set", help="FIELD=VALUE, the value in JSON; null takes it away.")],
+    url: Url = LOCAL,
+) -> None:
+    """Change an experiment's spec while it lives. One that a limit has ended runs again when that limit is moved."""
+    with _connect(url) as client:
+        changed = client.change(experiment, arguments.patch_of(settings))
+    out.print(f"{changed['name']} is changed; it is {changed['status']}.", highlight=False)
+
+
+@app.command(
+    epilog="Examples: paceline enqueue digits configurations.yaml   paceline enqueue digits '{params: {lr: 0.1}}'"
+)
+def enqueue(
+    experiment: Experiment,
+    given: Annotated[str, typer.Argument(metavar="FILE_OR_JSON", help="{params: …}, or a list of such.")],
+    as_json: AsJson = False,
+    url: Url = LOCAL,
+) -> None:
+    """Have configurations of your own tried before anything that the search proposes."""
+    with _connect(url) as client:
+        trials = client.enqueue(experiment, arguments.document_in(given))
+    if as_json:
+        _print_json(trials)
+    else:
+        out.print(showing.trials(trials))
+
+
+@app.command()
+def retry(trial: Trial, url: Url = LOCAL) -> None:
+    """Queue a failed or stopped trial again; it goes on from its newest checkpoint."""
+    with _connect(url) as client:
+        client.retry_trial(trial)
+    out.print(f"{trial} is queued again.", highlight=False)
 
 
 @database.command("upgrade")

@@ -1,5 +1,6 @@
 """The HTTP API from Python, as the command line uses it: thin, and every error fit to be shown."""
 
+import json
 from collections.abc import Iterator
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -82,6 +83,20 @@ class Client:
 
     def stop_experiment(self, experiment: str, *, cancel: bool = False) -> dict[str, Any]:
         return self._json("POST", f"/v1/experiments/{experiment}/{'cancel' if cancel else 'stop'}")
+
+    def change(self, experiment: str, patch: dict[str, Any]) -> dict[str, Any]:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        return self._json("PATCH", f"/v1/experiments/{experiment}", content=json.dumps(patch), headers=headers)
+
+    def enqueue(self, experiment: str, document: bytes) -> list[dict[str, Any]]:
+        """Send a configuration or a list of them, in JSON or YAML, and return their trials."""
+        headers = {"Content-Type": "application/yaml"}
+        made = self._json("POST", f"/v1/experiments/{experiment}/trials", content=document, headers=headers)
+        trials: list[dict[str, Any]] = made.get("items", [made])
+        return trials
+
+    def retry_trial(self, trial: str) -> dict[str, Any]:
+        return self._json("POST", f"/v1/trials/{trial}/retry")
 
     def stop_trial(self, trial: str) -> dict[str, Any]:
         return self._json("POST", f"/v1/trials/{trial}/stop")

@@ -200,6 +200,65 @@ def test_trials_run_with_curl_are_seen_by_watch_best_and_logs(run: Run, project:
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
 
 
+def test_a_changed_limit_lets_an_ended_experiment_go_on(run: Run, project: Path, url: str) -> None:
+    experiment = external(run, project, limits={"max_trials": 1})
+    finish_one(url, str(experiment["name"]), {"outcome": "completed"})
+    assert httpx.get(f"{url}/v1/experiments/{experiment['name']}").json()["status"] == "completed"
+    changed = run("change", str(experiment["name"]), "--set", "limits.max_trials=2", "--set", "tags.team=vision")
+    assert (changed.code, changed.out) == (0, f"{experiment['name']} is changed; it is running.\n")
+    spec = httpx.get(f"{url}/v1/experiments/{experiment['name']}").json()["spec"]
+    assert (spec["limits"]["max_trials"], spec["tags"]) == (2, {"team": "vision"})
+
+
+def test_a_change_is_refused_with_each_mistake(run: Run, project: Path) -> None:
+    name = str(submitted(run, project)["name"])
+    ended = run("change", name, "--set", "limits.max_trials=none", "--set", "trainer.kind=external")
+    assert ended.code == 2
+    assert sorted(line.split(":")[1] for line in ended.err.splitlines()) == [" limits.max_trials", " trainer"]
+    ended = run("change", name, "--set", "priority")
+    assert (ended.code, ended.err.count("FIELD=VALUE")) == (2, 1)
+
+
+def test_configurations_are_enqueued_as_they_stand_or_from_a_file(run: Run, project: Path) -> None:
+    name = str(external(run, project, limits={"max_trials": 3})["name"])
+    assert "lr=0.5" in run("enqueue", name, "{params: {lr: 0.5}}").out
+    (project / "more.yaml").write_text("[{params: {lr: 0.25}}, {params: {lr: 0.125}}]")
+    trials = json.loads(run("enqueue", name, str(project / "more.yaml"), "--json").out)
+    assert [(one["number"], one["params"], one["status"]) for one in trials] == [
+        (1, {"lr": 0.25}, "queued"),
+        (2, {"lr": 0.125}, "queued"),
+    ]
+    ended = run("enqueue", name, str(project / "absent.yaml"))
+    assert ended.code == 2
+    assert "must be a file, or JSON as in" in ended.err
+    assert "no room for 1 more" in run("enqueue", name, '{"params": {"lr": 0.5}}').err
+
+
+def test_a_failed_trial_is_tried_again(run: Run, project: Path, url: str) -> None:
+    name = str(external(run, project, failures={"max_retries": 0, "max_failed_trials": 5})["name"])
+    trial = finish_one(url, name, {"outcome": "failed", "error": {"kind": "user_error", "message": "no luck"}})
+    assert run("retry", trial).out == f"{trial} is queued again.\n"
+    assert httpx.get(f"{url}/v1/trials/{trial}").json()["status"] == "queued"
+
+
+def external(run: Run, project: Path, **changes: object) -> dict[str, object]:
+    """An experiment whose trials the test runs."""
+    spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}} | changes
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
+    return submitted(run, project)
+
+
+def finish_one(url: str, experiment: str, end: dict[str, object]) -> str:
+    """The id of a trial that reported once and ended so."""
+    asked = httpx.post(f"{url}/v1/experiments/{experiment}/ask").json()
+    lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+    trial = f"{url}/v1/trials/{asked['trial']}"
+    reports = {"reports": [{"sequence": 0, "metrics": {"loss": 0.5}}]}
+    httpx.post(f"{trial}/reports", json=reports, headers=lease).raise_for_status()
+    httpx.post(f"{trial}/finish", json=end, headers=lease).raise_for_status()
+    return str(asked["trial"])
+
+
 def test_a_failed_experiment_makes_watch_fail(run: Run, project: Path, url: str) -> None:
     spec = SPEC | {
         "name": f"failing-{time.monotonic_ns()}",
@@ -229,7 +288,9 @@ def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
 
 
 def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
-    for command in ("up", "serve", "agent", "submit", "watch", "ls", "show", "best", "logs", "stop", "db", "token"):
+    looking = ("watch", "ls", "show", "best", "logs")
+    acting = ("submit", "stop", "change", "enqueue", "retry")
+    for command in ("up", "serve", "agent", *looking, *acting, "db", "token"):
         ended = run(command, "--help")
         assert ended.code == 0
         assert f"paceline {command} " in ended.out
