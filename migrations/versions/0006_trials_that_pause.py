@@ -1,6 +1,6 @@
 """trials that pause
 
-A trial may wait at a milestone, and an index knows who waits where.
+A trial may wait at a milestone, and an index knows who waits where. Another one knows which is the next in the queue.
 """
 
 import sqlalchemy as sa
@@ -12,6 +12,8 @@ branch_labels = None
 depends_on = None
 
 INDEX = "ix_trials_paused"
+BY_STATUS = "ix_trials_experiment_id_status"
+BY_STATUS_IN_ORDER = "ix_trials_experiment_id_status_number"
 CHECK = "ck_trials_status_known"
 BEFORE = "status in ('queued', 'running', 'completed', 'pruned', 'failed', 'stopped')"
 AFTER = "status in ('queued', 'running', 'paused', 'completed', 'pruned', 'failed', 'stopped')"
@@ -30,10 +32,14 @@ def upgrade() -> None:
         sqlite_where=PAUSED,
         postgresql_where=PAUSED,
     )
+    op.drop_index(BY_STATUS, "trials")
+    op.create_index(BY_STATUS_IN_ORDER, "trials", ["experiment_id", "status", "number"])
 
 
 def downgrade() -> None:
     op.execute("update trials set status = 'pruned', ended_at = current_timestamp where status = 'paused'")
+    op.drop_index(BY_STATUS_IN_ORDER, "trials")
+    op.create_index(BY_STATUS, "trials", ["experiment_id", "status"])
     op.drop_index(INDEX, "trials")
     with op.batch_alter_table("trials") as table:
         table.drop_column("paused_value")

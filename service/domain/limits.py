@@ -21,16 +21,15 @@ class Limits:
 class Progress:
     """What there is of an experiment's trials.
 
-    `created` counts all of them; `started` those that have reported; `well` those that completed, were pruned
-    or paused.
+    `created` counts all of them; `any_started`: some have reported; `any_well`: some completed, were pruned or paused.
     """
 
     created: int
     queued: int
     running: int
     failed: int
-    started: int
-    well: int
+    any_started: bool
+    any_well: bool
     alike: Alike | None
     elapsed_seconds: float
 
@@ -59,5 +58,5 @@ def _code_is_wrong(limits: Limits, progress: Progress) -> EndReason | None:
     if alike is None or not (alike.is_enough or alike.count >= limits.max_trials):
         return None
     if alike.kind is FailureKind.CANNOT_START:
-        return None if progress.started else EndReason.CANNOT_START
-    return None if progress.well or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES
+        return None if progress.any_started else EndReason.CANNOT_START
+    return None if progress.any_well or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES

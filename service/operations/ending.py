@@ -13,11 +13,14 @@ from service.operations.moving import move_experiment, move_trial
 from service.operations.pausing import give_up_paused, release
 from service.operations.stopping import ask_to_stop
 from service.spec.models import ExperimentSpec
-from service.store.attempts import first_failures, reported_count
+from service.store.attempts import first_failures
 from service.store.events import append_event
 from service.store.improvement import best_end_before, newest_ends
 from service.store.tables import ExperimentRow
-from service.store.trials import counts_by_status, trials_with
+from service.store.trials import any_reported, any_with, counts_by_status, trials_with
+
+_COUNTED = (TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED)
+_WELL = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)
 
 
 def limits_of(spec: ExperimentSpec) -> Limits:
@@ -30,15 +33,17 @@ def limits_of(spec: ExperimentSpec) -> Limits:
 
 
 def progress_of(session: Session, experiment: ExperimentRow, now: datetime) -> Progress:
-    counts = counts_by_status(session, experiment.id)
+    """Counts no more trials than are live or have failed: those that ended well may be thousands."""
+    counts = counts_by_status(session, experiment.id, _COUNTED)
+    failed = counts[TrialStatus.FAILED]
     return Progress(
         created=experiment.trial_count,
         queued=counts[TrialStatus.QUEUED],
         running=counts[TrialStatus.RUNNING],
-        failed=counts[TrialStatus.FAILED],
-        started=reported_count(session, experiment.id) if counts[TrialStatus.FAILED] else 0,
-        well=counts[TrialStatus.COMPLETED] + counts[TrialStatus.PRUNED] + counts[TrialStatus.PAUSED],
-        alike=_alike(session, experiment) if counts[TrialStatus.FAILED] else None,
+        failed=failed,
+        any_started=failed > 0 and any_reported(session, experiment.id),
+        any_well=failed > 0 and any_with(session, experiment.id, *_WELL),
+        alike=_alike(session, experiment) if failed else None,
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
     )
 
@@ -54,7 +59,7 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
             reason, detail = ending
             begin_end(session, experiment, reason, now, detail)
             session.flush()
-    if experiment.end_reason and not trials_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
+    if experiment.end_reason and not any_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
         give_up_paused(session, experiment, reason, now)
         move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)

@@ -115,7 +115,7 @@ class TrialRow(Base):
     ended_at: Mapped[datetime | None]
     __table_args__ = (
         UniqueConstraint("experiment_id", "number"),
-        Index(None, "experiment_id", "status"),
+        Index(None, "experiment_id", "status", "number"),
         Index(None, "experiment_id", "changed_at_event"),
         Index(None, "experiment_id", "value"),
         Index(

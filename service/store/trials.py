@@ -1,7 +1,7 @@
 """Queries on trials, their curves and what was decided on them."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import func, literal, select, tuple_
 from sqlalchemy.orm import Session
@@ -14,11 +14,29 @@ _LAST = sys.float_info.max
 """Stands for the value of a trial that has none."""
 
 
-def counts_by_status(session: Session, experiment_id: str) -> dict[str, int]:
-    """Every status, also those that no trial has."""
-    query = select(TrialRow.status, func.count()).where(TrialRow.experiment_id == experiment_id)
+def counts_by_status(
+    session: Session, experiment_id: str, statuses: Collection[TrialStatus] = tuple(TrialStatus)
+) -> dict[str, int]:
+    """Of each of the statuses, also those that no trial has."""
+    query = select(TrialRow.status, func.count()).where(
+        TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses)
+    )
     found = dict(session.execute(query.group_by(TrialRow.status)).all())
-    return {status.value: found.get(status.value, 0) for status in TrialStatus}
+    return {status.value: found.get(status, 0) for status in statuses}
+
+
+def any_reported(session: Session, experiment_id: str) -> bool:
+    """Whether some trial has reported, or ended well without."""
+    query = select(TrialRow.id).where(
+        TrialRow.experiment_id == experiment_id,
+        TrialRow.last_step.is_not(None) | TrialRow.status.in_([TrialStatus.COMPLETED, TrialStatus.PRUNED]),
+    )
+    return session.scalar(query.limit(1)) is not None
+
+
+def any_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> bool:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses))
+    return session.scalar(query.limit(1)) is not None
 
 
 def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> Sequence[TrialRow]:
