@@ -20,6 +20,7 @@ class RuleOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     by_rungs: ClassVar[bool] = False
+    not_replayed: ClassVar[str | None] = None  # why it cannot be
 
     @property
     def compares_completed(self) -> bool:

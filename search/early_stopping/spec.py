@@ -7,14 +7,15 @@ from pydantic import Field, TypeAdapter
 from search.early_stopping.base import RuleOptions
 from search.early_stopping.checking import one_of
 from search.early_stopping.patient import Patient
+from search.early_stopping.pbt import Pbt
 from search.early_stopping.simple import SIMPLE, Simple
 from search.early_stopping.waiting import Pausing
 
 # A new rule is a model with the methods of `Rule`, in `simple` or here.
-RULES: dict[str, type[RuleOptions]] = {"patient": Patient, **SIMPLE}
+RULES: dict[str, type[RuleOptions]] = {"patient": Patient, "pbt": Pbt, **SIMPLE}
 
-_Tagged = Annotated[Simple | Patient, Field(discriminator="rule")]
-_ADAPTER: TypeAdapter[Simple | Patient] = TypeAdapter(_Tagged)
+_Tagged = Annotated[Simple | Patient | Pbt, Field(discriminator="rule")]
+_ADAPTER: TypeAdapter[Simple | Patient | Pbt] = TypeAdapter(_Tagged)
 
 # Validated as a field, every mistake comes at once; `{}` is `{rule: none}`.
 EarlyStoppingSpec = Annotated[_Tagged, one_of(RULES, _ADAPTER)]

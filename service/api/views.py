@@ -10,12 +10,14 @@ from sqlalchemy.orm import Session
 from search.samplers import Choice
 from service.operations.specs import spec_of
 from service.store.attempts import attempts_of
+from service.store.generations import generations_of
 from service.store.tables import (
     AttemptRow,
     Base,
     CheckpointRow,
     EventRow,
     ExperimentRow,
+    GenerationRow,
     TrialRow,
 )
 from service.store.trials import newest_checkpoint, newest_checkpoints
@@ -92,10 +94,45 @@ class FrontView(Page[TrialView]):
     count: int
 
 
-class AttemptView(BaseModel):
-    """`agent` is who ran it. `outcome` is None while it runs; `error` has kind, message and tracebacks."""
+class GenerationView(BaseModel):
+    """What a trial trained with from attempt `first_attempt` on. Number 0 is what it began with.
+
+    Each further one is another's, explored: `resumed_from` is what trial number `donor` had saved at `resumed_step`
+    when both were at the `milestone`.
+    """
 
     number: int
+    params: dict[str, Any]
+    donor: int | None
+    milestone: int | None
+    resumed_from: str | None
+    resumed_step: int | None
+    first_attempt: int
+    at: datetime
+
+    @classmethod
+    def of(cls, row: GenerationRow) -> Self:
+        return cls(
+            number=row.number,
+            params=row.params,
+            donor=row.donor,
+            milestone=row.milestone,
+            resumed_from=row.resume_uri,
+            resumed_step=row.resume_step,
+            first_attempt=row.first_attempt,
+            at=row.at,
+        )
+
+
+class AttemptView(BaseModel):
+    """`agent` is who ran it, with `params`, which are those of the trial's `generation`.
+
+    `outcome` is None while it runs; `error` has kind, message and tracebacks.
+    """
+
+    number: int
+    generation: int
+    params: dict[str, Any]
     agent: str
     outcome: str | None
     error: dict[str, Any] | None
@@ -106,9 +143,12 @@ class AttemptView(BaseModel):
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, row: AttemptRow) -> "AttemptView":
+    def of(cls, row: AttemptRow, trial: TrialRow, generations: Sequence[GenerationRow]) -> "AttemptView":
+        own = [one for one in generations if one.first_attempt <= row.number]
         return cls(
             number=row.number,
+            generation=own[-1].number if own else 0,
+            params=own[-1].params if own else trial.params,
             agent=row.holder,
             outcome=row.outcome,
             error=row.failure,
@@ -121,13 +161,19 @@ class AttemptView(BaseModel):
 
 
 class TrialDetail(TrialView):
+    """`generations` has those of a trial that has gone on with other params, from the first on; else it is empty."""
+
     attempts: list[AttemptView]
+    generations: list[GenerationView]
 
     @classmethod
     def read(cls, session: Session, row: TrialRow) -> "TrialDetail":
-        attempts = [AttemptView.of(attempt) for attempt in attempts_of(session, row.id)]
-        experiment = session.get_one(ExperimentRow, row.experiment_id)
-        return cls(**_trial_facts(experiment, row, newest_checkpoint(session, row.id)), attempts=attempts)
+        experiment, generations = session.get_one(ExperimentRow, row.experiment_id), generations_of(session, row.id)
+        return cls(
+            **_trial_facts(experiment, row, newest_checkpoint(session, row.id)),
+            attempts=[AttemptView.of(attempt, row, generations) for attempt in attempts_of(session, row.id)],
+            generations=[GenerationView.of(generation) for generation in generations],
+        )
 
 
 class SamplerView(BaseModel):

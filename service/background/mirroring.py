@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from service.mirror.runs import experiment_run, trial_run
 from service.store import mirrors
 from service.store.database import Database
 from service.store.events import events_after
+from service.store.generations import generations_of_all
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
 from service.store.trials import counts_by_status
 
@@ -29,12 +30,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Batch:
-    """What one round tells MLflow of one experiment. `runs` are those known already, by trial."""
+    """What one round tells MLflow of one experiment. `runs` are those known already."""
 
     facts: Facts
     events: Sequence[EventRow]
     mirror: MirrorRow | None
-    runs: dict[str, str]
+    runs: Mapping[tuple[str, int], str]
 
 
 class Mirroring:
@@ -95,16 +96,16 @@ class Mirroring:
             self._fronts[experiment_id] = (cursor, projection.standing.front)
         return len(batch.events)
 
-    def _tell(self, batch: Batch, projection: Projection) -> dict[str, str]:
-        """Sends a batch; the runs made for it, by trial."""
-        tracking, experiment = self._connected(), batch.facts.experiment
-        mlflow_experiment_id, parent_run_id = self._place_of(experiment, batch.mirror)
-        new_runs = {}
-        for trial_id, update in projection.trials.items():
-            run_id = batch.runs.get(trial_id)
+    def _tell(self, batch: Batch, projection: Projection) -> dict[tuple[str, int], str]:
+        """Sends a batch; the runs made for it, by trial and generation."""
+        tracking, facts = self._connected(), batch.facts
+        mlflow_experiment_id, parent_run_id = self._place_of(facts.experiment, batch.mirror)
+        new_runs: dict[tuple[str, int], str] = {}
+        for run, update in projection.runs.items():
+            run_id = batch.runs.get(run)
             if run_id is None:
-                new = trial_run(experiment, batch.facts.trials[trial_id], parent_run_id)
-                run_id = new_runs[trial_id] = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
+                new = trial_run(facts.experiment, facts.trials[run.trial_id], parent_run_id, facts.generation(run))
+                run_id = new_runs[run] = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
             tracking.write(run_id, update)
         tracking.write(parent_run_id, projection.parent)
         return new_runs
@@ -148,6 +149,7 @@ def _load(session: Session, experiment_id: str, known: tuple[int, Front] | None)
     facts = Facts(
         experiment,
         mirrors.trials_named(session, trial_ids),
+        generations_of_all(session, trial_ids),  # after the trials, so that params are theirs or have a row here
         counts_by_status(session, experiment_id),
         Standing(ended_count, best, _front_before(session, experiment, cursor, known)),
     )

@@ -61,7 +61,7 @@ class Tracking:
     def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
         """The id of the run with `new`'s key, made if it is not there, with all of its parameters."""
         with self._said_plainly():
-            run_id = self._find_run(mlflow_experiment_id, *new.key) or self._create_run(
+            run_id = self._find_run(mlflow_experiment_id, new) or self._create_run(
                 mlflow_experiment_id, new, started_at
             )
             params = [Param(name, value) for name, value in new.params.items()]
@@ -90,15 +90,16 @@ class Tracking:
         with self._said_plainly():
             self._client.log_artifacts(run_id, str(directory), folder)
 
-    def _find_run(self, mlflow_experiment_id: str, tag: str, value: str) -> str | None:
-        found = self._client.search_runs([mlflow_experiment_id], f"tags.`{tag}` = '{value}'", max_results=1)
-        return str(found[0].info.run_id) if found else None
+    def _find_run(self, mlflow_experiment_id: str, new: NewRun) -> str | None:
+        """MLflow finds runs by the tags they have, not by those they lack."""
+        wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
+        found = self._client.search_runs([mlflow_experiment_id], wanted)
+        same = (run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items()))
+        return next((str(run.info.run_id) for run in same), None)
 
     def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
-        key, value = new.key
-        made = self._client.create_run(
-            mlflow_experiment_id, _milliseconds(started_at), tags={**new.tags, key: value}, run_name=new.name
-        )
+        tags = new.tags | {tag: value for tag, value in new.key.items() if value is not None}
+        made = self._client.create_run(mlflow_experiment_id, _milliseconds(started_at), tags=tags, run_name=new.name)
         return str(made.info.run_id)
 
     @contextmanager

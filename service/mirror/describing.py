@@ -57,6 +57,12 @@ def trial_end(status: str, data: Mapping[str, Any]) -> str:
     return status if data.get("step") is None else f"{status} at step {data['step']}"
 
 
+def exploit(data: Mapping[str, Any]) -> str:
+    """`goes on as generation 2 from trial 3's checkpoint at step 10`"""
+    where = f"trial {data.get('donor')}'s checkpoint at step {(data.get('checkpoint') or {}).get('step')}"
+    return f"goes on as generation {data.get('generation')} from {where}"
+
+
 def warm_start(sources: Sequence[Mapping[str, Any]]) -> str:
     """`digits-july: 20 taken, 3 left out`"""
     return "; ".join(

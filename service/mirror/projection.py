@@ -9,7 +9,7 @@ from service.domain.statuses import CONTENDERS
 from service.mirror import describing, limits
 from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
-from service.store.tables import EventRow, ExperimentRow, TrialRow
+from service.store.tables import EventRow, ExperimentRow, GenerationRow, TrialRow
 
 RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
@@ -27,6 +27,13 @@ EXPERIMENT_ENDS: Mapping[str, RunStatus] = {
     "experiment.failed": "FAILED",
     "experiment.stopped": "KILLED",
 }
+
+
+class RunOf(NamedTuple):
+    """What has a run of its own: a trial, as long as it trains with the same params."""
+
+    trial_id: str
+    generation: int = 0
 
 
 class Point(NamedTuple):
@@ -78,12 +85,21 @@ class Standing:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a batch is read with. `counts` is by status, of now; `trials` has those that the batch or `best` name."""
+    """What a batch is read with. `counts` is by status, of now; `trials` has those that the batch or `best` name.
+
+    `generations` are those of the trials that have more than one.
+    """
 
     experiment: ExperimentRow
     trials: Mapping[str, TrialRow] = field(default_factory=dict)
+    generations: Mapping[str, Sequence[GenerationRow]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     standing: Standing = field(default_factory=Standing)
+
+    def generation(self, run: RunOf) -> GenerationRow | None:
+        """None for a trial that has no other than the first."""
+        known = self.generations.get(run.trial_id, ())
+        return next((one for one in known if one.number == run.generation), None)
 
 
 @dataclass(frozen=True)
@@ -91,25 +107,30 @@ class Projection:
     """`standing` is how the experiment stands after the batch."""
 
     parent: Update
-    trials: dict[str, Update]
+    runs: dict[RunOf, Update]
     standing: Standing
 
 
 def project(facts: Facts, events: Sequence[EventRow]) -> Projection:
     """The writes for `events`, which follow one another. A trial gets a run once it has begun, or ended unbegun."""
     parent = Update(started_at=facts.experiment.created_at)
-    trials: dict[str, Update] = {}
+    runs: dict[RunOf, Update] = {}
     standing = facts.standing
     for event in events:
         if event.trial_id is None:
             _tell_parent(parent, facts.experiment, event)
         elif event.kind in _TELL_TRIAL and event.trial_id in facts.trials:
-            update = trials.setdefault(event.trial_id, Update(started_at=event.at))
-            _TELL_TRIAL[event.kind](update, event)
+            run = RunOf(event.trial_id, _generation_at(facts.generations.get(event.trial_id, ()), event.seq))
+            _TELL_TRIAL[event.kind](runs.setdefault(run, Update(started_at=event.at)), event)
         if event.kind in TRIAL_ENDS:
             standing = _tell_best(parent, facts.experiment, standing, event)
     _summarize(parent, facts, standing)
-    return Projection(parent, trials, standing)
+    return Projection(parent, runs, standing)
+
+
+def _generation_at(generations: Sequence[GenerationRow], seq: int) -> int:
+    """Which of them an event is of; the one that begins another is the last of the one before."""
+    return max((one.number for one in generations if one.began_at_event < seq), default=0)
 
 
 def _tell_parent(parent: Update, experiment: ExperimentRow, event: EventRow) -> None:
@@ -190,6 +211,15 @@ def _ended(update: Update, event: EventRow) -> None:
     update.move(TRIAL_ENDS[event.kind], event.at)
 
 
+def _exploited(update: Update, event: EventRow) -> None:
+    """The last word of a generation, whose params nothing trains with any more."""
+    said = event.data
+    goes_on = describing.exploit(said)
+    update.tag(status="exploited", goes_on=goes_on, reason=said.get("reason"))
+    update.describe(goes_on)
+    update.move("FINISHED", event.at)
+
+
 def _decision(update: Update, event: EventRow) -> None:
     said = event.data
     update.tag(decision=said.get("decision"))
@@ -223,5 +253,6 @@ _TELL_TRIAL: Mapping[str, Callable[[Update, EventRow], None]] = {
     "decision": _decision,
     "checkpoint": _checkpoint,
     "attempt.ended": _attempt_ended,
+    "trial.exploited": _exploited,
     **dict.fromkeys(TRIAL_ENDS, _ended),
 }

@@ -6,20 +6,21 @@ from typing import Any
 
 from service.mirror import describing, limits
 from service.mirror.views import VIEW_TAG, leaderboard
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import ExperimentRow, GenerationRow, TrialRow
 
 EXPERIMENT_TAG = "paceline.experiment_id"
 TRIAL_TAG = "paceline.trial_id"
+GENERATION_TAG = "paceline.generation"
 PARENT_TAG = "mlflow.parentRunId"
 SHORTEST_NUMBER = 2
 
 
 @dataclass(frozen=True)
 class NewRun:
-    """`key` is the tag by which a run made before, and forgotten, is found again."""
+    """`key` has the tags by which a run made before, and forgotten, is found again; None where it lacks the tag."""
 
     name: str
-    key: tuple[str, str]
+    key: Mapping[str, str | None]
     tags: dict[str, str]
     params: dict[str, str]
 
@@ -52,27 +53,43 @@ def experiment_run(experiment: ExperimentRow) -> NewRun:
     }
     return NewRun(
         experiment.name,
-        (EXPERIMENT_TAG, experiment.id),
+        {EXPERIMENT_TAG: experiment.id},
         limits.texts(tags),
         limits.texts(_experiment_params(spec), limits.PARAM_LENGTH),
     )
 
 
-def trial_run(experiment: ExperimentRow, trial: TrialRow, parent_run_id: str) -> NewRun:
+def trial_run(
+    experiment: ExperimentRow, trial: TrialRow, parent_run_id: str, generation: GenerationRow | None = None
+) -> NewRun:
+    """A trial's run, or that of one of its generations. The first has nothing to tell it from a trial's only run."""
+    later = generation if generation is not None and generation.number else None
+    number = str(later.number) if later else None
     tags = {
         **_source(experiment),
         PARENT_TAG: parent_run_id,
         TRIAL_TAG: trial.id,
         "paceline.trial": trial.number,
         "paceline.origin": trial.origin,
+        GENERATION_TAG: number,
+        **(_inheritance(later) if later else {}),
     }
-    params = {**(experiment.spec.get("config") or {}), **trial.params}
+    params = {**(experiment.spec.get("config") or {}), **(generation or trial).params}
     return NewRun(
-        f"trial {trial.number:0{_digits(experiment)}d}",
-        (TRIAL_TAG, trial.id),
+        f"trial {trial.number:0{_digits(experiment)}d}" + (f", generation {number}" if later else ""),
+        {TRIAL_TAG: trial.id, GENERATION_TAG: number},
         limits.texts(tags),
         limits.texts(params, limits.PARAM_LENGTH),
     )
+
+
+def _inheritance(generation: GenerationRow) -> dict[str, Any]:
+    return {
+        "paceline.donor": generation.donor,
+        "paceline.milestone": generation.milestone,
+        "paceline.resumed_from": generation.resume_uri,
+        "paceline.resumed_step": generation.resume_step,
+    }
 
 
 def _experiment_params(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from service.store.attempts import attempt_by_request
 from service.store.database import database_now
 from service.store.events import append_event
 from service.store.experiments import lock_experiment, running_experiments
+from service.store.generations import place_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials import newest_checkpoint, next_queued
+from service.store.trials import next_queued
 from trainer.wire import Assignment, CheckpointRef, Kind, Lease, Node
 
 logger = logging.getLogger(__name__)
@@ -224,7 +225,7 @@ def _start_attempt(
     context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, asker: Asker
 ) -> AttemptRow:
     now = database_now(session)
-    checkpoint = newest_checkpoint(session, trial.id)
+    place = place_of(session, trial.id)
     trial.attempt_count += 1
     attempt = AttemptRow(
         trial_id=trial.id,
@@ -234,9 +235,9 @@ def _start_attempt(
         request_id=asker.request_id,
         lease_token=secrets.token_urlsafe(24),
         lease_expires_at=now + timedelta(seconds=context.settings.lease_seconds),
-        resume_uri=checkpoint.uri if checkpoint else None,
-        resume_step=checkpoint.step if checkpoint else None,
-        first_step=checkpoint.step + 1 if checkpoint else 1,
+        resume_uri=place.uri if place else None,
+        resume_step=place.step if place else None,
+        first_step=place.step + 1 if place else 1,
         next_sequence=0,
         started_at=now,
     )

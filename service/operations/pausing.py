@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping import Release, rule_for
 from service.domain.statuses import TrialStatus
 from service.operations.deciding import Decider
+from service.operations.exploiting import exploit
 from service.operations.moving import move_trial
 from service.operations.observing import seed_of
 from service.spec.models import ExperimentSpec
@@ -57,7 +58,9 @@ def _let_go_on(decider: Decider, one: Release) -> None:
     session, experiment, now = decider.session, decider.experiment, decider.now
     trial = trial_numbered(session, experiment.id, one.number)
     decider.record(trial, one.decision, one.milestone, one)
-    if _pauses_again(decider, trial):
+    if one.donor is not None:
+        exploit(session, experiment, trial, one, now)
+    elif _pauses_again(decider, trial):
         return
     move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=one.reason, at=now)
     session.info[_RELEASED] = True

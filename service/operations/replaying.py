@@ -62,6 +62,8 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
 
 
 def _measure(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> Measure:
+    if rule.not_replayed:
+        raise Invalid([Mistake("early_stopping.rule", f"{rule.rule} cannot be replayed: it {rule.not_replayed}")])
     objectives = [Measure(one.metric, one.direction) for one in spec.objectives]
     mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_measure(rule, objectives)]
     if mistakes:

@@ -22,6 +22,7 @@ from pydantic import (
 from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
+from search.early_stopping.pbt import FEWEST_MEMBERS, Pbt
 from search.forbidding import Forbidden, mistakes_in_forbidden
 from search.mistakes import Mistake, refuse
 from search.problem import Direction, Setting
@@ -150,6 +151,8 @@ class ExperimentSpec(SpecPart):
         yield from self.search.unsuited(self.setting)
         for mistake in mistakes_in_measure(self.early_stopping, self._measures):
             yield mistake.under("early_stopping")
+        if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < FEWEST_MEMBERS:
+            yield Mistake(("limits", "max_trials"), "is the population of pbt: must be 2 or more")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
             yield Mistake(("trainer", "entrypoint"), "is needed: module:function, as in train:train_fn")
         if self.limits.no_improvement and len(self.objectives) > 1:

@@ -1,6 +1,6 @@
 """How far the MLflow mirror has come, and what it has still to tell."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
@@ -104,12 +104,10 @@ def trials_named(session: Session, trial_ids: set[str]) -> dict[str, TrialRow]:
     return {row.id: row for row in session.scalars(select(TrialRow).where(TrialRow.id.in_(trial_ids)))}
 
 
-def runs_of(session: Session, trial_ids: set[str]) -> dict[str, str]:
-    """MLflow's run of each trial that has one."""
-    rows = session.execute(
-        select(MirrorRunRow.trial_id, MirrorRunRow.run_id).where(MirrorRunRow.trial_id.in_(trial_ids))
-    )
-    return dict(rows.all())
+def runs_of(session: Session, trial_ids: set[str]) -> dict[tuple[str, int], str]:
+    """MLflow's runs by trial and generation."""
+    rows = session.scalars(select(MirrorRunRow).where(MirrorRunRow.trial_id.in_(trial_ids)))
+    return {(row.trial_id, row.generation): row.run_id for row in rows}
 
 
 def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, parent_run_id: str) -> None:
@@ -118,14 +116,15 @@ def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, paren
         mirror.mlflow_experiment_id, mirror.parent_run_id = mlflow_experiment_id, parent_run_id
 
 
-def advance(session: Session, experiment_id: str, cursor: int, new_runs: dict[str, str]) -> None:
-    """MLflow has all events up to `cursor`, with `new_runs` by trial."""
+def advance(session: Session, experiment_id: str, cursor: int, new_runs: Mapping[tuple[str, int], str]) -> None:
+    """MLflow has all events up to `cursor`, with `new_runs` by trial and generation."""
     mirror = _row(session, experiment_id)
     if mirror is None:
         return
     mirror.cursor, mirror.error = max(cursor, mirror.cursor), None
-    for trial_id, run_id in new_runs.items():
-        session.merge(MirrorRunRow(trial_id=trial_id, experiment_id=experiment_id, run_id=run_id))
+    for (trial_id, generation), run_id in new_runs.items():
+        facts = {"experiment_id": experiment_id, "run_id": run_id}
+        session.merge(MirrorRunRow(trial_id=trial_id, generation=generation, **facts))
 
 
 def fail(session: Session, experiment_id: str, error: str) -> None:

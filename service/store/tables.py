@@ -244,6 +244,26 @@ class DecisionRow(Base):
     at: Mapped[datetime]
 
 
+class GenerationRow(Base):
+    """What a trial trained with from its attempt `first_attempt` on; its params are those of its newest generation.
+
+    A trial that always had its own params has none. Number 0 is what it began with. Each further one goes on from what
+    the trial number `donor` had saved when both were at the `milestone`; event `began_at_event` tells of it.
+    """
+
+    __tablename__ = "generations"
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    params: Mapped[dict[str, Any]]
+    donor: Mapped[int | None]
+    milestone: Mapped[Int64 | None]
+    resume_uri: Mapped[str | None]
+    resume_step: Mapped[Int64 | None]
+    first_attempt: Mapped[int]
+    began_at_event: Mapped[Int64]
+    at: Mapped[datetime]
+
+
 class CheckpointRow(Base):
     """`sequence` is that of the report which saved it: the attempt's order, whenever it became known here."""
 
@@ -301,7 +321,10 @@ class MirrorRow(Base):
 
 
 class MirrorRunRow(Base):
+    """MLflow's params never change, so that each generation of a trial has a run of its own."""
+
     __tablename__ = "mirror_runs"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    generation: Mapped[int] = mapped_column(primary_key=True, server_default="0")
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"))
     run_id: Mapped[str] = mapped_column(String(64))

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from search.problem import Direction, sign_of
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
+from service.store.generations import of_newest_generation
 from service.store.tables import CheckpointRow, ExperimentRow, ReportRow, TrialRow
 
 _LAST = sys.float_info.max
@@ -123,10 +124,11 @@ def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> 
 
 
 def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:
-    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id)
-    return session.scalar(query.order_by(CheckpointRow.step.desc()).limit(1))
+    """Of those that it saved with the params that it has now."""
+    return newest_checkpoints(session, [trial_id]).get(trial_id)
 
 
 def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[str, CheckpointRow]:
-    query = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids)).order_by(CheckpointRow.step)
-    return {row.trial_id: row for row in session.scalars(query)}
+    """As `newest_checkpoint`, by trial."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), of_newest_generation())
+    return {row.trial_id: row for row in session.scalars(query.order_by(CheckpointRow.step))}

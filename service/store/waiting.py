@@ -11,6 +11,7 @@ from search.early_stopping.measure import Measure
 from search.problem import Direction
 from search.space import Space
 from service.domain.statuses import TrialStatus
+from service.store.generations import places_of
 from service.store.peers import StoredPeers
 from service.store.tables import TrialRow
 
@@ -54,10 +55,14 @@ class StoredWaiting:
         return None if row is None or row.paused_value is None else Peer(row.number, row.paused_value)
 
     def members(self, milestone: int) -> Sequence[Member]:
-        columns = (TrialRow.number, TrialRow.paused_value, TrialRow.params)
-        query = select(*columns).where(*self._paused, self._there(milestone)).order_by(TrialRow.number)
-        found = self.session.execute(query)
-        return [Member(number, value, params) for number, value, params in found if value is not None]
+        query = select(TrialRow).where(*self._paused, self._there(milestone)).order_by(TrialRow.number)
+        rows = self.session.scalars(query).all()
+        places = places_of(self.session, [row.id for row in rows])
+        return [
+            Member(row.number, row.paused_value, row.params, places[row.id].step if row.id in places else None)
+            for row in rows
+            if row.paused_value is not None
+        ]
 
     def peers(self, milestone: int, pool: int) -> StoredPeers:
         return StoredPeers(self.session, self.experiment_id, milestone, pool)

@@ -39,12 +39,12 @@ def event(seq: int, kind: str, trial_id: str | None = "t-0", **data: Any) -> Eve
 
 def test_a_trial_that_only_waits_has_no_run_yet() -> None:
     told = project(Facts(experiment(), {"t-0": trial()}), [event(1, "trial.created", number=0)])
-    assert told.trials == {}
+    assert told.runs == {}
 
 
 def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
     told = project(Facts(experiment(), {"t-0": trial()}), [event(5, "trial.stopped", reason="stopped by a user")])
-    update = told.trials["t-0"]
+    update = told.runs["t-0", 0]
     then = START + timedelta(seconds=5)
     assert (update.status, update.started_at, update.ended_at) == ("KILLED", then, then)
 
@@ -61,7 +61,7 @@ def test_a_pruned_trial_is_never_the_best() -> None:
 
 def test_kinds_of_events_that_are_not_known_are_passed_over() -> None:
     told = project(Facts(experiment(), {"t-0": trial()}), [event(1, "trial.blessed"), event(2, "new", None)])
-    assert told.trials == {}
+    assert told.runs == {}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_infeasible_trials_are_on_no_front_and_never_the_best() -> None:
     ends = [ended(0, 3, 0.5, feasible=True), ended(1, 1, 0.9, feasible=False)]
     told = project(Facts(experiment(**TWO), trials, standing=Standing(front=Front.of(experiment(**TWO)))), ends)
     assert told.parent.tags["paceline.pareto_front"] == "0"
-    assert [told.trials[id_].tags["paceline.feasible"] for id_ in ("t-0", "t-1")] == ["yes", "no"]
+    assert [told.runs[id_, 0].tags["paceline.feasible"] for id_ in ("t-0", "t-1")] == ["yes", "no"]
     best = {point.metric: point.value for point in told.parent.metrics}
     assert best == {"best_loss": 3, "best_accuracy": 0.5}
 

@@ -1,0 +1,55 @@
+"""A trial's generations: what it trained with, one set of params after the other, and from whose checkpoint."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from service.store.tables import CheckpointRow, GenerationRow
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a trial goes on: a checkpoint and the step it holds."""
+
+    uri: str
+    step: int
+
+
+def generations_of(session: Session, trial_id: str) -> Sequence[GenerationRow]:
+    """In their order; none for a trial that has only ever had its own params."""
+    return generations_of_all(session, [trial_id]).get(trial_id, [])
+
+
+def generations_of_all(session: Session, trial_ids: Collection[str]) -> Mapping[str, Sequence[GenerationRow]]:
+    """As `generations_of`, by trial."""
+    query = select(GenerationRow).where(GenerationRow.trial_id.in_(trial_ids))
+    found: defaultdict[str, list[GenerationRow]] = defaultdict(list)
+    for row in session.scalars(query.order_by(GenerationRow.number)):
+        found[row.trial_id].append(row)
+    return found
+
+
+def of_newest_generation() -> ColumnElement[bool]:
+    """Checkpoints that a trial saved with the params that it has now."""
+    first = select(func.max(GenerationRow.first_attempt)).where(GenerationRow.trial_id == CheckpointRow.trial_id)
+    return CheckpointRow.attempt >= func.coalesce(first.correlate(CheckpointRow).scalar_subquery(), 0)
+
+
+def places_of(session: Session, trial_ids: Collection[str]) -> dict[str, Place]:
+    """Where each goes on: its newest checkpoint, or its donor's until it has saved one of its own."""
+    places = {
+        trial_id: Place(newest.resume_uri, newest.resume_step)
+        for trial_id, [*_, newest] in generations_of_all(session, trial_ids).items()
+        if newest.resume_uri is not None and newest.resume_step is not None
+    }
+    saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), of_newest_generation())
+    places |= {row.trial_id: Place(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))}
+    return places
+
+
+def place_of(session: Session, trial_id: str) -> Place | None:
+    """As `places_of`; None for a trial that begins at its beginning."""
+    return places_of(session, [trial_id]).get(trial_id)

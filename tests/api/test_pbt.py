@@ -1,0 +1,430 @@
+"""Population-based training over HTTP: trials take turns, meet, and go on with what the better ones have learnt."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.operations.exploiting import exploit
+from service.settings import Settings
+from service.store.database import Database
+from service.store.schema import upgrade
+from tests.conftest import Api, Held, a_spec, running
+
+RULE = {"rule": "pbt", "interval": 2, "max_step": 6}
+SPACE = {
+    "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+    "optimizer": {"type": "categorical", "choices": ["sgd", "adam"]},
+    "momentum": {"type": "float", "low": 0.0, "high": 0.9, "when": {"optimizer": "sgd"}},
+}
+
+
+def a_population(**changes: Any) -> dict[str, Any]:
+    """Four trials of six steps, two at a time."""
+    spec = a_spec(
+        objectives=[{"metric": "loss", "direction": "minimize"}],
+        early_stopping=RULE,
+        space=SPACE,
+        limits={"max_trials": 4, "parallelism": 2},
+        checkpoints={"keep": 1},
+    )
+    return spec | changes
+
+
+@dataclass
+class Run:
+    """One attempt as its function saw it."""
+
+    number: int
+    attempt: int
+    params: dict[str, Any]
+    resume: dict[str, Any] | None
+    reported: list[int] = field(default_factory=list)
+
+
+def loss_of(number: int, step: int) -> float:
+    """Trial 0 is the best at every step, the last one the worst."""
+    return 1 + number - step / 100
+
+
+@dataclass
+class Trainer:
+    """Trains whatever it is given, a step after the other from where the assignment says, saving at each."""
+
+    loss: Callable[[int, int], float] = loss_of
+    steps: int = 6
+    saves: Callable[[int, int], bool] = lambda _number, _step: True
+    runs: list[Run] = field(default_factory=list)
+
+    def train(self, held: Held) -> Run:
+        given = held.assignment
+        run = Run(given["number"], given["attempt"], given["params"], given["resume"])
+        self.runs.append(run)
+        assert given["config"] == given["params"]
+        for step in range(run.resume["step"] + 1 if run.resume else 1, self.steps + 1):
+            saved = f"/checkpoints/{run.number}-{run.attempt}-{step}" if self.saves(run.number, step) else None
+            run.reported.append(step)
+            if held.report(loss=self.loss(run.number, step), checkpoint=saved)["decision"] == "stop":
+                held.finish("stopped")
+                return run
+        held.finish()
+        return run
+
+    def train_all(self, service: Api, name: str, parallelism: int = 2, most: int = 1000) -> int:
+        """In rounds, until there is nothing to run, or for so many rounds; returns how many there were."""
+        for count in range(most):
+            given = [service.ask(name) for _ in range(parallelism)] if is_running(service, name) else []
+            if not any(given):
+                return count
+            for held in given:
+                if held is not None:
+                    self.train(held)
+        return most
+
+    def of(self, number: int) -> list[Run]:
+        return [run for run in self.runs if run.number == number]
+
+
+def is_running(service: Api, name: str) -> bool:
+    return bool(service.get(f"/v1/experiments/{name}")["status"] == "running")
+
+
+def two(service: Api, name: str) -> tuple[Held, Held]:
+    first, second = service.ask(name), service.ask(name)
+    assert first
+    assert second
+    return first, second
+
+
+def trials(service: Api, name: str) -> list[dict[str, Any]]:
+    found = service.get(f"/v1/experiments/{name}/trials")["items"]
+    return [service.get(f"/v1/trials/{trial['id']}") for trial in found]
+
+
+def decisions(service: Api, trial: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = service.get(f"/v1/trials/{trial['id']}/decisions")["items"]
+    return found
+
+
+def test_a_population_takes_turns_and_the_worst_go_on_from_the_best(service: Api) -> None:
+    name = service.create(**a_population())["name"]
+    trainer = Trainer()
+    trainer.train_all(service, name)
+    assert [run.number for run in trainer.runs[:4]] == [0, 1, 2, 3]  # nobody goes on before all have come
+    assert {run.number: run.reported for run in trainer.runs[:4]} == {number: [1, 2] for number in range(4)}
+    assert [len(trainer.of(number)) for number in range(4)] == [3, 3, 3, 3]
+    best, worst = trainer.of(0), trainer.of(3)
+    assert [run.params for run in best] == [best[0].params] * 3
+    assert worst[1].resume == {"uri": "/checkpoints/0-1-2", "step": 2}
+    assert worst[2].resume == {"uri": "/checkpoints/0-2-4", "step": 4}
+    assert worst[0].params != worst[1].params != worst[2].params
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (shown["status"], shown["end_reason"], shown["counts"]["completed"]) == ("completed", "max_trials", 4)
+    assert shown["best"]["number"] == 0
+
+
+def test_every_generation_is_shown_with_its_donor_params_and_sentence(service: Api) -> None:
+    name = service.create(**a_population())["name"]
+    trainer = Trainer()
+    trainer.train_all(service, name)
+    *others, worst = trials(service, name)
+    assert all(other["generations"] == [] for other in others)
+    first, second, third = worst["generations"]
+    assert [one["params"] for one in (first, second, third)] == [run.params for run in trainer.of(3)]
+    assert (first["number"], first["donor"], first["resumed_from"]) == (0, None, None)
+    assert (second["donor"], second["milestone"], second["resumed_step"]) == (0, 2, 2)
+    assert (third["donor"], third["milestone"], third["resumed_from"]) == (0, 4, "/checkpoints/0-2-4")
+    assert [(one["generation"], one["params"]) for one in worst["attempts"]] == [
+        (number, run.params) for number, run in enumerate(trainer.of(3))
+    ]
+    assert worst["params"] == third["params"]
+    assert worst["checkpoint"]["uri"] == "/checkpoints/3-3-6"
+    said = decisions(service, worst)
+    assert [one["decision"] for one in said] == ["pause", "exploit", "pause", "exploit"]
+    exploited = said[1]
+    assert (exploited["rule"], exploited["milestone"], exploited["metric"]) == ("pbt", 2, "loss")
+    assert (exploited["value"], exploited["cutoff"]) == (loss_of(3, 2), loss_of(2, 2))
+    assert (exploited["compared_count"], exploited["compared_with"]) == (3, [0, 1, 2])
+    assert exploited["reason"].startswith(
+        "loss 3.98 at step 2 is among the worst 1 of 4; goes on from trial 0's checkpoint at step 2 (loss 0.98) with "
+    )
+    assert "(was " in exploited["reason"]
+    [told, _] = [event for event in service.events(name) if event["kind"] == "trial.exploited"]
+    assert (told["trial"], told["data"]["donor"], told["data"]["generation"]) == (worst["id"], 0, 1)
+    assert (told["data"]["params_before"], told["data"]["params"]) == (first["params"], second["params"])
+    assert told["data"]["reason"] == exploited["reason"]
+    best = decisions(service, others[0])
+    assert [one["decision"] for one in best] == ["pause", "continue", "pause", "continue"]
+    assert best[1]["reason"] == "loss 0.98 at step 2 is among the best 1 of 4; goes on as it is"
+
+
+def test_the_curve_of_an_exploited_trial_goes_on_in_its_new_generation(service: Api) -> None:
+    """What a trial reported beyond its milestone, before it left, was of weights that are given up."""
+    name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
+    first, second = two(service, name)
+    for step in (1, 2):
+        first.report(loss=0.1, checkpoint=f"/first-{step}")
+        second.report(loss=0.9, checkpoint=f"/second-{step}")
+    second.report(loss=0.8, checkpoint="/second-3")
+    second.report(loss=0.7, checkpoint="/second-4")
+    second.finish("stopped")
+    first.finish("stopped")
+    first, second = two(service, name)
+    assert second.assignment["resume"] == {"uri": "/first-2", "step": 2}
+    assert second.shown()["checkpoint"] is None  # the own one is of other params
+    assert second.report(loss=0.05)["decision"] == "continue"
+    assert second.report(loss=0.04)["decision"] == "stop"
+    curve = service.get(f"/v1/trials/{second.trial}/reports")["items"]
+    assert [(point["step"], point["metrics"]["loss"]) for point in curve] == [(1, 0.9), (2, 0.9), (3, 0.05), (4, 0.04)]
+    assert decisions(service, second.shown())[-1]["value"] == 0.04
+
+
+def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
+    """From the donor's checkpoint until it has one of its own, with the same params."""
+    name = service.create(**a_population())["name"]
+    trainer = Trainer()
+    trainer.train_all(service, name, most=2)
+    held = {one.assignment["number"]: one for one in iter(lambda: service.ask(name), None)}
+    for number in (0, 1):
+        trainer.train(held[number])
+    trainer.train(service.ask(name))  # type: ignore[arg-type]
+    exploited = service.ask(name)
+    assert exploited
+    params = exploited.assignment["params"]
+    exploited.fail("lost", "the node went away")
+    again = service.ask(name)
+    assert again
+    assert (again.assignment["number"], again.assignment["attempt"]) == (3, 3)
+    assert (again.assignment["params"], again.assignment["resume"]) == (
+        params,
+        {"uri": "/checkpoints/0-1-2", "step": 2},
+    )
+    again.report(loss=5.0, checkpoint="/own-3")
+    again.fail("lost", "the node went away")
+    own = service.ask(name)
+    assert own
+    assert (own.assignment["params"], own.assignment["resume"]) == (params, {"uri": "/own-3", "step": 3})
+    shown = own.shown()
+    assert [one["generation"] for one in shown["attempts"]] == [0, 1, 1, 1]
+    assert len(shown["generations"]) == 2
+
+
+@pytest.mark.parametrize("how", ["failed", "stopped by a user", "completed"])
+def test_who_leaves_the_population_holds_up_nobody(service: Api, how: str) -> None:
+    name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
+    trainer = Trainer()
+    held = [service.ask(name) for _ in range(4)]
+    leaver = held[3]
+    assert leaver
+    for one in held[:3]:
+        assert one
+        trainer.train(one)
+    assert service.ask(name) is None
+    leaver.report(loss=0.0, checkpoint="/leaver-1")
+    if how == "failed":
+        leaver.fail()
+    elif how == "completed":
+        leaver.finish()
+    else:
+        service.post(f"/v1/trials/{leaver.trial}/stop")
+        leaver.finish("stopped")
+    trainer.train_all(service, name)
+    assert [len(trainer.of(number)) for number in range(4)] == [3, 3, 3, 0]
+    assert trials(service, name)[2]["generations"][1]["donor"] == 0
+    assert "of 3;" in decisions(service, trials(service, name)[2])[1]["reason"]
+
+
+def test_a_paused_member_that_a_user_stops_holds_up_nobody(service: Api) -> None:
+    name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
+    trainer = Trainer()
+    trainer.train_all(service, name, parallelism=1, most=2)
+    service.post(f"/v1/trials/{trials(service, name)[0]['id']}/stop")
+    trainer.train_all(service, name, parallelism=1)
+    assert [trial["status"] for trial in trials(service, name)] == ["stopped", "completed", "completed"]
+    assert trials(service, name)[2]["generations"][1]["donor"] == 1
+
+
+def test_without_a_checkpoint_nobody_is_exploited_and_the_sentence_says_so(service: Api) -> None:
+    name = service.create(**a_population())["name"]
+    trainer = Trainer(saves=lambda number, _step: number > 0)
+    trainer.train_all(service, name)
+    worst = trials(service, name)[3]
+    assert worst["generations"] == []
+    [said, _] = [one for one in decisions(service, worst) if one["decision"] == "continue"]
+    assert said["reason"].endswith("but the best of them saved no checkpoint (trial 0); goes on as it is")
+    assert trainer.of(0)[1].resume is None  # begins anew, over known ground
+    assert trainer.of(0)[1].reported == [1, 2, 3, 4]
+    assert trials(service, name)[0]["status"] == "completed"
+
+
+def history(service: Api, name: str) -> list[Any]:
+    """What a search came to, whenever and under whatever ids."""
+    facts = ("params", "donor", "milestone", "resumed_step", "first_attempt")
+    return [
+        (
+            trial["number"],
+            trial["params"],
+            trial["values"],
+            [[one[fact] for fact in facts] for one in trial["generations"]],
+            [(one["decision"], one["value"], one["reason"]) for one in decisions(service, trial)],
+        )
+        for trial in trials(service, name)
+    ]
+
+
+def test_a_service_that_is_started_anew_between_generations_goes_on_as_if_nothing_had_been(
+    settings: Settings,
+) -> None:
+    spec = a_population(limits={"max_trials": 4, "parallelism": 4}, early_stopping=RULE | {"quantile": 0.5})
+    trainer = Trainer()
+    with running(settings) as service:
+        service.create(**spec | {"name": "undisturbed"})
+        trainer.train_all(service, "undisturbed", parallelism=4)
+        undisturbed = history(service, "undisturbed")
+        service.create(**spec | {"name": "disturbed"})
+    ended = False
+    while not ended:
+        with running(settings) as service:
+            ended = trainer.train_all(service, "disturbed", parallelism=4, most=1) == 0
+            disturbed = history(service, "disturbed")
+    assert disturbed == undisturbed
+    assert [len(one[3]) for one in disturbed] == [0, 0, 3, 3]
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> tuple[Settings, Settings]:
+    """Two services' settings, the second of which begins with what the first has at the end."""
+    first, second = (
+        Settings(data_dir=tmp_path / one, database_url=f"sqlite:///{tmp_path / one}.db", storage=str(tmp_path / "all"))
+        for one in ("first", "second")
+    )
+    for one in (first, second):
+        one.prepare_directories()
+        database = Database(one.database_url)
+        upgrade(database)
+        database.close()
+    return first, second
+
+
+def test_two_services_on_copies_of_one_history_make_the_same_generation(
+    copied: tuple[Settings, Settings], tmp_path: Path
+) -> None:
+    first, second = copied
+    trainer = Trainer()
+    with running(first) as service:
+        service.create(**a_population(name="twin"))
+        for _ in range(3):
+            held = service.ask("twin")
+            assert held
+            trainer.train(held)
+        last = service.ask("twin")
+        assert last
+        for step in (1, 2):
+            last.report(loss=9.0, checkpoint=f"/last-{step}")
+    shutil.copy(tmp_path / "first.db", tmp_path / "second.db")
+    found = []
+    for one in (first, second):
+        with running(one) as service:
+            Held(service, last.assignment, last.sequence).finish("stopped")
+            found.append(history(service, "twin"))
+    assert found[0] == found[1]
+    assert found[0][3][3][1][1:3] == [0, 2]
+
+
+def test_a_generation_is_made_as_a_whole_or_not_at_all(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = service.create(**a_population(limits={"max_trials": 8, "parallelism": 8}))["name"]
+    held = [service.ask(name) for _ in range(8)]
+    for one in held[:7]:
+        assert one
+        Trainer().train(one)
+    last = held[7]
+    assert last
+    for _ in range(2):
+        last.report(loss=9.0, checkpoint="/last")
+
+    def fail(*_arguments: Any) -> None:
+        raise RuntimeError("in the middle of a generation")
+
+    monkeypatch.setattr("service.operations.pausing.exploit", fail)
+    closing = last.headers | {"Connection": "close"}  # as the service does after an error of its own
+    answer = service.http.post(f"/v1/trials/{last.trial}/finish", headers=closing, json={"outcome": "stopped"})
+    assert answer.status_code == 500
+    counts = service.get(f"/v1/experiments/{name}")["counts"]
+    assert (counts["paused"], counts["running"], counts["queued"]) == (7, 1, 0)
+    monkeypatch.setattr("service.operations.pausing.exploit", exploit)
+    last.finish("stopped")
+    assert service.get(f"/v1/experiments/{name}")["counts"]["queued"] == 8
+
+
+def test_parameters_obey_their_conditions_after_every_exploit(service: Api) -> None:
+    forbid = [{"optimizer": "sgd", "lr": {"min": 0.3}}]
+    rule = {"rule": "pbt", "interval": 1, "max_step": 6, "quantile": 0.5, "resample_probability": 0.5}
+    limits = {"max_trials": 6, "parallelism": 3}
+    name = service.create(**a_population(early_stopping=rule, limits=limits, forbid=forbid))["name"]
+    trainer = Trainer(loss=lambda number, step: (number * 7 + step * 5) % 11)
+    trainer.train_all(service, name, parallelism=3)
+    seen = [run.params for run in trainer.runs]
+    assert len({str(params) for params in seen}) > 12
+    for params in seen:
+        assert ("momentum" in params) == (params["optimizer"] == "sgd")
+        assert not (params["optimizer"] == "sgd" and params["lr"] >= 0.3)
+
+
+def test_what_the_others_see_of_an_exploited_trial_are_its_newest_params(service: Api) -> None:
+    rule, limits = {"rule": "pbt", "interval": 1, "max_step": 2}, {"max_trials": 10, "parallelism": 10}
+    name = service.create(**a_population(early_stopping=rule, limits=limits))["name"]
+    Trainer(steps=2, loss=lambda number, step: (number * 5 + step * 3) % 13).train_all(service, name, parallelism=10)
+    whole = trials(service, name)
+    exploited = next(trial for trial in whole if trial["generations"])
+    table = service.http.get(f"/v1/experiments/{name}/trials", params={"format": "csv"}).text.splitlines()
+    row = dict(zip(table[0].split(","), table[1 + exploited["number"]].split(","), strict=True))
+    assert float(row["lr"]) == exploited["params"]["lr"] == exploited["generations"][-1]["params"]["lr"]
+    best = service.get(f"/v1/experiments/{name}/best")
+    assert best["params"] == (best["generations"] or [best])[-1]["params"]
+    importance = service.get(f"/v1/experiments/{name}/importance")
+    assert importance["used_count"] == 10
+
+
+def test_several_objectives_need_the_metric_to_be_named(service: Api) -> None:
+    objectives = [{"metric": "loss", "direction": "minimize"}, {"metric": "size", "direction": "minimize"}]
+    response = service.http.post("/v1/experiments", json=a_population(objectives=objectives))
+    assert [error["path"] for error in response.json()["errors"]] == ["early_stopping.metric"]
+    service.create(**a_population(objectives=objectives, early_stopping={**RULE, "metric": "size"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"early_stopping": {"rule": "pbt"}}, "early_stopping.interval"),
+        ({"early_stopping": {**RULE, "quantile": 0.7}}, "early_stopping.quantile"),
+        ({"early_stopping": {**RULE, "max_step": 2}}, "early_stopping"),
+        ({"limits": {"max_trials": 1}}, "limits.max_trials"),
+        (
+            {"early_stopping": {"rule": "patient", "patience": 1, "wrapped_rule": RULE}},
+            "early_stopping.wrapped_rule.rule",
+        ),
+    ],
+)
+def test_a_mistake_is_told_at_once(service: Api, changes: dict[str, Any], path: str) -> None:
+    response = service.http.post("/v1/experiments", json=a_population(**changes))
+    assert response.status_code == 422
+    assert [error["path"] for error in response.json()["errors"]] == [path]
+
+
+def test_it_cannot_be_replayed(service: Api) -> None:
+    name = service.create(**a_population())["name"]
+    answer = service.post(f"/v1/experiments/{name}/replay", 422, json={"early_stopping": RULE})
+    assert "pbt cannot be replayed: it changes what trials train with" in answer["detail"]
+
+
+def test_a_live_experiment_may_change_to_it(service: Api) -> None:
+    name = service.create(**a_population(early_stopping={"rule": "none"}))["name"]
+    first, second = two(service, name)
+    first.report(loss=0.5, checkpoint="/first-1")
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": RULE}).raise_for_status()
+    assert first.report(loss=0.4, checkpoint="/first-2")["decision"] == "stop"
+    assert first.finish("stopped")["status"] == "paused"
+    assert second.report(loss=0.3)["decision"] == "continue"

@@ -1,0 +1,139 @@
+"""A trial that goes on with another one's params has a run in MLflow for each of its generations."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from service.mirror.projection import Facts, RunOf, Update, project
+from service.store.database import Database
+from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+SENTENCE = "val_accuracy 0.2 at step 2 is among the worst 1 of 2; goes on from trial 1's checkpoint at step 2"
+
+
+def exploited(database: Database, story: Any, trial_id: str, number: int, **params: Any) -> None:
+    """Told as the service tells it: the generation's row, then the trial waits again."""
+    with database.write() as session:
+        experiment = session.get_one(ExperimentRow, story.experiment_id)
+        trial = session.get_one(TrialRow, trial_id)
+        facts = {"trial_id": trial_id, "at": story.now}
+        if number == 1:
+            session.add(GenerationRow(**facts, number=0, params=trial.params, first_attempt=1, began_at_event=0))
+        place = {"donor": 1, "milestone": 2 * number, "resume_uri": "/donor", "resume_step": 2 * number}
+        seq = experiment.event_count + 1
+        session.add(
+            GenerationRow(**facts, **place, number=number, params=params, first_attempt=number + 1, began_at_event=seq)
+        )
+        trial.params = params
+    checkpoint = {"uri": "/donor", "step": 2 * number}
+    said = {"donor": 1, "generation": number, "checkpoint": checkpoint, "reason": SENTENCE}
+    story.tell("trial.exploited", {"number": 0, "params": params, **said}, trial_id)
+    decision = {"decision": "exploit", "rule": "pbt", "milestone": 2 * number, "value": 0.2, "cutoff": 0.6}
+    story.tell("decision", {**decision, "compared_count": 1, "compared_with": [1], "reason": SENTENCE}, trial_id)
+    story.tell("trial.queued", {"number": 0, "reason": SENTENCE}, trial_id)
+
+
+def told(database: Database, story: Any) -> str:
+    trial = story.trial(0, lr=0.1)
+    story.run(trial)
+    story.report(trial, 1, val_accuracy=0.1)
+    story.report(trial, 2, val_accuracy=0.2)
+    for generation, lr in ((1, 0.5), (2, 0.4)):
+        exploited(database, story, trial, generation, lr=lr)
+        story.run(trial)
+        story.report(trial, 2 * generation + 1, val_accuracy=0.6 + generation / 10)
+    story.end(trial, "completed", 0.8)
+    return str(trial)
+
+
+@pytest.mark.slow
+def test_each_generation_has_its_params_and_its_part_of_the_curve(
+    mirror: Any, tell: Callable[..., Any], database: Database
+) -> None:
+    story = tell()
+    trial = told(database, story)
+
+    mirror.catch_up()
+
+    runs = mirror.runs(story.name)
+    names = ["trial 00", "trial 00, generation 1", "trial 00, generation 2"]
+    assert sorted(runs) == sorted([story.name, *names])
+    first, second, third = (runs[name] for name in names)
+    assert [run.data.params["lr"] for run in (first, second, third)] == ["0.1", "0.5", "0.4"]
+    curves = [mirror.curve(run, "val_accuracy") for run in (first, second, third)]
+    assert curves == [[(1, 0.1), (2, 0.2)], [(3, 0.7)], [(5, 0.8)]]
+    assert [run.info.status for run in (first, second, third)] == ["FINISHED"] * 3
+    assert first.data.tags["mlflow.note.content"] == "goes on as generation 1 from trial 1's checkpoint at step 2"
+    assert "paceline.generation" not in first.data.tags
+    assert {run.data.tags["paceline.trial_id"] for run in (first, second, third)} == {trial}
+    parent = runs[story.name]
+    assert second.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    tags = {name.removeprefix("paceline."): value for name, value in second.data.tags.items()}
+    assert (tags["generation"], tags["donor"], tags["milestone"]) == ("1", "1", "2")
+    assert (tags["resumed_from"], tags["decision"], tags["decision.reason"]) == ("/donor", "exploit", SENTENCE)
+    assert third.data.tags["paceline.status"] == "completed"
+    assert (parent.data.tags["paceline.best_trial"], parent.data.tags["paceline.best_value"]) == ("0", "0.8")
+    assert "- lr: `0.4`" in parent.data.tags["mlflow.note.content"]
+
+
+@pytest.mark.slow
+def test_told_again_from_the_start_nothing_is_doubled(
+    mirror: Any, tell: Callable[..., Any], database: Database
+) -> None:
+    """As after a kill before it was noted how far the mirror had come, with all runs forgotten."""
+    story = tell()
+    told(database, story)
+    mirror.catch_up()
+    before = {name: run.info.run_id for name, run in mirror.runs(story.name).items()}
+    with database.write() as session:
+        session.execute(delete(MirrorRunRow))
+        session.get_one(MirrorRow, story.experiment_id).cursor = 0
+    mirror.catch_up()
+    runs = mirror.runs(story.name)  # fails where two have the same name
+    assert {name: run.info.run_id for name, run in runs.items()} == before
+    assert mirror.curve(runs["trial 00, generation 1"], "val_accuracy") == [(3, 0.7)]
+
+
+def test_batches_of_any_size_give_each_event_to_the_same_run(tell: Callable[..., Any], database: Database) -> None:
+    story = tell()
+    trial_id = told(database, story)
+    with database.read() as session:
+        experiment, trial = session.get_one(ExperimentRow, story.experiment_id), session.get_one(TrialRow, trial_id)
+        generations = session.query(GenerationRow).order_by(GenerationRow.number).all()
+        events = session.query(EventRow).order_by(EventRow.seq).all()
+    facts = Facts(experiment, {trial_id: trial}, {trial_id: generations})
+
+    def sent(size: int) -> dict[RunOf, list[Any]]:
+        found: dict[RunOf, list[Any]] = {}
+        for first in range(0, len(events), size):
+            for run, update in project(facts, events[first : first + size]).runs.items():
+                found.setdefault(run, []).extend([*update.metrics, *([update.status] if update.ended_at else [])])
+        return found
+
+    assert sent(1) == sent(4) == sent(len(events))
+    assert sorted(sent(1)) == [(trial_id, 0), (trial_id, 1), (trial_id, 2)]
+
+
+def test_a_trial_that_is_not_exploited_yet_keeps_its_own_params() -> None:
+    """Its generations are read after its row: an exploit in between changes nothing."""
+    experiment = ExperimentRow(
+        id="x-1", name="e", spec={"name": "e", "objectives": []}, tags={}, status="running", created_at=START
+    )
+    trial = TrialRow(id="t-0", experiment_id="x-1", number=0, params={"lr": 0.5}, origin="search")
+    rows = [
+        GenerationRow(trial_id="t-0", number=0, params={"lr": 0.1}, first_attempt=1, began_at_event=0),
+        GenerationRow(trial_id="t-0", number=1, params={"lr": 0.5}, first_attempt=2, began_at_event=9),
+    ]
+    facts = Facts(experiment, {"t-0": trial}, {"t-0": rows})
+    at = START + timedelta(seconds=1)
+    running = EventRow(experiment_id="x-1", seq=3, kind="trial.running", trial_id="t-0", data={"attempt": 1}, at=at)
+    [(run, update)] = project(facts, [running]).runs.items()
+    assert run == RunOf("t-0", 0)
+    assert isinstance(update, Update)
+    generation = facts.generation(run)
+    assert generation is not None
+    assert generation.params == {"lr": 0.1}
