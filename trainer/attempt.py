@@ -74,7 +74,10 @@ class Attempt:
             Service(url, token), self._trial, self._decided, self.lose, self._refused, self._known
         )
         self._discard = discard
-        self._checkpoints: list[str] = []
+        # Those of earlier attempts first, which are the first to go.
+        self._earlier = set(assignment.get("earlier_checkpoints", []))
+        self._checkpoints: list[str] = list(assignment.get("earlier_checkpoints", []))
+        self._earlier_runs: list[str] = list(assignment.get("earlier_runs", []))
         self._logs = LogOutbox(Service(url, token), self._trial, self.lose)
         self._rounds = Rounds(self._deliver, lambda _sequence: runs.wake())
         seconds = float(assignment["lease"]["seconds"])
@@ -139,12 +142,17 @@ class Attempt:
         self._checkpoints.append(checkpoint)
         while len(self._checkpoints) > int(self.assignment["keep_checkpoints"]):
             self._discard(self._checkpoints.pop(0))
+        if self._earlier.isdisjoint(self._checkpoints):
+            while self._earlier_runs:
+                self._discard(self._uri(self._earlier_runs.pop()))
 
     def checkpoint_uri(self, path: str) -> str:
         """Where it is found from anywhere. `path` is that of Ray's filesystem, which has no scheme."""
+        return self._uri(f"{self.run}/{path.rstrip('/').rpartition(f'/{self.run}/')[2]}")
+
+    def _uri(self, name: str) -> str:
         folder, mark, query = str(self.assignment["storage_path"]).partition("?")
-        name = path.rstrip("/").rpartition(f"/{self.run}/")[2]
-        return f"{folder.rstrip('/')}/{self.run}/{name}{mark}{query}"
+        return f"{folder.rstrip('/')}/{name}{mark}{query}"
 
     # What the service, the agent and the clock say.
 

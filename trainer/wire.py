@@ -126,6 +126,10 @@ class Assignment(Message):
     `config` is what the training function gets: the experiment's constants with `params` over them.
     `resume` is the checkpoint that `ray.train.get_checkpoint()` must give; None for a fresh start.
     `run_name` is unique to the attempt; its checkpoints go below `storage_path/run_name`.
+    `earlier_checkpoints`: those of the trial's earlier attempts that the service knows, oldest first. They count with
+    the attempt's own, of which all but the newest `keep_checkpoints` are to be removed as soon as the service knows so
+    many. `earlier_runs`: the run names of these attempts, whose folders are of no use any more once all of these
+    checkpoints are gone.
     """
 
     trial: str
@@ -141,6 +145,8 @@ class Assignment(Message):
     run_name: str
     storage_path: str
     keep_checkpoints: PositiveInt = 1
+    earlier_checkpoints: list[str] = Field(default_factory=list)
+    earlier_runs: list[str] = Field(default_factory=list)
     max_seconds: float | None = None
     stop_grace_seconds: float = 30
 

@@ -20,6 +20,7 @@ from service.domain.placement import fits_ever
 from service.domain.statuses import EndReason, ExperimentStatus, TrialStatus
 from service.operations.context import Context
 from service.operations.ending import begin_end, is_open, limits_of, progress_of, settle_experiment
+from service.operations.leftovers import leftovers, run_name
 from service.operations.moving import move_trial
 from service.operations.specs import spec_of
 from service.store.agents import nodes_of_connected
@@ -256,6 +257,7 @@ def _assignment(
     if attempt.resume_uri is not None and attempt.resume_step is not None:
         resume = CheckpointRef(uri=attempt.resume_uri, step=attempt.resume_step)
     expires_at = attempt.lease_expires_at or database_now(session)
+    left = leftovers(session, experiment, trial, attempt)
     return Assignment(
         trial=trial.id,
         experiment=experiment.name,
@@ -267,9 +269,11 @@ def _assignment(
         lease=Lease(token=attempt.lease_token, expires_at=expires_at, seconds=context.settings.lease_seconds),
         trainer=spec.trainer,
         resume=resume,
-        run_name=f"{experiment.name}-{experiment.id}/trial-{trial.number}-attempt-{attempt.number}",
+        run_name=run_name(experiment, trial, attempt.number),
         storage_path=context.settings.storage,
         keep_checkpoints=spec.checkpoints.keep,
+        earlier_checkpoints=left.checkpoints,
+        earlier_runs=left.runs,
         max_seconds=spec.limits.max_trial_seconds,
     )
 

@@ -23,6 +23,7 @@ from service.operations.stopping import ask_to_stop
 from service.store.database import is_away
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
+from service.store.trials import checkpoints_of
 from service.store.writing import add_later
 from trainer.wire import MAX_COUNT, Answer, Decision, Report, mended
 
@@ -237,16 +238,13 @@ def _number(value: Any) -> Any:
 
 
 def _add_checkpoint(held: Held, step: int, sequence: int, uri: str) -> None:
-    """Of the attempt's own checkpoints the last ones stand, by its reports' order; a step has one.
+    """Of the trial's checkpoints the last ones stand, by its attempts' and their reports' order; a step has one.
 
     One that was forgotten stays so, however late its report is repeated: the slot has removed it by then.
     """
-    query = select(CheckpointRow).where(
-        CheckpointRow.trial_id == held.trial.id, CheckpointRow.attempt == held.attempt.number
-    )
-    own = held.session.scalars(query.order_by(CheckpointRow.sequence)).all()
-    keep = held.spec.checkpoints.keep
-    if sum(row.sequence > sequence for row in own) >= keep:
+    saved = checkpoints_of(held.session, held.trial.id)
+    keep, place = held.spec.checkpoints.keep, (held.attempt.number, sequence)
+    if sum(_saved_as(row) > place for row in saved) >= keep:
         return
     row = held.session.get(CheckpointRow, (held.trial.id, step))
     if row is not None and row.attempt == held.attempt.number and (row.uri == uri or row.sequence > sequence):
@@ -254,10 +252,19 @@ def _add_checkpoint(held: Held, step: int, sequence: int, uri: str) -> None:
     if row is None:
         row = CheckpointRow(trial_id=held.trial.id, step=step)
         held.session.add(row)
+    elif row.attempt != held.attempt.number:
+        # With what an earlier attempt had saved of this step, the slot counts as gone what came before.
+        _forget(held, [one for one in saved if _saved_as(one) < _saved_as(row)])
     row.attempt, row.sequence, row.uri, row.at = held.attempt.number, sequence, uri, held.now
     data = {"attempt": held.attempt.number, "step": step, "uri": uri}
     append_event(held.session, held.experiment, "checkpoint", data, at=held.now, trial_id=held.trial.id)
-    last = sorted({*own, row}, key=lambda one: one.sequence)[-keep:]
-    for old in own:
-        if old not in last:
-            held.session.delete(old)
+    _forget(held, sorted({*saved, row}, key=_saved_as)[:-keep])
+
+
+def _saved_as(row: CheckpointRow) -> tuple[int, int]:
+    return row.attempt, row.sequence
+
+
+def _forget(held: Held, rows: Sequence[CheckpointRow]) -> None:
+    for row in rows:
+        held.session.delete(row)

@@ -53,6 +53,17 @@ def living_attempts(
     return session.scalars(query.order_by(AttemptRow.id)).all()
 
 
+def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
+    """The checkpoints that running attempts of the experiment's other trials have gone on from."""
+    query = select(AttemptRow.resume_uri).where(
+        AttemptRow.experiment_id == trial.experiment_id,
+        AttemptRow.trial_id != trial.id,
+        AttemptRow.ended_at.is_(None),
+        AttemptRow.resume_uri.is_not(None),
+    )
+    return [uri for uri in session.scalars(query) if uri is not None]
+
+
 def reported_count(session: Session, experiment_id: str) -> int:
     """How many trials have reported at least once, or ended well without."""
     query = select(func.count()).where(

@@ -123,6 +123,12 @@ def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> 
     return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()
 
 
+def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
+    """In the order in which the attempts saved them."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id)
+    return session.scalars(query.order_by(CheckpointRow.attempt, CheckpointRow.sequence)).all()
+
+
 def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:
     """Of those that it saved with the params that it has now."""
     return newest_checkpoints(session, [trial_id]).get(trial_id)

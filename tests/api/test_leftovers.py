@@ -1,0 +1,58 @@
+"""What earlier attempts have saved is counted with what the next one saves, and handed to it to be removed."""
+
+from tests.conftest import Api, Held
+
+
+def known(held: Held) -> list[str]:
+    return [one["uri"] for one in held.api.get(f"/v1/trials/{held.trial}/checkpoints")["items"]]
+
+
+def saving(service: Api, name: str, count: int) -> Held:
+    """The next attempt, which saves so often and is still running."""
+    held = service.ask(name)
+    assert held
+    for number in range(count):
+        held.report(accuracy=0.5, checkpoint=f"/{held.assignment['attempt']}/{number}")
+    return held
+
+
+def test_an_attempt_gets_what_is_left_of_those_before_it(service: Api) -> None:
+    name = service.create(checkpoints={"keep": 2})["name"]
+    first = saving(service, name, 3)
+    assert (first.assignment["earlier_checkpoints"], first.assignment["earlier_runs"]) == ([], [])
+    first.fail("lost")
+    second = saving(service, name, 1)
+    assert second.assignment["earlier_checkpoints"] == ["/1/1", "/1/2"]
+    assert second.assignment["resume"]["uri"] == "/1/2"
+    assert known(second) == ["/2/0", "/1/2"]
+    second.fail("lost")
+    third = saving(service, name, 2)
+    assert third.assignment["earlier_checkpoints"] == ["/1/2", "/2/0"]
+    assert third.assignment["earlier_runs"] == [first.assignment["run_name"], second.assignment["run_name"]]
+    assert known(third) == ["/3/1", "/3/0"]
+
+
+def test_an_attempt_that_begins_anew_leaves_no_more_than_are_kept_either(service: Api) -> None:
+    """It has saved a step again: what an earlier attempt had saved until then is not to be gone on from any more."""
+    name = service.create(checkpoints={"keep": 2}, step_metric="epoch")["name"]
+    first = service.ask(name)
+    assert first
+    for epoch in (4, 5):
+        first.report(epoch=epoch, accuracy=0.5, checkpoint=f"/1/{epoch}")
+    first.fail("lost")
+    second = service.ask(name)
+    assert second
+    second.report(epoch=5, accuracy=0.5, checkpoint="/2/5")
+    assert known(second) == ["/2/5"]
+
+
+def test_asked_again_an_attempt_is_not_told_of_its_own(service: Api) -> None:
+    name = service.create()["name"]
+    first = saving(service, name, 1)
+    first.fail("lost")
+    second = service.ask(name, key="once")
+    assert second
+    second.report(accuracy=0.5, checkpoint="/2/0")
+    again = service.ask(name, key="once")
+    assert again
+    assert again.assignment["earlier_checkpoints"] == []

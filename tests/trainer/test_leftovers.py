@@ -1,0 +1,83 @@
+"""Which checkpoints an attempt has removed, and when. Needs no Ray: the workers' words come from the test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.trainer.conftest import until
+from tests.trainer.fake_service import FakeService
+from trainer.attempt import Attempt
+
+EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
+
+
+class NoRuns:
+    """No workers: whoever reports is the test."""
+
+    placement_group = None
+
+    def wake(self, *, ending: bool = False) -> None:
+        pass
+
+    def end_workers(self) -> None:
+        pass
+
+
+class Saving:
+    def __init__(self, service: FakeService, **fields: Any) -> None:
+        self.service = service
+        self.trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
+        self.discarded: list[str] = []
+        assignment = service.assign(self.trial)
+        runs: Any = NoRuns()
+        self.attempt = Attempt(assignment, service.url, asyncio.get_running_loop(), runs, self.discarded.append)
+        self._sequence = 0
+
+    async def save(self) -> str:
+        """Report with a checkpoint; its URI, once the service has answered."""
+        path = f"{self.service.storage}/{self.attempt.run}/checkpoint_{self._sequence}"
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        assert await self.attempt.answer(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
+        return path
+
+    async def have_discarded(self, *expected: str) -> None:
+        await asyncio.to_thread(
+            until, lambda: self.discarded == list(expected), f"{expected} gone: {self.discarded}", 10
+        )
+
+
+@asynccontextmanager
+async def saving(storage: Path, **fields: Any) -> AsyncIterator[Saving]:
+    with FakeService(str(storage)).serving() as service:
+        one = Saving(service, **fields)
+        one.attempt.start()
+        yield one
+        await asyncio.to_thread(one.attempt.conclude, None, lambda _rank: ("", None))
+
+
+def test_of_all_of_a_trials_checkpoints_the_newest_stay_and_no_folder_without_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with saving(tmp_path, keep_checkpoints=2, **EARLIER) as one:
+            first = await one.save()
+            await one.have_discarded("/s/1/a")
+            await one.save()
+            runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
+            await one.have_discarded("/s/1/a", "/s/1/b", *runs)
+            await one.save()
+            await one.have_discarded("/s/1/a", "/s/1/b", *runs, first)
+
+    asyncio.run(run())
+
+
+def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with saving(tmp_path, **EARLIER) as one:
+            one.service.lose(one.trial)
+            path = f"{tmp_path}/{one.attempt.run}/checkpoint_0"
+            await one.attempt.answer(0, 0, 1, {"loss": 1.0}, path)
+            await asyncio.to_thread(until, lambda: one.attempt.ending == "lease-lost", "the lease is lost", 10)
+        assert one.discarded == []
+
+    asyncio.run(run())
