@@ -1,17 +1,37 @@
-"""Asynchronous successive halving (Li et al., 2020) that only ever stops, as Optuna's SuccessiveHalvingPruner does."""
+"""Asynchronous successive halving (Li et al., 2020); without promotion as Optuna's SuccessiveHalvingPruner has it."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from search.early_stopping.promoting import arrival, promotions
+from search.early_stopping.rule import History, Reported, Verdict
 from search.early_stopping.rungs import Rungs
+from search.early_stopping.waiting import Release, Waiting
 
 
 class Asha(Rungs):
-    """The rungs are the steps `min_step * reduction_factor ** (min_early_stopping_rate + i)`, i = 0, 1, 2, ..."""
+    """The rungs are the steps `min_step * reduction_factor ** (min_early_stopping_rate + i)`, i = 0, 1, 2, ...
+
+    `promote`: trials that are not among the best of a rung wait there, and go on when they are.
+    """
 
     rule: Literal["asha"] = "asha"
     min_early_stopping_rate: Annotated[int, Field(ge=0, le=50)] = 0
+    promote: bool = False
+
+    @property
+    def pauses(self) -> bool:
+        return self.promote
 
     def first_rung(self, number: int) -> int:  # noqa: ARG002
         return self.min_step * int(self.reduction_factor**self.min_early_stopping_rate)
+
+    def releases(self, waiting: Waiting) -> Iterator[Release]:
+        return promotions(self, waiting)
+
+    def _look(self, report: Reported, milestone: int, history: History) -> Verdict:
+        if self.promote:
+            return arrival(self, report, milestone, history)
+        return super()._look(report, milestone, history)

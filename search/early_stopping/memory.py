@@ -74,13 +74,20 @@ class MemoryPeers:
     def count(self) -> int:
         return len(self.ranking) - (self.own is not None)
 
-    def standing(self, value: float, direction: Direction) -> Standing:
+    def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
         count = self.count()
+        if number is not None:
+            return Standing(count, self.standing(value, direction).better_count + self._older(value, number))
         if direction == "minimize":
             place = bisect_left(self.ranking, (value,))
             return Standing(count, place - (self.own is not None and self.own < place))
         place = bisect_right(self.ranking, value, key=lambda one: one[0])
         return Standing(count, len(self.ranking) - place - (self.own is not None and self.own >= place))
+
+    def _older(self, value: float, number: int) -> int:
+        """How many others have the value, and a lower number."""
+        first, last = bisect_left(self.ranking, (value,)), bisect_left(self.ranking, (value, number))
+        return last - first - (self.own is not None and first <= self.own < last)
 
     def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
         others = self._slice(first, count) if direction == "minimize" else self._downwards(first, count)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from search.early_stopping.base import StoppingRule, compared, if_finite
+from search.early_stopping.base import RuleOptions, StoppingRule, compared, if_finite
 from search.early_stopping.rule import History, Reported, Verdict
 from search.early_stopping.simple import NoneSpec, SimpleRule
 from search.mistakes import Mistake, refuse
@@ -33,6 +33,13 @@ class Patient(StoppingRule):
             mistakes = [Mistake(("wrapped_rule", name), "goes beside wrapped_rule") for name in twice]
             refuse(cls.__name__, mistakes, given)
         return given
+
+    @field_validator("wrapped_rule")
+    @classmethod
+    def _nobody_waits(cls, wrapped: RuleOptions) -> RuleOptions:
+        if wrapped.pauses:
+            raise ValueError("must be a rule that has no trials wait, such as asha without promote")
+        return wrapped
 
     @property
     def compares_completed(self) -> bool:

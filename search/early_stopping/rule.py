@@ -84,7 +84,8 @@ class Peers(Protocol):
 
     def count(self) -> int: ...
 
-    def standing(self, value: float, direction: Direction) -> Standing: ...
+    def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
+        """With a number, those that tie and have a lower one are better, too."""
 
     def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
         """Those from the place `first` on, the best one's being 0; of those that tie, one order for all places."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from search.early_stopping.base import StoppingRule, around, compared, if_finite, numbers
-from search.early_stopping.rule import History, Peer, Reported, Standing, Verdict
+from search.early_stopping.rule import History, Peer, Peers, Reported, Standing, Verdict
 
 _FRACTIONS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 
@@ -46,12 +46,10 @@ class Rungs(StoppingRule):
         peers = history.peers(milestone, self.pool_of(report.number))
         standing = peers.standing(report.value, report.direction)
         count = standing.count + 1
-        last_to_pass = max(count // self.reduction_factor, 1) - 1
-        place = last_to_pass if last_to_pass <= standing.better_count else last_to_pass - 1
-        first, near = around(peers, report.direction, place)
-        cutoff = _cutoff(report.value, standing, last_to_pass, near[place - first :])
+        last = max(count // self.reduction_factor, 1) - 1
+        cutoff, near = last_to_pass(peers, report, standing, last)
         return Verdict(
-            stop=count <= self.bootstrap_count or standing.better_count > last_to_pass,
+            stop=count <= self.bootstrap_count or standing.better_count > last,
             rule=self.rule,
             step=report.step,
             milestone=milestone,
@@ -71,13 +69,16 @@ class Rungs(StoppingRule):
             return f"{rung} lets nobody pass until {needed} trials have reached it, and {what} is number {count}"
         if count == 1:
             return f"{what} is the first to reach {rung}"
-        return f"{what} is {relation}, the cutoff of {self._best_of(count)} trials at {rung}"
+        return f"{what} is {relation}, the cutoff of {self.best_of(count)} trials at {rung}"
 
-    def _best_of(self, count: int) -> str:
+    def best_of(self, count: int) -> str:
+        """Who goes on, of so many: `the best third of 9`."""
         fraction = _FRACTIONS.get(self.reduction_factor, f"1/{self.reduction_factor}")
         return f"the best {fraction} of {count}" if count >= self.reduction_factor else f"the best of {count}"
 
 
-def _cutoff(value: float, standing: Standing, place: int, from_there: Sequence[Peer]) -> float:
-    """The value in that place of all, this one's included, which stands before those that equal it."""
-    return value if place == standing.better_count else from_there[0].value
+def last_to_pass(peers: Peers, report: Reported, standing: Standing, last: int) -> tuple[float, Sequence[Peer]]:
+    """The value in the place `last` of all, this one's included, and the others that are nearest to it."""
+    place = last if last <= standing.better_count else last - 1
+    first, near = around(peers, report.direction, place)
+    return report.value if last == standing.better_count else near[place - first].value, near

@@ -72,7 +72,7 @@ class Waiting(Protocol):
         """Those at which somebody waits, rising."""
 
     def best(self, milestone: int) -> Peer | None:
-        """Of those that wait there; of those that tie, the one that `Peers.ranked` names first."""
+        """Of those that wait there; of those that tie, the one with the lowest number."""
 
     def members(self, milestone: int) -> Sequence[Member]:
         """All that wait there, by number."""
@@ -89,9 +89,3 @@ class Pausing(Rule, Protocol):
 
     def releases(self, waiting: Waiting) -> Iterator[Release]:
         """Who goes on. Each is acted upon before the next is asked for, and what is looked at shows that."""
-
-
-def precedes(one: Peer, other: Peer, direction: Direction) -> bool:
-    """Whether `Peers.ranked` names it first."""
-    key, other_key = (one.value, one.number), (other.value, other.number)
-    return key > other_key if direction == "maximize" else key < other_key

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
-from search.early_stopping import EarlyStoppingSpec, Verdict
+from search.early_stopping import EarlyStoppingSpec, Release, Verdict
 from service.api.dependencies import Ctx
 from service.api.problems import responses
 from service.operations.replaying import Replayed, replay_experiment
@@ -41,11 +41,27 @@ class ReplayedStop(BaseModel):
     steps_saved: int
 
 
+class ReplayedRelease(BaseModel):
+    """Where a trial that waited would have gone on, and why: `decision` is `promote`, for one that had earned it."""
+
+    id: str
+    number: int
+    decision: str
+    milestone: int
+    value: float
+    cutoff: float | None
+    compared_count: int
+    compared_with: list[int]
+    reason: str
+
+
 class ReplayView(BaseModel):
     """What the rule would have done to the recorded curves. Steps are reported steps with the rule's metric.
 
     `cut_short_count`: so many curves end early, for the experiment's own rule stopped the trials; `unknown_count` of
     them would have gone on, nobody knows how. `best_then` would have been the best trial among those not stopped.
+    A rule that pauses trials would have done so `pause_count` times, and let them go on as `released` says; those that
+    waited to the end are among the `stopped`.
     """
 
     metric: str
@@ -61,6 +77,8 @@ class ReplayView(BaseModel):
     best_lost: bool
     best_then: ReplayedTrial | None
     stopped: list[ReplayedStop]
+    pause_count: int
+    released: list[ReplayedRelease]
 
 
 @router.post("/{experiment}/replay", responses=responses(404, 422))
@@ -84,6 +102,8 @@ def post_replay(experiment: str, body: ReplayRequest, context: Ctx) -> ReplayVie
         best_lost=replayed.best != replayed.best_then,
         best_then=_trial(replayed, replayed.best_then),
         stopped=stops,
+        pause_count=sum(len(course.pauses) for course in courses.values()),
+        released=[_release(replayed, one) for _, course in sorted(courses.items()) for one in course.releases],
     )
 
 
@@ -101,6 +121,20 @@ def _stop(replayed: Replayed, number: int, verdict: Verdict) -> ReplayedStop:
         compared_with=list(verdict.compared_with),
         reason=verdict.reason,
         steps_saved=replayed.courses[number].steps_saved,
+    )
+
+
+def _release(replayed: Replayed, release: Release) -> ReplayedRelease:
+    return ReplayedRelease(
+        id=replayed.trials[release.number].id,
+        number=release.number,
+        decision=release.decision,
+        milestone=release.milestone,
+        value=release.value,
+        cutoff=release.cutoff,
+        compared_count=release.compared_count,
+        compared_with=list(release.compared_with),
+        reason=release.reason,
     )
 
 

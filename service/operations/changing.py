@@ -53,7 +53,7 @@ def _store(
         data = {"field": one.field, "before": one.before, "after": one.after}
         experiment.spec_changed_at_event = append_event(session, experiment, "experiment.changed", data, at=now)
     if after.early_stopping != before.early_stopping:
-        relearn(session, experiment, after)
+        relearn(session, experiment, after, now)
     if experiment.ended_at is None:
         _settle(session, experiment, after, now, targets_moved=after.objectives != before.objectives)
     elif not {one.field.partition(".")[0] for one in changes} <= LABELS:

@@ -12,6 +12,7 @@ from service.operations.judging import note_completion
 from service.operations.leases import Held, find_held, lease_lost
 from service.operations.measuring import broken_constraints, missing_objectives
 from service.operations.moving import move_trial
+from service.operations.pausing import RULE_CHANGED
 from service.store.attempts import attempts_of
 from service.store.events import append_event
 from service.store.tables import TrialRow
@@ -154,5 +155,5 @@ def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list
 def _paused(trial: TrialRow) -> Ending:
     """However it left. Where another rule does not have it wait any more, it goes on at once."""
     if trial.paused_milestone is None:
-        return Ending(TrialStatus.QUEUED, "early stopping was changed")
+        return Ending(TrialStatus.QUEUED, RULE_CHANGED)
     return Ending(STOPPED_TRIAL[StopCause.PAUSED], trial.stop_reason)

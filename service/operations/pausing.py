@@ -15,6 +15,9 @@ from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import reports_of, trial_numbered, trials_with
 from service.store.waiting import StoredWaiting
 
+RULE_CHANGED = "early stopping was changed"
+"""Why a trial goes on that waited, where the new rule has it wait no more."""
+
 _RELEASED = "paceline_released"
 _PAGE = 1000
 

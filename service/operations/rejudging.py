@@ -1,27 +1,36 @@
 """What another rule compares trials with, learnt from what they have reported so far."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import datetime
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import Memory, rule_for
 from search.replay import remember
-from service.domain.statuses import LIVE_TRIAL
-from service.operations.replaying import KINDS, PAGE, events_of
+from service.domain.statuses import LIVE_TRIAL, TrialStatus
+from service.operations.moving import move_trial
+from service.operations.pausing import RULE_CHANGED
+from service.operations.recorded import KINDS, events_of
 from service.spec.models import ExperimentSpec
-from service.store.curves import Told, told_after
+from service.store.curves import PAGE, told
+from service.store.peers import milestone_row
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 
 
-def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> None:
-    """For an experiment whose early stopping has changed. Nobody is judged again for what was reported before."""
+def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """For an experiment whose early stopping has changed. Nobody is judged again for what was reported before.
+
+    A trial that waits does so at the highest milestone of the new rule that it has reached; without one it goes on.
+    """
     session.flush()
     session.execute(delete(MilestoneRow).where(MilestoneRow.experiment_id == experiment.id))
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     numbers = {trial.id: trial.number for trial in trials}
-    events = events_of(_told(session, experiment), numbers, spec.measure.metric)
-    memory = remember(rule_for(spec.early_stopping), spec.measure, events)
+    told_before = told(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
+    rule = rule_for(spec.early_stopping)
+    memory = remember(rule, spec.measure, events_of(told_before, numbers, spec.measure.metric))
     ids = {number: trial_id for trial_id, number in numbers.items()}
     rows = list(_rows(experiment, memory, ids))
     for first in range(0, len(rows), PAGE):
@@ -29,23 +38,25 @@ def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -
     for trial in trials:
         if trial.status in LIVE_TRIAL:
             trial.judged_step = max(memory.curves[trial.number], default=None)
+        if trial.paused_milestone is not None:
+            reached = memory.reached[trial.number] if rule.pauses else {}
+            _wait_elsewhere(session, experiment, trial, reached, now)
 
 
-def _told(session: Session, experiment: ExperimentRow) -> Iterator[Told]:
-    seq = 0
-    while page := told_after(session, experiment.id, KINDS, seq, experiment.event_count, PAGE):
-        yield from page
-        seq = page[-1].seq
+def _wait_elsewhere(
+    session: Session, experiment: ExperimentRow, trial: TrialRow, reached: dict[int, tuple[float, int]], now: datetime
+) -> None:
+    """One that is still leaving is only marked, and goes on when it has left."""
+    if reached:
+        trial.judged_step = trial.paused_milestone = max(reached)
+        trial.paused_value, _ = reached[trial.paused_milestone]
+        return
+    trial.paused_milestone = trial.paused_value = None
+    if trial.status == TrialStatus.PAUSED:
+        move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=RULE_CHANGED, at=now)
 
 
 def _rows(experiment: ExperimentRow, memory: Memory, ids: dict[int, str]) -> Iterator[dict[str, object]]:
     for number, reached in memory.reached.items():
         for milestone, (value, pool) in reached.items():
-            yield {
-                "experiment_id": experiment.id,
-                "milestone": milestone,
-                "trial_id": ids[number],
-                "number": number,
-                "pool": pool,
-                "value": value,
-            }
+            yield milestone_row(experiment.id, ids[number], number, milestone, value, pool)

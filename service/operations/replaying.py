@@ -1,25 +1,24 @@
 """Holding another early-stopping rule against what an experiment has recorded."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import select
 
 from search.early_stopping import EarlyStoppingSpec, rule_for
-from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure, number_in
-from search.replay import Completion, Course, Point, best_of, replay
-from service.domain.statuses import CONTENDERS, NO_NEW_TRIALS, EndReason, TrialStatus
+from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
+from search.replay import Course, best_of, replay
+from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid, Mistake
 from service.operations.context import Context
 from service.operations.finding import experiment_named
+from service.operations.recorded import KINDS, KINDS_FOR_PAUSING, events_of
 from service.operations.specs import spec_of
 from service.spec.mistakes import readable
 from service.spec.models import ExperimentSpec
-from service.store.curves import Told, told_after
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.curves import PAGE, Told, told
+from service.store.tables import TrialRow
 
-PAGE = 5000
-KINDS = ("report", "trial.completed", "experiment.ending")
 MAX_REPORTS = 1_000_000
 """More would take minutes and hundreds of megabytes."""
 
@@ -37,8 +36,9 @@ class Replayed:
 
     @property
     def cut_short(self) -> list[int]:
-        """Trials whose curves end early because the experiment's own rule stopped them."""
-        return [number for number, trial in self.trials.items() if trial.status == TrialStatus.PRUNED]
+        """Trials whose curves end early because the experiment's own rule stopped them, or has them wait."""
+        short = (TrialStatus.PRUNED, TrialStatus.PAUSED)
+        return [number for number, trial in self.trials.items() if trial.status in short]
 
 
 def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec) -> Replayed:
@@ -50,8 +50,10 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
     measure = _measure(rule, spec)
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
-    events = events_of(_counted(_told(context, experiment), seen), numbers, measure.metric)
-    courses = replay(rule_for(rule), measure, events)
+    kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
+    recorded = told(context.database.read, experiment.id, kinds, experiment.event_count)
+    events = events_of(_counted(recorded, seen), numbers, measure.metric)
+    courses = replay(rule_for(rule), measure, spec.space, events)
     if seen and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))
         raise Invalid([Mistake("early_stopping.metric", f"{measure.metric} was never reported; known here: {known}")])
@@ -71,52 +73,19 @@ def _measure(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> Measure:
     return measure_of(rule, objectives)
 
 
-def _told(context: Context, experiment: ExperimentRow) -> Iterator[Told]:
-    """Up to now; between the pages nothing is held."""
-    seq = 0
-    while True:
-        with context.database.read() as session:
-            page = told_after(session, experiment.id, KINDS, seq, experiment.event_count, PAGE)
-        yield from page
-        if len(page) < PAGE:
-            return
-        seq = page[-1].seq
-
-
 def _counted(told: Iterable[Told], metrics: set[str]) -> Iterator[Told]:
-    """Notes the metrics' names. Raises Invalid."""
-    for count, one in enumerate(told):
-        if count == MAX_REPORTS:
-            raise Invalid(
-                [Mistake("", f"the experiment has more than {MAX_REPORTS:,} reports; a replay takes no more")]
-            )
-        if one.kind == "report" and count < PAGE:
-            metrics.update(one.data["metrics"])
-        yield one
-
-
-def events_of(told: Iterable[Told], numbers: dict[str, int], metric: str) -> Iterator[Point | Completion]:
-    """Reports of trials that had been told to leave, by the experiment's end, are not judged."""
-    leaving, pending = False, None
+    """Notes the metrics' names of the first reports. Raises Invalid."""
+    count = 0
     for one in told:
-        if one.kind == "experiment.ending":
-            reason = EndReason(one.data["reason"])
-            leaving = leaving or reason not in NO_NEW_TRIALS
-            if pending and reason is EndReason.TARGET_REACHED:
-                pending = replace(pending, judged=False)  # the report that reached it
-            continue
-        if pending:
-            yield pending
-            pending = None
-        number = numbers.get(one.trial_id or "")
-        if number is None:
-            continue
-        if one.kind == "trial.completed":
-            yield Completion(number)
-        elif (value := number_in(one.data["metrics"], metric)) is not None:
-            pending = Point(number, one.data["step"], value, judged=not leaving)
-    if pending:
-        yield pending
+        if one.kind == "report":
+            count += 1
+            if count > MAX_REPORTS:
+                raise Invalid(
+                    [Mistake("", f"the experiment has more than {MAX_REPORTS:,} reports; a replay takes no more")]
+                )
+            if count <= PAGE:
+                metrics.update(one.data["metrics"])
+        yield one
 
 
 def _values(

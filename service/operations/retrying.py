@@ -1,6 +1,6 @@
 """A user has a trial tried again that failed or was stopped."""
 
-from service.domain.statuses import TRIAL_REVIVALS, TrialStatus
+from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 from service.errors import WrongState
 from service.operations.context import Context
 from service.operations.ending import check_open
@@ -34,5 +34,5 @@ def _no_way(trial: TrialRow) -> WrongState:
         f"trial {trial.number} is {trial.status}; what can be tried again is a trial that is {' or '.join(from_)}",
         trial_status=trial.status,
         retryable=from_,
-        allowed=["stop"] if trial.status == TrialStatus.RUNNING else [],
+        allowed=["stop"] if trial.status in LIVE_TRIAL else [],
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import and_, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peer, Standing
@@ -73,19 +73,26 @@ class StoredHistory:
     def _add(self, milestone: int, value: float, pool: int) -> None:
         """At once, so that what else is to be written need not be before others are compared with it."""
         trial = self.trial
-        values = {
-            "experiment_id": trial.experiment_id,
-            "milestone": milestone,
-            "trial_id": trial.id,
-            "number": trial.number,
-            "pool": pool,
-            "value": value,
-        }
-        self.session.execute(insert(MilestoneRow), [values])
+        row = milestone_row(trial.experiment_id, trial.id, trial.number, milestone, value, pool)
+        self.session.execute(insert(MilestoneRow), [row])
 
     def _id_of(self, number: int) -> str:
         of_experiment = TrialRow.experiment_id == self.trial.experiment_id
         return self.session.scalars(select(TrialRow.id).where(of_experiment, TrialRow.number == number)).one()
+
+
+def milestone_row(
+    experiment_id: str, trial_id: str, number: int, milestone: int, value: float, pool: int
+) -> dict[str, object]:
+    """The columns of a `MilestoneRow`."""
+    return {
+        "experiment_id": experiment_id,
+        "milestone": milestone,
+        "trial_id": trial_id,
+        "number": number,
+        "pool": pool,
+        "value": value,
+    }
 
 
 class StoredPeers:
@@ -104,8 +111,10 @@ class StoredPeers:
         query = select(func.count()).select_from(MilestoneRow).where(*self._others)
         return self._session.scalar(query) or 0
 
-    def standing(self, value: float, direction: Direction) -> Standing:
+    def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
         better = MilestoneRow.value > value if direction == "maximize" else MilestoneRow.value < value
+        if number is not None:
+            better = or_(better, and_(MilestoneRow.value == value, MilestoneRow.number < number))
         query = select(func.count(), func.count().filter(better)).select_from(MilestoneRow).where(*self._others)
         return Standing(*self._session.execute(query).one())
 

@@ -48,10 +48,10 @@ class StoredWaiting:
         return found
 
     def best(self, milestone: int) -> Peer | None:
-        columns = (TrialRow.paused_value, TrialRow.number)
-        order = [column.desc() if self.direction == "maximize" else column.asc() for column in columns]
+        value = TrialRow.paused_value
+        order = value.desc() if self.direction == "maximize" else value.asc()
         query = select(TrialRow.number, TrialRow.paused_value).where(*self._paused, self._there(milestone))
-        row = self.session.execute(query.order_by(*order).limit(1)).first()
+        row = self.session.execute(query.order_by(order, TrialRow.number).limit(1)).first()
         return None if row is None or row.paused_value is None else Peer(row.number, row.paused_value)
 
     def members(self, milestone: int) -> Sequence[Member]:

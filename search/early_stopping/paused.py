@@ -1,0 +1,60 @@
+"""Who waits at which milestone, all at hand, for replays and tests."""
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from search.early_stopping.memory import Memory, MemoryPeers, Ranking
+from search.early_stopping.rule import Peer
+from search.early_stopping.waiting import Member
+from search.problem import Direction
+from search.space import Params, Space
+
+
+@dataclass
+class Paused:
+    """`Waiting` beside a memory of who has reached which milestone. `params` and `saved_steps` are of members."""
+
+    memory: Memory
+    metric: str
+    direction: Direction
+    space: Space
+    seed: int = 0
+    live_count: int = 0
+    more_to_come: bool = True
+    params: Mapping[int, Params] = field(default_factory=dict)
+    saved_steps: Mapping[int, int] = field(default_factory=dict)
+    rankings: dict[int, Ranking] = field(default_factory=dict)
+    places: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def pause(self, number: int, milestone: int, value: float) -> None:
+        self.places[number] = milestone, value
+        insort(self.rankings.setdefault(milestone, []), (value, number))
+
+    def resume(self, number: int) -> None:
+        milestone, value = self.places.pop(number)
+        ranking = self.rankings[milestone]
+        del ranking[bisect_left(ranking, (value, number))]
+        if not ranking:
+            del self.rankings[milestone]
+
+    def milestones(self) -> Sequence[int]:
+        return sorted(self.rankings)
+
+    def best(self, milestone: int) -> Peer | None:
+        ranking = self.rankings.get(milestone)
+        if not ranking:
+            return None
+        best, _ = ranking[-1 if self.direction == "maximize" else 0]
+        value, number = ranking[bisect_left(ranking, (best,))]
+        return Peer(number, value)
+
+    def members(self, milestone: int) -> Sequence[Member]:
+        waiting = sorted((number, value) for value, number in self.rankings.get(milestone, []))
+        return [
+            Member(number, value, self.params.get(number, {}), self.saved_steps.get(number))
+            for number, value in waiting
+        ]
+
+    def peers(self, milestone: int, pool: int) -> MemoryPeers:
+        return MemoryPeers(self.memory.rankings[milestone, pool], None)

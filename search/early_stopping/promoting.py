@@ -1,0 +1,84 @@
+"""Successive halving as Li et al. (2020) have it: who is not among the best at a rung waits there, and may be next.
+
+Of trials that tie, the older ones are the better: else each new one would go on in place of one that went on before.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from search.early_stopping.base import around, compared, if_finite, numbers
+from search.early_stopping.rule import ALL, History, Peer, Reported, Verdict
+from search.early_stopping.rungs import Rungs, last_to_pass
+from search.early_stopping.waiting import Release, Waiting
+
+
+def arrival(rule: Rungs, report: Reported, rung: int, history: History) -> Verdict:
+    """Whether the trial is among the best that have reached the rung, as many as go on from there; else it waits."""
+    peers = history.peers(rung, rule.pool_of(report.number))
+    standing = peers.standing(report.value, report.direction, report.number)
+    count = standing.count + 1
+    quota = _quota(rule, count)
+    waits = standing.better_count >= quota
+    cutoff, near = last_to_pass(peers, report, standing, quota - 1) if quota else (None, ())
+    return Verdict(
+        stop=waits,
+        rule=rule.rule,
+        step=report.step,
+        milestone=rung,
+        value=report.value,
+        cutoff=None if cutoff is None else if_finite(cutoff),
+        compared_count=standing.count,
+        reason=_why(rule, report, rung, cutoff, count) + ("; it waits there" if waits else ""),
+        compared_with=numbers(near),
+        pauses=waits,
+    )
+
+
+def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
+    """Those that wait and are now among the best of their rung, the highest rung first.
+
+    When nothing runs and nothing is to come, too few at a rung let one go on all the same.
+    """
+    for rung in reversed(waiting.milestones()):
+        peers = waiting.peers(rung, ALL)
+        count = peers.count()
+        quota = _quota(rule, count)
+        if not quota and (waiting.more_to_come or waiting.live_count):
+            continue
+        quota = max(quota, 1)
+        first, near = around(peers, waiting.direction, quota - 1)
+        cutoff = near[quota - 1 - first].value
+        while (best := waiting.best(rung)) is not None:
+            if peers.standing(best.value, waiting.direction, best.number).better_count >= quota:
+                break
+            yield _promotion(rule, waiting, rung, best, cutoff, count, near)
+
+
+def _quota(rule: Rungs, count: int) -> int:
+    """How many of so many at a rung go on from there."""
+    return count // rule.reduction_factor if count > rule.bootstrap_count else 0
+
+
+def _why(rule: Rungs, report: Reported, rung: int, cutoff: float | None, count: int) -> str:
+    value, relation = compared(report.value, report.value if cutoff is None else cutoff)
+    what, name = f"{report.metric} {value} at step {report.step}", rule.rung_name(report.number, rung)
+    if cutoff is None:
+        needed = max(rule.reduction_factor, rule.bootstrap_count + 1)
+        return f"{name} lets nobody go on until {needed} trials have reached it, and {what} is number {count}"
+    return f"{what} is {relation}, the cutoff of {rule.best_of(count)} trials at {name}"
+
+
+def _promotion(
+    rule: Rungs, waiting: Waiting, rung: int, best: Peer, cutoff: float, count: int, near: Sequence[Peer]
+) -> Release:
+    value, relation = compared(best.value, cutoff)
+    reason = f"{waiting.metric} {value} is {relation}, the cutoff of {rule.best_of(count)} trials at "
+    return Release(
+        number=best.number,
+        decision="promote",
+        milestone=rung,
+        value=best.value,
+        cutoff=if_finite(cutoff),
+        compared_count=count - 1,
+        compared_with=tuple(number for number in numbers(near) if number != best.number),
+        reason=f"{reason}{rule.rung_name(best.number, rung)}: promoted",
+    )

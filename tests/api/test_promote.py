@@ -1,0 +1,428 @@
+"""ASHA with promotion: trials wait at rungs, and go on from their checkpoints when they have earned it."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.conftest import Api, Held
+
+PROMOTE = {"rule": "asha", "min_step": 1, "reduction_factor": 3, "promote": True}
+STEPS = 9
+GOOD_FIRST = [0.9, 0.1, 0.2, 0.8, 0.3, 0.4, 0.7, 0.5, 0.6]
+
+
+def started(service: Api, *, max_trials: int = 9, parallelism: int = 10, **changes: Any) -> str:
+    limits = {"max_trials": max_trials, "parallelism": parallelism}
+    name: str = service.create(**{"early_stopping": PROMOTE, "limits": limits} | changes)["name"]
+    return name
+
+
+def asked(service: Api, name: str) -> Held | None:
+    response = service.http.post(f"/v1/experiments/{name}/ask")
+    return Held(service, response.json()) if response.status_code == 200 else None
+
+
+def given(service: Api, name: str) -> Held:
+    held = asked(service, name)
+    assert held
+    return held
+
+
+def resumed_at(held: Held) -> int:
+    resume = held.assignment["resume"]
+    return int(resume["step"]) if resume else 0
+
+
+def report(held: Held, value: float) -> str:
+    """The next step, with a checkpoint."""
+    step = resumed_at(held) + held.sequence + 1
+    return str(held.report(accuracy=value, checkpoint=f"/{held.trial}/{step}")["decision"])
+
+
+def train(held: Held, value: float, last_step: int = STEPS) -> str:
+    """Report from where the trial's checkpoint ends, until it is told to leave or through; its new status."""
+    for step in range(resumed_at(held) + 1, last_step + 1):
+        if report(held, value) == "stop" and step < last_step:
+            return str(held.finish("stopped")["status"])
+    return str(held.finish()["status"])
+
+
+def run_out(service: Api, name: str, values: Sequence[float]) -> list[tuple[int, int]]:
+    """Run whatever there is to run, one trial at a time: which ones, from which step."""
+    ran = []
+    while (held := asked(service, name)) is not None:
+        ran.append((held.assignment["number"], resumed_at(held)))
+        train(held, values[held.assignment["number"]])
+    return ran
+
+
+def experiment(service: Api, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = service.get(f"/v1/experiments/{name}")
+    return found
+
+
+def trials(service: Api, name: str, query: str = "") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = service.get(f"/v1/experiments/{name}/trials{query}")["items"]
+    return found
+
+
+def statuses(service: Api, name: str) -> list[str]:
+    return [trial["status"] for trial in trials(service, name)]
+
+
+def decisions(service: Api, name: str, *kinds: str) -> list[dict[str, Any]]:
+    numbers = {trial["id"]: trial["number"] for trial in trials(service, name)}
+    return [
+        {"number": numbers[event["trial"]], **event["data"]}
+        for event in service.events(name)
+        if event["kind"] == "decision" and event["data"]["decision"] in kinds
+    ]
+
+
+def paused_ones(service: Api, values: Sequence[float], **changes: Any) -> str:
+    """An experiment with room for more, whose trials so far all wait at the first rung."""
+    name = started(service, **{"early_stopping": PROMOTE | {"reduction_factor": 9}} | changes)
+    for value in values:
+        assert train(given(service, name), value) == "paused"
+    return name
+
+
+def patched(service: Api, name: str, **changes: Any) -> None:
+    service.http.patch(f"/v1/experiments/{name}", json=changes).raise_for_status()
+
+
+def test_of_nine_trials_three_reach_the_second_rung_and_one_the_last(service: Api) -> None:
+    name = started(service)
+    ran = run_out(service, name, GOOD_FIRST)
+    assert ran == [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (0, 1),
+        (3, 0),
+        (4, 0),
+        (5, 0),
+        (3, 1),
+        *((n, 0) for n in (6, 7, 8)),
+        (6, 1),
+        (0, 3),
+    ]
+    reached = [trial["step"] for trial in trials(service, name)]
+    assert [sum(step >= rung for step in reached) for rung in (1, 3, 9)] == [9, 3, 1]
+    assert statuses(service, name) == ["completed", *["pruned"] * 8]
+    assert trials(service, name)[3]["reason"] == "paused at step 3 when the experiment ended: max_trials"
+    ended = experiment(service, name)
+    assert (ended["status"], ended["end_reason"], ended["best"]["number"]) == ("completed", "max_trials", 0)
+    assert ended["best"]["attempt_count"] == 3
+
+
+def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
+    name = started(service)
+    for value in (0.4, 0.9):
+        train(given(service, name), value)
+    second = trials(service, name)[1]
+    assert (second["status"], second["stopping"], second["ended_at"]) == ("paused", None, None)
+    assert second["reason"] == (
+        "rung 1 lets nobody go on until 3 trials have reached it, and accuracy 0.9 at step 1 is number 2; "
+        "it waits there"
+    )
+    train(given(service, name), 0.5)
+    [*_, pause] = decisions(service, name, "pause")
+    assert pause["reason"] == (
+        "accuracy 0.5 at step 1 is below 0.9, the cutoff of the best third of 3 trials at rung 1; it waits there"
+    )
+    [promotion] = decisions(service, name, "promote")
+    assert promotion == {
+        "number": 1,
+        "attempt": 1,
+        "decision": "promote",
+        "rule": "asha",
+        "metric": "accuracy",
+        "step": 1,
+        "milestone": 1,
+        "value": 0.9,
+        "cutoff": 0.9,
+        "compared_count": 2,
+        "compared_with": [2, 0],
+        "reason": "accuracy 0.9 is equal to 0.9, the cutoff of the best third of 3 trials at rung 1: promoted",
+    }
+    stored = service.get(f"/v1/trials/{second['id']}/decisions")["items"]
+    assert [one["decision"] for one in stored] == ["pause", "promote"]
+    assert trials(service, name)[1]["reason"] == promotion["reason"]
+
+
+def test_paused_trials_take_no_room_and_those_that_go_on_come_before_new_ones(service: Api) -> None:
+    name = started(service, parallelism=2)
+    first, second = given(service, name), given(service, name)
+    assert asked(service, name) is None
+    assert [train(first, 0.9), train(second, 0.1)] == ["paused", "paused"]
+    third, fourth = given(service, name), given(service, name)
+    assert asked(service, name) is None
+    assert report(third, 0.2) == "stop"  # the first is promoted now, and waits for room
+    assert (
+        experiment(service, name)["counts"] | {"queued": 1, "running": 2, "paused": 1}
+        == experiment(service, name)["counts"]
+    )
+    assert asked(service, name) is None
+    answer = third.finish("stopped", next=True)
+    assert (answer["status"], answer["next"]["number"], answer["next"]["resume"]["step"]) == ("paused", 0, 1)
+    assert asked(service, name) is None
+    assert fourth.assignment["number"] == 3
+    assert [trial["number"] for trial in trials(service, name, "?status=paused")] == [1, 2]
+
+
+def test_one_among_the_best_when_it_comes_goes_on_at_once(service: Api) -> None:
+    name = started(service)
+    for value in (0.1, 0.2):
+        train(given(service, name), value)
+    held = given(service, name)
+    assert report(held, 0.9) == "continue"
+    assert decisions(service, name, "continue")[0]["reason"] == (
+        "accuracy 0.9 at step 1 is equal to 0.9, the cutoff of the best third of 3 trials at rung 1"
+    )
+    assert decisions(service, name, "promote") == []
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_of_trials_that_tie_no_more_go_on_than_may(service: Api, direction: str) -> None:
+    name = started(service, objectives=[{"metric": "accuracy", "direction": direction}])
+    ran = run_out(service, name, [0.5] * 9)
+    assert (
+        len(
+            {number for number, step in ran if step == 1}
+            | {one["number"] for one in decisions(service, name, "continue") if one["milestone"] == 1}
+        )
+        == 3
+    )
+    assert statuses(service, name).count("completed") == 1
+
+
+def test_who_is_promoted_while_it_leaves_for_its_pause_goes_on_when_it_has_left(service: Api) -> None:
+    name = started(service)
+    slow = given(service, name)
+    assert report(slow, 0.9) == "stop"
+    for value in (0.1, 0.2):
+        train(given(service, name), value)
+    assert decisions(service, name, "promote") == []
+    assert slow.finish("stopped")["status"] == "queued"
+    assert [one["number"] for one in decisions(service, name, "promote")] == [0]
+    again = given(service, name)
+    assert (again.trial, resumed_at(again)) == (slow.trial, 1)
+    assert report(again, 0.9) == "continue"
+
+
+def test_what_comes_while_it_leaves_is_judged_when_it_goes_on(service: Api) -> None:
+    """It was told at rung 1, and left at step 4: it had reached rung 3 by then."""
+    name = started(service)
+    eager = given(service, name)
+    reports = [{"sequence": n, "metrics": {"accuracy": 0.5 + n / 10}, "checkpoint": f"/{n}"} for n in range(4)]
+    assert eager.call("reports", 200, {"reports": reports})["decision"] == "stop"
+    eager.finish("stopped")
+    for value in (0.1, 0.2):
+        train(given(service, name), value)
+    assert [
+        (one["number"], one["decision"], one["milestone"], one["value"])
+        for one in decisions(service, name, "pause", "promote")
+    ][-2:] == [
+        (0, "promote", 1, 0.5),
+        (0, "pause", 3, 0.7),
+    ]
+    assert eager.shown()["status"] == "paused"
+    assert "rung 3 lets nobody go on" in eager.shown()["reason"]
+    run_out(service, name, [0.9, 0, 0, 0.3, 0, 0, 0.2, 0, 0])
+    assert eager.shown()["status"] == "completed"
+    assert eager.shown()["attempts"][1]["resumed_from"] == "/3"
+
+
+@pytest.mark.parametrize("kind", ["lost", "preempted"])
+def test_who_is_lost_while_leaving_for_its_pause_waits_all_the_same(service: Api, kind: str) -> None:
+    name = started(service)
+    held = given(service, name)
+    report(held, 0.9)
+    assert held.fail(kind, "its node is gone")["status"] == "paused"
+    for value in (0.1, 0.2):
+        train(given(service, name), value)
+    assert resumed_at(given(service, name)) == 1
+
+
+def test_who_fails_while_leaving_for_its_pause_has_failed(service: Api) -> None:
+    name = started(service)
+    held = given(service, name)
+    report(held, 0.9)
+    assert held.fail()["status"] == "failed"
+    with_retries = started(service, failures={"max_retries": 1})
+    held = given(service, with_retries)
+    report(held, 0.9)
+    assert held.fail()["status"] == "paused"
+
+
+def test_who_is_through_when_told_to_pause_has_completed(service: Api) -> None:
+    name = started(service)
+    held = given(service, name)
+    assert report(held, 0.9) == "stop"
+    assert held.finish()["status"] == "completed"
+    assert held.shown()["reason"] is None
+
+
+def test_a_user_stops_a_paused_trial_at_once_and_one_that_is_leaving_when_it_has_left(service: Api) -> None:
+    name = paused_ones(service, [0.9])
+    [paused] = trials(service, name)
+    assert service.post(f"/v1/trials/{paused['id']}/stop")["status"] == "stopped"
+    leaving = given(service, name)
+    report(leaving, 0.1)
+    service.post(f"/v1/trials/{leaving.trial}/stop")
+    assert leaving.finish("stopped")["status"] == "stopped"
+    assert leaving.shown()["reason"] == "a user stopped it"
+
+
+def test_a_paused_trial_is_not_retried_and_a_stopped_one_goes_on_from_its_checkpoint(service: Api) -> None:
+    name = paused_ones(service, [0.9])
+    [paused] = trials(service, name)
+    refused = service.post(f"/v1/trials/{paused['id']}/retry", 409)
+    assert (refused["trial_status"], refused["allowed"]) == ("paused", ["stop"])
+    service.post(f"/v1/trials/{paused['id']}/stop")
+    service.post(f"/v1/trials/{paused['id']}/retry")
+    again = given(service, name)
+    assert (again.trial, resumed_at(again), train(again, 0.9)) == (paused["id"], 1, "completed")
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+def test_when_a_user_ends_the_experiment_those_that_wait_have_lost(service: Api, how: str) -> None:
+    name = paused_ones(service, [0.9, 0.1])
+    running, leaving = given(service, name), given(service, name)
+    report(leaving, 0.5)
+    service.post(f"/v1/experiments/{name}/{how}")
+    assert statuses(service, name) == ["pruned", "pruned", "running", "running"]
+    assert trials(service, name)[0]["reason"] == "paused at step 1 when the experiment ended: user"
+    assert [running.finish("stopped")["status"], leaving.finish("stopped")["status"]] == ["stopped", "stopped"]
+    assert experiment(service, name)["status"] == "stopped"
+
+
+def test_when_the_target_is_reached_those_that_wait_have_lost(service: Api) -> None:
+    objectives = [{"metric": "accuracy", "direction": "maximize", "target": 0.95}]
+    name = paused_ones(service, [0.9, 0.1], objectives=objectives)
+    lucky = given(service, name)
+    report(lucky, 0.96)
+    assert statuses(service, name) == ["pruned", "pruned", "running"]
+    assert lucky.finish("stopped")["status"] == "completed"
+    assert experiment(service, name)["end_reason"] == "target_reached"
+
+
+def test_when_time_is_over_those_that_wait_have_lost(service: Api) -> None:
+    name = paused_ones(service, [0.9, 0.1])
+    patched(service, name, limits={"max_seconds": 1e-3})
+    assert statuses(service, name) == ["pruned", "pruned"]
+    ended = experiment(service, name)
+    assert (ended["status"], ended["end_reason"]) == ("completed", "max_seconds")
+
+
+def test_too_few_at_a_rung_still_let_the_best_of_them_go_to_the_end(service: Api) -> None:
+    name = started(service, max_trials=2)
+    assert run_out(service, name, [0.1, 0.9]) == [(0, 0), (1, 0), (1, 1), (1, 3)]
+    assert statuses(service, name) == ["pruned", "completed"]
+    last = decisions(service, name, "promote")[0]
+    assert last["reason"] == "accuracy 0.9 is equal to 0.9, the cutoff of the best of 2 trials at rung 1: promoted"
+
+
+def test_in_a_space_that_is_exhausted_the_best_goes_to_the_end(service: Api) -> None:
+    space = {"lr": {"type": "categorical", "choices": [0.1, 0.2]}}
+    name = started(service, space=space, search={"sampler": "grid"})
+    assert run_out(service, name, [0.9, 0.1]) == [(0, 0), (1, 0)]
+    assert experiment(service, name)["end_reason"] == "space_exhausted"
+    assert run_out(service, name, [0.9, 0.1]) == [(0, 1), (0, 3)]
+    ended = experiment(service, name)
+    assert (ended["status"], statuses(service, name)) == ("completed", ["completed", "pruned"])
+
+
+def test_a_paused_experiment_promotes_and_starts_nothing(service: Api) -> None:
+    name = started(service)
+    held = [given(service, name) for _ in range(3)]
+    service.post(f"/v1/experiments/{name}/pause")
+    for one, value in zip(held, (0.1, 0.9, 0.2), strict=True):
+        train(one, value)
+    assert statuses(service, name) == ["paused", "queued", "paused"]
+    assert asked(service, name) is None
+    service.post(f"/v1/experiments/{name}/resume")
+    assert given(service, name).assignment["number"] == 1
+
+
+def test_a_rule_that_has_nobody_wait_lets_all_go_on(service: Api) -> None:
+    name = paused_ones(service, [0.9, 0.1])
+    leaving = given(service, name)
+    report(leaving, 0.5)
+    patched(service, name, early_stopping={"promote": False})
+    assert statuses(service, name) == ["queued", "queued", "running"]
+    assert leaving.finish("stopped")["status"] == "queued"
+    assert {trial["reason"] for trial in trials(service, name)} == {"early stopping was changed"}
+    assert [resumed_at(given(service, name)) for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_change_of_the_rule_promotes_whom_the_new_one_would_have(service: Api) -> None:
+    name = paused_ones(service, [0.9, 0.1, 0.5])
+    patched(service, name, early_stopping={"reduction_factor": 3})
+    assert statuses(service, name) == ["queued", "paused", "paused"]
+    patched(service, name, early_stopping={"min_step": 2})
+    assert statuses(service, name) == ["queued", "queued", "queued"]  # none has come to the first rung yet
+
+
+def test_fewer_trials_to_come_promote_the_best_of_too_few(service: Api) -> None:
+    name = paused_ones(service, [0.9, 0.1])
+    assert statuses(service, name) == ["paused", "paused"]
+    patched(service, name, limits={"max_trials": 2})
+    assert statuses(service, name) == ["queued", "paused"]
+
+
+def test_an_experiment_that_goes_on_compares_with_those_that_were_there(service: Api) -> None:
+    name = started(service)
+    run_out(service, name, GOOD_FIRST)
+    patched(service, name, limits={"max_trials": 12})
+    assert run_out(service, name, [*GOOD_FIRST, 0.95, 0.05, 0.65]) == [(9, 0), (10, 0), (11, 0)]
+    assert statuses(service, name)[9:] == ["completed", "pruned", "pruned"]
+
+
+def simulated(service: Api, seed: int, *, trials: int = 14, **changes: Any) -> str:
+    """Trials, four at a time, that report and leave in any order, some of them lost or failing on their way."""
+    chance = random.Random(seed)  # noqa: S311 - a simulation
+    name = started(service, max_trials=trials, parallelism=4, failures={"max_retries": 1}, **changes)
+    quality = {number: chance.choice([0.2, 0.4, chance.random()]) for number in range(trials)}
+    running: list[tuple[Held, bool]] = []
+    while True:
+        while len(running) < 4 and (held := asked(service, name)):
+            running.append((held, False))
+        if not running:
+            return name
+        held, leaving = running.pop(chance.randrange(len(running)))
+        if leaving:
+            held.finish("stopped")
+        elif chance.random() < 0.05:
+            held.fail(chance.choice(["lost", "user_error"]))
+        elif resumed_at(held) + held.sequence == STEPS:
+            held.finish()
+        else:
+            value = quality[held.assignment["number"]] + 0.1 * chance.random()
+            running.append((held, report(held, value) == "stop"))
+
+
+FACTS = ("milestone", "value", "cutoff", "compared_count", "compared_with", "reason")
+
+
+def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
+    return (decision["number"], *(decision[name] for name in FACTS))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rule_of_the_experiment_would_pause_and_promote_the_same_again(service: Api, seed: int) -> None:
+    rule = PROMOTE | {"reduction_factor": 2 + seed % 2}
+    name = simulated(service, seed, early_stopping=rule)
+    answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": rule})
+    assert sorted(map(facts, answer["released"])) == sorted(map(facts, decisions(service, name, "promote")))
+    assert answer["released"]
+    pauses = decisions(service, name, "pause")
+    assert answer["pause_count"] == len(pauses)
+    last = {pause["number"]: facts(pause) for pause in pauses}
+    pruned = {trial["number"] for trial in trials(service, name) if trial["status"] == "pruned"}
+    assert {stop["number"]: facts(stop) for stop in answer["stopped"]} == {number: last[number] for number in pruned}
+    assert answer["unknown_count"] == 0
+    assert answer["best_lost"] is False
