@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from service import arguments, packing, showing, submitting, token_commands
+from service import arguments, loading, packing, showing, submitting, token_commands
 from service.client import Client, Refused, Unreachable
 from service.errors import ServiceError
 from service.settings import BadSettings
@@ -137,7 +137,8 @@ def serve(
     insecure: Annotated[bool, typer.Option("--insecure", help="Let other machines call it.")] = False,
 ) -> None:
     """Run the service alone: the HTTP API, its database and its background work."""
-    from service import serving  # noqa: PLC0415
+    with loading.for_good():
+        from service import serving  # noqa: PLC0415
 
     _log_to_stderr()
     try:

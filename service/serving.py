@@ -11,6 +11,7 @@ from types import FrameType
 import uvicorn
 from threadpoolctl import threadpool_limits
 
+from service import loading
 from service.app import create_app
 from service.operations.context import Context
 from service.operations.tokens import any_token
@@ -40,17 +41,20 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         insecure=insecure or settings.insecure,
     )
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    loading.collect_seldom()
     threadpool_limits(1)  # a proposal's matrices are small: more threads slow it down, and everything else
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
-    config = uvicorn.Config(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        access_log=False,  # heartbeats would drown everything else
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
+    with loading.for_good():
+        config = uvicorn.Config(
+            create_app(settings),
+            host=settings.host,
+            port=settings.port,
+            access_log=False,  # heartbeats would drown everything else
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        config.load()
     Server(config).run()
 
 

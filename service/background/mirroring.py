@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
+from service import loading
 from service.mirror.errors import MlflowAway, MlflowRefused
 from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
@@ -123,7 +124,8 @@ class Mirroring:
 
     def _connected(self) -> "Tracking":
         if self._tracking is None:
-            from service.mirror.client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
+            with loading.for_good():
+                from service.mirror.client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
 
             self._tracking = Tracking(self._uri)
         return self._tracking

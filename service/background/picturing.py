@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from service import loading
 from service.mirror.patience import Patience
 from service.mirror.sketches import Sketch
 from service.mirror.sketching import sketch_of
@@ -96,7 +97,8 @@ class Picturing:
 
     def _connected(self) -> "Tracking":
         if self._tracking is None:
-            from service.mirror.client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
+            with loading.for_good():
+                from service.mirror.client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
 
             self._tracking = Tracking(self._uri)
         return self._tracking
