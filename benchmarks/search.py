@@ -1,143 +1,303 @@
-"""How good a search is: the best value by Paceline, plain Optuna and Ray Tune's OptunaSearch with the same budget.
+"""How good a search is: Paceline, plain Optuna and Ray Tune's OptunaSearch with ASHA, on the same problems and budgets.
 
-One trial after the other, on functions whose least value is known. All use TPE as they come. Printed are the median
-over the seeds of what is left to the least value, and its quartiles. Ten seeds tell little: medians of the very same
-search differ by half.
+Trials cost no time: four workers are simulated, which report their curves step by step. Paceline is asked over HTTP,
+as anybody may; Optuna's study and pruner and Ray Tune's searcher and scheduler are called directly. All use TPE as it
+comes, and successive halving with the same rungs where a trial has more than one step.
 
-    python -m benchmarks.search [--trials 60] [--seeds 40] [--problems branin hartmann6 rosenbrock10]
+Printed is the best value, less the least one where that is known, after a quarter, a half and all of the budget: the
+median over the seeds with its quartiles; and by how much the others are behind at the end, with the 95 % interval of
+that difference's mean (bootstrap). The budget is a number of trials, or simulated seconds where trials are stopped
+early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`).
+
+    python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...] [--start 0.15 0 16]
 """
 
 import argparse
+import heapq
 import importlib.util
 import math
+import tempfile
+import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
 
+import httpx
 import numpy as np
 import optuna
 
-from search.problem import Observation, Problem
-from search.samplers import SamplerSpec
-from search.space import Space
-from search.study import StudyView
+from benchmarks.problems import TASKS, Point, Task, prepared
+from benchmarks.recovery import Paceline, until_served
+from service.store.database import Database
+from service.store.schema import upgrade
 
-Point = dict[str, float]
-Function = Callable[[Point], float]
-
-
-@dataclass(frozen=True)
-class Task:
-    """To be minimized; `bounds` are those of each parameter, searched by logarithm if `log`."""
-
-    bounds: dict[str, tuple[float, float]]
-    least: float
-    function: Function
-    log: bool = False
+WORKERS = 4
+METRIC = "value"
+MIN_STEP, REDUCTION_FACTOR = 1, 3
+SHARES = (0.25, 0.5, 1.0)
 
 
-def branin(point: Point) -> float:
-    x, y = point["x0"], point["x1"]
-    bend = y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6
-    return bend**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
+class Trial(Protocol):
+    point: Point
+
+    def report(self, step: int, value: float) -> bool:
+        """Whether it is to go on."""
+
+    def end(self, value: float | None) -> None:
+        """Its value; None if it was stopped."""
 
 
-_HEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
-_WIDTHS = np.array(
-    [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
-)
-_CENTRES = 1e-4 * np.array(
-    [
-        [1312, 1696, 5569, 124, 8283, 5886],
-        [2329, 4135, 8307, 3736, 1004, 9991],
-        [2348, 1451, 3522, 2883, 3047, 6650],
-        [4047, 8828, 8732, 5743, 1091, 381],
-    ]
-)
+Ask = Callable[[], Trial]
 
 
-def hartmann(point: Point) -> float:
-    x = np.array([point[f"x{index}"] for index in range(6)])
-    return float(-_HEIGHTS @ np.exp(-(_WIDTHS * (x - _CENTRES) ** 2).sum(axis=1)))
+@dataclass
+class OfPaceline:
+    http: httpx.Client
+    given: Mapping[str, Any]
+
+    @property
+    def point(self) -> Point:
+        return dict(self.given["params"])
+
+    def report(self, step: int, value: float) -> bool:
+        report = {"sequence": step - 1, "step": step, "metrics": {METRIC: value}}
+        return bool(self._call("reports", {"reports": [report]})["decision"] == "continue")
+
+    def end(self, value: float | None) -> None:
+        self._call("finish", {"outcome": "stopped" if value is None else "completed"})
+
+    def _call(self, what: str, body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self.given['lease']['token']}"}
+        answer = self.http.post(f"/v1/trials/{self.given['trial']}/{what}", json=body, headers=headers)
+        return answer.raise_for_status().json()
 
 
-def rosenbrock(point: Point) -> float:
-    x = [point[f"x{index}"] for index in range(10)]
-    return sum(100 * (after - one**2) ** 2 + (1 - one) ** 2 for one, after in pairwise(x))
-
-
-TASKS = {
-    "branin": Task({"x0": (-5, 10), "x1": (0, 15)}, 0.397887, branin),
-    "hartmann6": Task({f"x{index}": (0, 1) for index in range(6)}, -3.32237, hartmann),
-    "rosenbrock10": Task({f"x{index}": (0.01, 10) for index in range(10)}, 0.0, rosenbrock, log=True),
-}
-
-
-def by_paceline(task: Task, trials: int, seed: int) -> float:
-    parameters = {
-        name: {"type": "float", "low": low, "high": high, "log": task.log} for name, (low, high) in task.bounds.items()
+def of_paceline(http: httpx.Client, name: str, task: Task, seed: int) -> Ask:
+    rule = {"rule": "asha", "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR}
+    spec = {
+        "name": f"{name}-{seed}",
+        "space": task.space,
+        "objectives": [{"metric": METRIC, "direction": "minimize"}],
+        "search": {"sampler": "tpe", "seed": seed},
+        "early_stopping": rule if task.steps > 1 else {"rule": "none"},
+        "trainer": {"kind": "external"},
+        "limits": {"max_trials": 100_000, "parallelism": WORKERS},
     }
-    view = StudyView(Problem(Space.model_validate(parameters), ("minimize",), SamplerSpec(seed=seed), seed))
-    best = math.inf
-    for number in range(trials):
-        params: Any = view.propose([], number)
-        value = task.function(params)
-        view.update([Observation(number, params, "completed", (value,), 1, value)])
-        best = min(best, value)
-    return best
+    http.post("/v1/experiments", json=spec).raise_for_status()
+    return lambda: OfPaceline(http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json())
 
 
-def by_optuna(task: Task, trials: int, seed: int) -> float:
-    def objective(trial: optuna.Trial) -> float:
-        return task.function(
-            {name: trial.suggest_float(name, low, high, log=task.log) for name, (low, high) in task.bounds.items()}
-        )
+@dataclass
+class OfOptuna:
+    study: optuna.Study
+    trial: optuna.Trial
 
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    study.optimize(objective, n_trials=trials)
-    return study.best_value
+    @property
+    def point(self) -> Point:
+        return self.trial.params
+
+    def report(self, step: int, value: float) -> bool:
+        self.trial.report(value, step)
+        return not self.trial.should_prune()
+
+    def end(self, value: float | None) -> None:
+        pruned = optuna.trial.TrialState.PRUNED
+        self.study.tell(self.trial, value) if value is not None else self.study.tell(self.trial, state=pruned)
 
 
-def by_ray_tune(task: Task, trials: int, seed: int) -> float:
+def of_optuna(task: Task, seed: int) -> Ask:
+    halving = optuna.pruners.SuccessiveHalvingPruner(MIN_STEP, REDUCTION_FACTOR)
+    pruner = halving if task.steps > 1 else optuna.pruners.NopPruner()
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=pruner)
+    distributions = {name: _distribution(**parameter) for name, parameter in task.space.items()}
+    return lambda: OfOptuna(study, study.ask(distributions))
+
+
+def _distribution(type: str, **options: Any) -> optuna.distributions.BaseDistribution:  # noqa: A002 - as a spec says
+    kind = optuna.distributions.IntDistribution if type == "int" else optuna.distributions.FloatDistribution
+    return kind(**options)
+
+
+@dataclass
+class OfRayTune:
+    search: Any
+    scheduler: Any
+    number: str
+    point: Point
+    last: dict[str, Any] = field(default_factory=dict)
+
+    def report(self, step: int, value: float) -> bool:
+        self.last = {METRIC: value, "training_iteration": step}
+        self.search.on_trial_result(self.number, self.last)
+        said = self.scheduler.on_trial_result(None, SimpleNamespace(trial_id=self.number), self.last)
+        return bool(said == self.scheduler.CONTINUE)
+
+    def end(self, value: float | None) -> None:  # noqa: ARG002 - to Ray Tune both are complete
+        self.scheduler.on_trial_complete(None, SimpleNamespace(trial_id=self.number), self.last)
+        self.search.on_trial_complete(self.number, self.last)
+
+
+def of_ray_tune(task: Task, seed: int) -> Ask:
     from ray import tune  # noqa: PLC0415 (left out where it is not installed)
+    from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler  # noqa: PLC0415
     from ray.tune.search.optuna import OptunaSearch  # noqa: PLC0415
 
-    draw = tune.loguniform if task.log else tune.uniform
-    space = {name: draw(low, high) for name, (low, high) in task.bounds.items()}
-    search = OptunaSearch(metric="value", mode="min", seed=seed)
-    search.set_search_properties("value", "min", space)
-    best = math.inf
-    for number in range(trials):
-        value = task.function(search.suggest(str(number)))
-        search.on_trial_complete(str(number), {"value": value, "training_iteration": 1})
-        best = min(best, value)
-    return best
+    draws = {
+        ("float", False): tune.uniform,
+        ("float", True): tune.loguniform,
+        ("int", False): lambda low, high: tune.randint(low, high + 1),
+        ("int", True): lambda low, high: tune.lograndint(low, high + 1),
+    }
+    space = {
+        name: draws[one["type"], one.get("log", False)](one["low"], one["high"]) for name, one in task.space.items()
+    }
+    search = OptunaSearch(metric=METRIC, mode="min", seed=seed)
+    search.set_search_properties(METRIC, "min", space)
+    scheduler = FIFOScheduler()
+    if task.steps > 1:
+        scheduler = AsyncHyperBandScheduler(
+            "training_iteration",
+            METRIC,
+            "min",
+            max_t=task.steps + 1,  # a trial that reaches it is stopped; ours end by themselves
+            grace_period=MIN_STEP,
+            reduction_factor=REDUCTION_FACTOR,
+        )
+    numbers = map(str, range(1_000_000))
+
+    def ask() -> Trial:
+        number = next(numbers)
+        scheduler.on_trial_add(None, SimpleNamespace(trial_id=number))
+        return OfRayTune(search, scheduler, number, search.suggest(number))
+
+    return ask
 
 
-def compare(name: str, trials: int, seeds: int) -> None:
-    task = TASKS[name]
-    print(f"\n{name}, {trials} trials, {seeds} seeds: what is left to the least value")
-    searches = {"Paceline": by_paceline, "Optuna": by_optuna}
+@dataclass
+class Course:
+    """The best value after each trial that ended, and the simulated second of its end."""
+
+    seconds: list[float] = field(default_factory=lambda: [0.0])
+    best: list[float] = field(default_factory=lambda: [math.inf])
+
+    def add(self, second: float, value: float | None) -> None:
+        self.seconds.append(second)
+        self.best.append(self.best[-1] if value is None else min(self.best[-1], value))
+
+    def after_trials(self, count: float) -> float:
+        return self.best[min(int(count), len(self.best) - 1)]
+
+    def after_seconds(self, seconds: float) -> float:
+        return self.best[int(np.searchsorted(self.seconds, seconds, side="right")) - 1]
+
+
+def simulate(task: Task, ask: Ask, *, trials: float = math.inf, seconds: float = math.inf, start: float = 0) -> Course:
+    """Workers that take turns by the simulated clock, until so many trials have ended or it is so late."""
+    course, asked = Course(), WORKERS
+    queue: list[Any] = []
+
+    def begin(second: float, worker: int) -> None:
+        trial = ask()
+        heapq.heappush(queue, (second + start + task.seconds(trial.point), worker, 1, trial, task.curve(trial.point)))
+
+    for worker in range(WORKERS):
+        begin(0.0, worker)
+    while queue and queue[0][0] <= seconds:
+        second, worker, step, trial, curve = heapq.heappop(queue)
+        goes_on = trial.report(step, curve[step - 1])
+        if goes_on and step < task.steps:
+            heapq.heappush(queue, (second + task.seconds(trial.point), worker, step + 1, trial, curve))
+            continue
+        value = curve[-1] if step == task.steps else None
+        trial.end(value)
+        course.add(second, value)
+        if asked < trials:
+            asked += 1
+            begin(second, worker)
+    return course
+
+
+@contextmanager
+def paceline() -> Iterator[httpx.Client]:
+    with tempfile.TemporaryDirectory(prefix="paceline-search-") as home:
+        url = f"sqlite:///{home}/paceline.db"
+        database = Database(url)
+        upgrade(database)
+        database.close()
+        service = Paceline(url, Path(home))
+        service.process.start()
+        try:
+            until_served(service.ready, time.perf_counter())
+            yield service.http
+        finally:
+            service.process.kill()
+
+
+def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
+    task = prepared(name)
+    searches: dict[str, Callable[[int], Ask]] = {
+        "Paceline": lambda seed: of_paceline(http, name, task, seed),
+        "Optuna": lambda seed: of_optuna(task, seed),
+    }
     if importlib.util.find_spec("ray.tune") is not None:
-        searches["Ray Tune's OptunaSearch"] = by_ray_tune
-    for searcher, search in searches.items():
-        left = [search(task, trials, seed) - task.least for seed in range(seeds)]
-        low, median, high = np.quantile(left, [0.25, 0.5, 0.75])
-        print(f"  {searcher:<26} median {median:9.4f}   quartiles {low:9.4f} to {high:9.4f}", flush=True)
+        searches["Ray Tune"] = lambda seed: of_ray_tune(task, seed)
+    by_time = task.steps > 1
+    budget = options.trials * (_mean_seconds(task) if by_time else 1)
+    limit = {"seconds": budget / WORKERS * task.steps / 3} if by_time else {"trials": options.trials}
+    print(f"\n{name}: {'after simulated seconds' if by_time else 'after trials'}, {options.seeds} seeds", flush=True)
+    ends: dict[str, list[float]] = {}
+    for place, (searcher, search) in enumerate(searches.items()):
+        start = options.start[place] if by_time else 0
+        courses = [simulate(task, search(seed), start=start, **limit) for seed in range(options.seeds)]
+        ends[searcher] = _show(searcher, courses, task.least, *limit.items())
+    for searcher, found in ends.items():
+        if searcher != "Paceline":
+            _show_difference(searcher, np.array(found) - np.array(ends["Paceline"]))
+
+
+def _mean_seconds(task: Task) -> float:
+    low, high = ({name: one[end] for name, one in task.space.items()} for end in ("low", "high"))
+    return (task.seconds(low) + task.seconds(high)) / 2
+
+
+def _show(searcher: str, courses: Sequence[Course], least: float, limit: tuple[str, float]) -> list[float]:
+    """Returns the values at the end."""
+    kind, budget = limit
+    columns, found = [], list[float]()
+    for share in SHARES:
+        after = "after_seconds" if kind == "seconds" else "after_trials"
+        found = [getattr(course, after)(share * budget) - least for course in courses]
+        low, median, high = np.quantile(found, [0.25, 0.5, 0.75], method="inverted_cdf")
+        columns.append(f"{share * budget:6.0f}: {median:8.4f} ({low:.4f} to {high:.4f})")
+    trials = np.median([len(course.best) - 1 for course in courses])
+    print(f"  {searcher:<10} {'   '.join(columns)}   {trials:.0f} trials", flush=True)
+    return found
+
+
+def _show_difference(searcher: str, behind: Any) -> None:
+    chance = np.random.default_rng(0)
+    means = [chance.choice(behind, len(behind)).mean() for _ in range(5000)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    word = "better" if high < 0 else "worse" if low > 0 else "no different"
+    print(f"  {searcher} is behind by {behind.mean():.4f} ({low:.4f} to {high:.4f}): {word} than Paceline", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--problems", nargs="+", choices=sorted(TASKS), default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--problems", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--start", type=float, nargs=3, default=[0, 0, 0], metavar="SECONDS")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
-    for name in options.problems:
-        compare(name, options.trials, options.seeds)
+    with paceline() as http:
+        for name in options.problems:
+            compare(name, http, options)
 
 
 if __name__ == "__main__":

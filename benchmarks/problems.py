@@ -1,0 +1,168 @@
+"""Problems for searches whose trials cost no time: functions with a known least value, tables of small models, curves.
+
+All are to be minimized. Tables hold real trainings on scikit-learn's bundled data, made once when they are asked for;
+a point between their places has the values of the nearest one.
+"""
+
+import math
+import warnings
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.model_selection import cross_val_score, train_test_split
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+Point = dict[str, Any]
+Curve = list[float]
+
+STEPS = 27
+"""Of the problems with curves: what asha's rungs at 1, 3 and 9 have to gain."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """`space` is that of an experiment's spec. `curve` has the value at each step, and `seconds` how long one takes."""
+
+    space: dict[str, dict[str, Any]]
+    curve: Callable[[Point], Curve]
+    least: float = 0.0
+    seconds: Callable[[Point], float] = lambda _point: 1.0
+    steps: int = 1
+
+
+def floats(names: int, low: float, high: float, *, log: bool = False) -> dict[str, dict[str, Any]]:
+    return {f"x{index}": {"type": "float", "low": low, "high": high, "log": log} for index in range(names)}
+
+
+def branin(point: Point) -> Curve:
+    x, y = 15 * point["x0"] - 5, 15 * point["x1"]
+    bend = y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6
+    return [bend**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10]
+
+
+_HEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
+_WIDTHS = np.array(
+    [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
+)
+_CENTRES = 1e-4 * np.array(
+    [
+        [1312, 1696, 5569, 124, 8283, 5886],
+        [2329, 4135, 8307, 3736, 1004, 9991],
+        [2348, 1451, 3522, 2883, 3047, 6650],
+        [4047, 8828, 8732, 5743, 1091, 381],
+    ]
+)
+
+
+def hartmann(point: Point) -> Curve:
+    x = np.array([point[f"x{index}"] for index in range(6)])
+    return [float(-_HEIGHTS @ np.exp(-(_WIDTHS * (x - _CENTRES) ** 2).sum(axis=1)))]
+
+
+def rosenbrock(point: Point) -> Curve:
+    x = [point[f"x{index}"] for index in range(10)]
+    return [sum(100 * (after - one**2) ** 2 + (1 - one) ** 2 for one, after in pairwise(x))]
+
+
+def simulated_curve(point: Point) -> Curve:
+    """An exponential fall to where the configuration leads: faster with a high rate, and less far; with noise."""
+    rate, width, drop = math.log10(point["rate"]), point["width"], point["drop"]
+    end = 0.05 + 0.08 * (rate + 2.2) ** 2 + 0.3 * (drop - 0.2) ** 2 + 2 / width
+    speed = 0.08 * 10 ** (0.5 * (rate + 3)) / (1 + drop)
+    chance = np.random.default_rng(zlib.crc32(repr(sorted(point.items())).encode()))
+    noise = chance.normal(0, 0.01, STEPS)
+    return [end + (0.9 - end) * math.exp(-speed * (step + 1)) + noise[step] for step in range(STEPS)]
+
+
+_RATES = np.logspace(-4, -0.5, 15)
+_WIDTHS_OF_LAYERS = (8, 16, 32, 64)
+
+
+@cache
+def _digits() -> dict[tuple[int, int], Curve]:
+    """The share of wrong answers after each epoch of a network of one hidden layer."""
+    pixels, digits = load_digits(return_X_y=True)
+    of_training = train_test_split(pixels / 16, digits, test_size=0.4, random_state=0)
+    places = product(range(len(_RATES)), _WIDTHS_OF_LAYERS)
+    return {(rate, width): _digits_curve(_RATES[rate], width, *of_training) for rate, width in places}
+
+
+def _digits_curve(rate: float, width: int, seen: Any, held_out: Any, answers: Any, right: Any) -> Curve:
+    model, curve = MLPClassifier((width,), learning_rate_init=rate, random_state=0), []
+    for _ in range(STEPS):
+        model.partial_fit(seen, answers, classes=range(10))
+        curve.append(1 - float(model.score(held_out, right)))
+    return curve
+
+
+def digits(point: Point) -> Curve:
+    width = min(_WIDTHS_OF_LAYERS, key=lambda one: abs(one - point["width"]))
+    return _digits()[int(np.abs(np.log(_RATES / point["rate"])).argmin()), width]
+
+
+_PENALTIES, _GAMMAS = np.logspace(-3, 4, 15), np.logspace(-6, 1, 15)
+
+
+@cache
+def _breast_cancer() -> dict[tuple[int, int], float]:
+    """The share of wrong answers of a support vector machine, in five folds."""
+    features, answers = load_breast_cancer(return_X_y=True)
+
+    def error(penalty: float, gamma: float) -> float:
+        model = make_pipeline(StandardScaler(), SVC(C=penalty, gamma=gamma))
+        return 1 - float(cross_val_score(model, features, answers, cv=5).mean())
+
+    return {place: error(_PENALTIES[place[0]], _GAMMAS[place[1]]) for place in product(range(15), range(15))}
+
+
+def breast_cancer(point: Point) -> Curve:
+    place = [
+        int(np.abs(np.log(grid / point[name])).argmin()) for grid, name in ((_PENALTIES, "penalty"), (_GAMMAS, "gamma"))
+    ]
+    return [_breast_cancer()[place[0], place[1]]]
+
+
+def _log(low: float, high: float) -> dict[str, Any]:
+    return {"type": "float", "low": low, "high": high, "log": True}
+
+
+TASKS = {
+    "branin": Task(floats(2, 0, 1), branin, 0.397887),
+    "hartmann6": Task(floats(6, 0, 1), hartmann, -3.32237),
+    "rosenbrock10": Task(floats(10, 0.01, 10, log=True), rosenbrock),
+    "breast_cancer": Task({"penalty": _log(1e-3, 1e4), "gamma": _log(1e-6, 10)}, breast_cancer),
+    "curves": Task(
+        {
+            "rate": _log(1e-4, 1),
+            "width": {"type": "int", "low": 8, "high": 512, "log": True},
+            "drop": {"type": "float", "low": 0.0, "high": 0.8},
+        },
+        simulated_curve,
+        seconds=lambda point: 5 + point["width"] / 50,
+        steps=STEPS,
+    ),
+    "digits": Task(
+        {"rate": _log(1e-4, 0.3), "width": {"type": "int", "low": 8, "high": 64, "log": True}},
+        digits,
+        seconds=lambda point: 5 + point["width"] / 8,
+        steps=STEPS,
+    ),
+}
+
+
+def prepared(name: str) -> Task:
+    """With its table made, if it has one."""
+    task = TASKS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # networks that have not converged are what is wanted
+        task.curve({name: one["low"] for name, one in task.space.items()})
+    return task
