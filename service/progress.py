@@ -12,7 +12,15 @@ from rich.text import Text
 
 SHOWN_SENTENCES = 5
 FINISHED = ("completed", "pruned", "failed", "stopped")
-COLOURS = {"running": "cyan", "completed": "green", "pruned": "yellow", "failed": "red", "stopped": "magenta"}
+SHOWN = ("queued", "running", "paused", *FINISHED)
+COLOURS = {
+    "running": "cyan",
+    "paused": "blue",
+    "completed": "green",
+    "pruned": "yellow",
+    "failed": "red",
+    "stopped": "magenta",
+}
 
 Json = dict[str, Any]
 
@@ -49,7 +57,8 @@ class Progress:
 
     @property
     def finished(self) -> int:
-        return sum(status in FINISHED for status in self.statuses.values())
+        """How many have ended, or wait: with promotion most do so until the experiment ends."""
+        return sum(status in (*FINISHED, "paused") for status in self.statuses.values())
 
     @property
     def saved(self) -> Saved:
@@ -60,17 +69,17 @@ class Progress:
 
     def _take_trial(self, status: str, data: Json) -> None:
         number = data["number"]
-        came_back = status == "queued" and self.statuses.get(number) == "running"
+        before = self.statuses.get(number) if status == "queued" else None
         self.statuses[number] = status
         if data.get("step") is not None:
             self.steps[number] = data["step"]
-        sentence = _sentence(status, data, self.metric, came_back=came_back)
+        sentence = _sentence(status, data, self.metric, queued_after=before)
         if sentence:
             self.last.append(sentence)
             self.fresh.append(sentence)
 
 
-def _sentence(status: str, data: Json, metric: str, *, came_back: bool) -> str | None:
+def _sentence(status: str, data: Json, metric: str, *, queued_after: str | None) -> str | None:
     trial, reason = f"trial {data['number']}", data.get("reason")
     because = f": {reason}" if reason else ""
     if status == "completed":
@@ -78,15 +87,17 @@ def _sentence(status: str, data: Json, metric: str, *, came_back: bool) -> str |
         return f"{trial} completed at step {data.get('step')}" + (
             f": {metric} {values[0]:.6g}" if values and values[0] is not None else ""
         )
-    if came_back:
+    if queued_after == "running":
         return f"{trial} goes back to the queue{because}"
-    words = {"pruned": "stopped early", "failed": "failed", "stopped": "stopped"}
+    if queued_after == "paused":
+        return f"{trial} goes on{because}"
+    words = {"paused": "waits", "pruned": "stopped early", "failed": "failed", "stopped": "stopped"}
     return f"{trial} {words[status]}{because}" if status in words else None
 
 
 def counted(statuses: Iterable[str]) -> str:
     counts = Counter(statuses)
-    return " · ".join(f"{counts[name]} {name}" for name in ("queued", "running", *FINISHED) if counts[name])
+    return " · ".join(f"{counts[name]} {name}" for name in SHOWN if counts[name])
 
 
 def parameters(params: Json) -> str:
@@ -138,7 +149,7 @@ def _bar(experiment: Json, finished: int, total: int, elapsed: float, left: floa
 def _counts(progress: Progress) -> Text:
     counts = Counter(progress.statuses.values())
     text = Text("trials   ", style="bold")
-    for name in ("queued", "running", *FINISHED):
+    for name in SHOWN:
         if counts[name] or name == "running":
             text.append(f"{counts[name]} {name}  ", style=COLOURS.get(name, "dim"))
     return text

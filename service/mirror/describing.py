@@ -10,7 +10,7 @@ from service.mirror.fronts import Front
 from service.store.tables import ExperimentRow, TrialRow
 
 MOST_MEMBERS = 20
-_ORDER = ("completed", "pruned", "failed", "stopped", "running", "queued")
+_ORDER = ("completed", "pruned", "failed", "stopped", "running", "paused", "queued")
 
 
 def counts(by_status: Mapping[str, int]) -> str:

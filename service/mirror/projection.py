@@ -202,6 +202,12 @@ def _queued(update: Update, event: EventRow) -> None:
     update.move("SCHEDULED")
 
 
+def _paused(update: Update, event: EventRow) -> None:
+    update.tag(status="paused", reason=event.data.get("reason"), last_step=event.data.get("step"))
+    update.describe(f"paused at step {event.data.get('milestone')}: {event.data.get('reason')}")
+    update.move("SCHEDULED")
+
+
 def _ended(update: Update, event: EventRow) -> None:
     status = event.kind.removeprefix("trial.")
     update.tag(status=status, reason=event.data.get("reason"), last_step=event.data.get("step"))
@@ -250,6 +256,7 @@ _TELL_TRIAL: Mapping[str, Callable[[Update, EventRow], None]] = {
     "report": _report,
     "trial.running": _running,
     "trial.queued": _queued,
+    "trial.paused": _paused,
     "decision": _decision,
     "checkpoint": _checkpoint,
     "attempt.ended": _attempt_ended,

@@ -13,7 +13,7 @@ from optuna.visualization._hypervolume_history import _get_hypervolume_history_i
 from service.mirror import limits
 from service.mirror.fronts import Front
 from service.mirror.patience import Patience
-from service.mirror.projection import Facts, Standing, project
+from service.mirror.projection import DESCRIPTION, Facts, Standing, project
 from service.mirror.runs import trial_run
 from service.mirror.views import leaderboard, mlflow_url
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
@@ -47,6 +47,19 @@ def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
     update = told.runs["t-0", 0]
     then = START + timedelta(seconds=5)
     assert (update.status, update.started_at, update.ended_at) == ("KILLED", then, then)
+
+
+def test_a_trial_that_waits_has_a_run_that_waits() -> None:
+    events = [
+        event(1, "trial.running", attempt=1, agent="here"),
+        event(2, "trial.paused", number=0, milestone=3, step=4, reason="0.1 is below 0.5; it waits there"),
+    ]
+    told = project(Facts(experiment(), {"t-0": trial()}, counts={"paused": 1}), events)
+    update = told.runs["t-0", 0]
+    assert (update.status, update.ended_at) == ("SCHEDULED", None)
+    assert (update.tags["paceline.status"], update.tags["paceline.last_step"]) == ("paused", "4")
+    assert update.tags[DESCRIPTION] == "paused at step 3: 0.1 is below 0.5; it waits there"
+    assert told.parent.tags["paceline.trials"] == "1 paused"
 
 
 def test_a_pruned_trial_is_never_the_best() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.progress import Progress, Saved, clock, parameters, remaining_seconds
+from service.progress import Progress, Saved, clock, counted, parameters, remaining_seconds
 
 
 def event(seq: int, kind: str, **data: Any) -> dict[str, Any]:
@@ -34,6 +34,18 @@ def test_a_trial_that_comes_back_is_told_but_a_new_one_is_not(progress: Progress
     progress.take(event(2, "trial.running", number=0))
     progress.take(event(3, "trial.queued", number=0, reason="its node is gone"))
     assert progress.told() == ["trial 0 goes back to the queue: its node is gone"]
+
+
+def test_a_trial_that_waits_counts_as_much_as_one_that_ended_until_it_goes_on(progress: Progress) -> None:
+    progress.take(event(1, "trial.running", number=0))
+    progress.take(event(2, "trial.paused", number=0, step=1, milestone=1, reason="0.1 is below 0.5; it waits there"))
+    assert (progress.finished, counted(progress.statuses.values())) == (1, "1 paused")
+    progress.take(event(3, "trial.queued", number=0, reason="0.1 is above 0.05: promoted"))
+    assert (progress.finished, counted(progress.statuses.values())) == (0, "1 queued")
+    assert progress.told() == [
+        "trial 0 waits: 0.1 is below 0.5; it waits there",
+        "trial 0 goes on: 0.1 is above 0.05: promoted",
+    ]
 
 
 def test_other_events_only_move_the_cursor(progress: Progress) -> None:

@@ -1,0 +1,162 @@
+"""ASHA with promotion goes as in the paper, and a replay of it holds back what would not have come yet."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.early_stopping import Memory, Pausing, Reported, decide, rule_for
+from search.early_stopping.asha import Asha
+from search.early_stopping.measure import Measure
+from search.early_stopping.paused import Paused
+from search.problem import Direction, sign_of
+from search.replay import Closing, Completion, Course, Event, Left, Point, replay
+from search.space import Space
+from tests.unit.search.test_early_stopping import complaints, rule_of
+
+SPACE = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
+DIRECTIONS: st.SearchStrategy[Any] = st.sampled_from(["minimize", "maximize"])
+
+
+class Race:
+    """Trials that run to their next rung one at a time, in any order, and wait there or not."""
+
+    def __init__(self, rule: Pausing, direction: Direction) -> None:
+        self.rule, self.direction = rule, direction
+        self.memory = Memory()
+        self.paused = Paused(self.memory, "accuracy", direction, SPACE)
+        self.running: set[int] = set()
+        self.steps: dict[int, int | None] = defaultdict(lambda: None)
+
+    def arrive(self, number: int, step: int, value: float) -> None:
+        report = Reported(number, "accuracy", self.direction, step, value, self.steps[number])
+        self.steps[number] = step
+        [verdict] = decide(self.rule, report, self.memory.of(number))
+        if verdict.pauses:
+            self.running.remove(number)
+            self.paused.pause(number, verdict.milestone, verdict.value)
+        self.release()
+
+    def release(self) -> list[int]:
+        self.paused.live_count = len(self.running)
+        released = []
+        for one in self.rule.releases(self.paused):
+            self.paused.resume(one.number)
+            self.running.add(one.number)
+            self.paused.live_count += 1
+            released.append(one.number)
+        return released
+
+
+class Paper:
+    """Li et al. (2020), algorithm 2, as it stands there: the best third of a rung, but for those promoted before."""
+
+    def __init__(self, reduction_factor: int, direction: Direction) -> None:
+        self.reduction_factor, self.sign = reduction_factor, sign_of(direction)
+        self.rungs: dict[int, list[tuple[float, int]]] = defaultdict(list)
+        self.promoted: dict[int, set[int]] = defaultdict(set)
+
+    def arrive(self, number: int, step: int, value: float) -> None:
+        self.rungs[step].append((self.sign * value, number))
+        for rung, reached in self.rungs.items():
+            best = sorted(reached)[: len(reached) // self.reduction_factor]
+            self.promoted[rung] |= {number for _, number in best}
+
+
+@given(st.data(), DIRECTIONS, st.integers(2, 4))
+def test_who_goes_on_when_is_as_in_the_paper(data: st.DataObject, direction: Direction, reduction_factor: int) -> None:
+    race = Race(rule_for(Asha(promote=True, reduction_factor=reduction_factor)), direction)
+    paper = Paper(reduction_factor, direction)
+    next_rung: dict[int, int] = {}
+    for _ in range(data.draw(st.integers(1, 40), label="arrivals")):
+        number = data.draw(st.sampled_from([*sorted(race.running), len(next_rung)]), label="trial")
+        race.running.add(number)
+        step = next_rung.get(number, 1)
+        next_rung[number] = step * reduction_factor
+        value = data.draw(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]) | st.floats(-9, 9), label="value")
+        race.arrive(number, step, value)
+        paper.arrive(number, step, value)
+        going_on = {one for one, rung in next_rung.items() if one in paper.promoted[rung // reduction_factor]}
+        assert race.running == going_on
+
+
+@given(st.data(), st.integers(1, 12), st.integers(2, 4))
+def test_when_no_more_are_to_come_one_at_least_goes_to_the_end(
+    data: st.DataObject, count: int, reduction_factor: int
+) -> None:
+    race = Race(rule_for(Asha(promote=True, reduction_factor=reduction_factor)), "maximize")
+    steps = dict.fromkeys(range(count), 1)
+    race.running |= set(steps)
+    race.paused.more_to_come = False
+    last = reduction_factor**4
+    while race.running or race.release():
+        number = data.draw(st.sampled_from(sorted(race.running)))
+        if steps[number] > last:
+            race.running.remove(number)
+            continue
+        race.arrive(number, steps[number], data.draw(st.floats(0, 1)))
+        steps[number] *= reduction_factor
+    assert max(steps.values()) > last
+
+
+def replayed(events: Iterable[Event], **options: Any) -> dict[int, Course]:
+    rule = rule_for(Asha(promote=True, **options))
+    return replay(rule, Measure("accuracy", "maximize"), SPACE, events)
+
+
+def ran(number: int, value: float, steps: int = 9) -> list[Event]:
+    return [*(Point(number, step, value) for step in range(1, steps + 1)), Completion(number)]
+
+
+def test_of_whole_curves_those_that_wait_are_held_back_until_they_are_promoted() -> None:
+    """The third is the best, but nobody knows before it comes; the first goes on only when six have come."""
+    events = [one for number, value in enumerate([0.8, 0.1, 0.9, 0.2, 0.3, 0.4]) for one in ran(number, value)]
+    courses = replayed([*events, Closing(dismissed=False)])
+    assert [course.steps_saved for course in courses.values()] == [6, 8, 0, 8, 8, 8]
+    assert [(one.number, one.milestone, one.compared_count) for one in courses[0].releases] == [(0, 1, 5)]
+    assert courses[0].stop is not None
+    assert courses[0].stop.milestone == 3
+    assert courses[0].stop.compared_with == ()
+    assert [pause.milestone for pause in courses[2].pauses] == [3, 9]
+    assert [release.milestone for release in courses[2].releases] == [3, 9]
+    assert courses[2].stop is None
+
+
+def test_those_that_wait_when_the_experiment_is_cut_off_have_lost() -> None:
+    courses = replayed([*ran(0, 0.8), *ran(1, 0.1), Closing(dismissed=True), *ran(2, 0.9)])
+    assert [course.steps_saved for course in courses.values()] == [8, 8, 6]
+    assert not courses[0].releases
+
+
+def test_who_is_leaving_cannot_be_promoted_and_is_judged_by_what_came_meanwhile_when_it_goes_on() -> None:
+    told = Point(0, 1, 0.5, told_to_pause=True)
+    before = [told, *(Point(0, step, 0.5 + step / 10) for step in (2, 3)), Point(1, 1, 0.1), Point(2, 1, 0.2)]
+    assert not replayed(before)[0].releases
+    course = replayed([*before, Left(0)])[0]
+    assert [one.milestone for one in course.releases] == [1]
+    assert [(pause.milestone, pause.value) for pause in course.pauses] == [(1, 0.5), (3, 0.8)]
+    assert replayed([*before, Completion(0)])[0].stop is None
+    failed = replayed([*before, Left(0, for_good=True)])[0]
+    assert (failed.stop, failed.step_count) == (None, 3)
+
+
+def test_a_user_takes_one_that_waits_out_of_the_race() -> None:
+    told = [replace(one, told_to_pause=True) for one in (Point(0, 1, 0.5), Point(1, 1, 0.4))]
+    courses = replayed(
+        [*told, Left(0), Left(1), Left(0, for_good=True), Point(2, 1, 0.1), *(Point(n, 1, 0) for n in (3, 4, 5))]
+    )
+    assert not courses[0].releases
+    assert [one.milestone for one in courses[1].releases] == [1]
+
+
+def test_no_trial_waits_where_it_ends() -> None:
+    courses = replayed([one for number in range(3) for one in ran(number, number)], max_step=9)
+    assert [pause.milestone for course in courses.values() for pause in course.pauses] == [1, 1, 3]
+
+
+def test_a_patient_rule_has_nobody_wait() -> None:
+    said = complaints(lambda: rule_of(rule="patient", patience=1, wrapped_rule={"rule": "asha", "promote": True}))
+    assert said == ["early_stopping.wrapped_rule: must be a rule that has no trials wait, such as asha without promote"]
