@@ -1,11 +1,12 @@
 """What a trial's earlier attempts have left in the storage: the next one removes it when it has newer checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from service.store.attempts import resumed_elsewhere
+from service.store.generations import exploiters_of, places_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import checkpoints_of
 
@@ -27,7 +28,7 @@ def leftovers(session: Session, experiment: ExperimentRow, trial: TrialRow, atte
     """Of the attempts before this one, but for what another trial goes on from."""
     if attempt.number == 1:
         return Leftovers([], [])
-    in_use = resumed_elsewhere(session, trial)
+    in_use = {*resumed_elsewhere(session, trial), *_awaited(session, trial)}
     uris = [row.uri for row in checkpoints_of(session, trial.id) if row.attempt < attempt.number]
     runs = [run_name(experiment, trial, number) for number in range(1, attempt.number)]
     return Leftovers(
@@ -36,5 +37,10 @@ def leftovers(session: Session, experiment: ExperimentRow, trial: TrialRow, atte
     )
 
 
-def _is_in_use(run: str, in_use: Sequence[str]) -> bool:
+def _awaited(session: Session, trial: TrialRow) -> set[str]:
+    """What others will go on from when they are started, for the first time or again."""
+    return {place.uri for place in places_of(session, exploiters_of(session, trial)).values()}
+
+
+def _is_in_use(run: str, in_use: Collection[str]) -> bool:
     return any(f"/{run}/" in uri for uri in in_use)

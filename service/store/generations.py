@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from service.store.tables import CheckpointRow, GenerationRow
+from service.domain.statuses import TrialStatus
+from service.store.tables import CheckpointRow, GenerationRow, TrialRow
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,13 @@ def places_of(session: Session, trial_ids: Collection[str]) -> dict[str, Place]:
     saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), of_newest_generation())
     places |= {row.trial_id: Place(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))}
     return places
+
+
+def exploiters_of(session: Session, trial: TrialRow) -> Sequence[str]:
+    """The ids of the other trials that have gone on from what this one had saved, and may go on from there again."""
+    query = select(GenerationRow.trial_id).join(TrialRow, TrialRow.id == GenerationRow.trial_id).distinct()
+    others = query.where(TrialRow.experiment_id == trial.experiment_id, GenerationRow.donor == trial.number)
+    return session.scalars(others.where(TrialRow.status.not_in([TrialStatus.COMPLETED, TrialStatus.PRUNED]))).all()
 
 
 def place_of(session: Session, trial_id: str) -> Place | None:

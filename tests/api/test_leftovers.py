@@ -1,5 +1,8 @@
 """What earlier attempts have saved is counted with what the next one saves, and handed to it to be removed."""
 
+from typing import Any
+
+from tests.api.test_pbt import a_population
 from tests.conftest import Api, Held
 
 
@@ -56,3 +59,26 @@ def test_asked_again_an_attempt_is_not_told_of_its_own(service: Api) -> None:
     again = service.ask(name, key="once")
     assert again
     assert again.assignment["earlier_checkpoints"] == []
+
+
+def a_generation(service: Api, name: str) -> list[dict[str, Any]]:
+    """All four trials to where they wait for each other, the first ones better; their assignments, by number."""
+    held = [one for _ in range(4) if (one := service.ask(name))]
+    for one in held:
+        for step in (1, 2):
+            uri = f"/s/{one.assignment['run_name']}/{step}"
+            one.report(loss=1 + one.assignment["number"] - step / 100, checkpoint=uri)
+        one.finish("stopped")
+    return sorted((one.assignment for one in held), key=lambda one: int(one["number"]))
+
+
+def test_what_another_trial_goes_on_from_stays_until_that_has_saved_by_itself(service: Api) -> None:
+    name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
+    first, second, third = (a_generation(service, name) for _ in range(3))
+    donor, run = first[0], first[0]["run_name"]
+    assert second[3]["resume"]["uri"] == f"/s/{run}/2"
+    assert (second[0]["resume"]["uri"], second[0]["earlier_checkpoints"]) == (f"/s/{run}/2", [])
+    assert second[0]["earlier_runs"] == []
+    assert second[1]["earlier_checkpoints"] == [second[1]["resume"]["uri"]]
+    assert third[3]["resume"]["uri"] == f"/s/{second[0]['run_name']}/2"
+    assert third[0]["earlier_runs"] == [donor["run_name"]]

@@ -38,7 +38,7 @@ def collect(stack: Stack, planned: Mapping[str, Planned], record: Record) -> Sna
         ours = [row for row in rows if row.id in planned]
         living = select(func.count()).select_from(AttemptRow).where(AttemptRow.ended_at.is_(None))
         snapshot = Snapshot(
-            experiments=[_experiment(session, http, mirror, row, planned[row.id]) for row in ours],
+            experiments=[_experiment(session, http, mirror, row, planned[row.id], stack.home.storage) for row in ours],
             lines=journals.read(stack.home.journal),
             record=record,
             strangers=[row.name for row in rows if row.id not in planned],
@@ -50,7 +50,7 @@ def collect(stack: Stack, planned: Mapping[str, Planned], record: Record) -> Sna
 
 
 def _experiment(
-    session: Session, http: httpx.Client, mirror: Mirror, row: ExperimentRow, planned: Planned
+    session: Session, http: httpx.Client, mirror: Mirror, row: ExperimentRow, planned: Planned, storage: Path
 ) -> Experiment:
     runs = mirror.of(row.id, row.name)
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id).order_by(TrialRow.number)).all()
@@ -64,7 +64,7 @@ def _experiment(
         status=row.status,
         end_reason=row.end_reason,
         event_count=row.event_count,
-        trials=[_trial(session, http, runs, trial) for trial in trials],
+        trials=[_trial(session, http, runs, trial, storage / f"{row.name}-{row.id}") for trial in trials],
         events=[Event(one.seq, one.kind, one.trial_id, one.data, one.at.timestamp()) for one in events],
         shown_events=[Event(one["seq"], one["kind"], one["trial"], one["data"], _seconds(one["at"])) for one in shown],
         mirror_experiments=runs.experiments,
@@ -73,7 +73,7 @@ def _experiment(
     )
 
 
-def _trial(session: Session, http: httpx.Client, runs: MirrorRuns, row: TrialRow) -> Trial:
+def _trial(session: Session, http: httpx.Client, runs: MirrorRuns, row: TrialRow, folder: Path) -> Trial:
     reports = session.scalars(select(ReportRow).where(ReportRow.trial_id == row.id).order_by(ReportRow.step))
     attempts = session.scalars(select(AttemptRow).where(AttemptRow.trial_id == row.id).order_by(AttemptRow.number))
     decisions = session.scalars(select(DecisionRow).where(DecisionRow.trial_id == row.id).order_by(DecisionRow.id))
@@ -92,6 +92,7 @@ def _trial(session: Session, http: httpx.Client, runs: MirrorRuns, row: TrialRow
         decisions=[_decision(decision) for decision in decisions],
         checkpoints=[Saved(one.step, one.attempt, one.uri, fault_of(one.uri, one.step)) for one in saved],
         mirrored=runs.of_trial(row.id),
+        stored=[str(one) for one in sorted(folder.glob(f"trial-{row.number}-attempt-*/checkpoint_2*"))],
     )
 
 

@@ -71,7 +71,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Trial:
-    """`curve` is what SQL has; `shown` what the API answered, as (step, metrics)."""
+    """`curve` is what SQL has; `shown` what the API answered, as (step, metrics).
+
+    `stored` are the checkpoints on disk, of all of its attempts, known and whole or not.
+    """
 
     id: str
     number: int
@@ -85,6 +88,7 @@ class Trial:
     decisions: list[JsonObject]
     checkpoints: list[Saved]
     mirrored: list[MirrorRun]
+    stored: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

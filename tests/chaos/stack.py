@@ -54,6 +54,11 @@ class Home:
         return self.root / "data"
 
     @property
+    def storage(self) -> Path:
+        """Where checkpoints go, unless a service is told otherwise."""
+        return self.data / "checkpoints"
+
+    @property
     def ray(self) -> Path:
         return self.root / "r"
 

@@ -74,10 +74,8 @@ class _Story:
                 self._count(trial, attempt, sequence, step, made)
             if step in saved:
                 uri = f"/checkpoints/{trial.number}/{attempt}/{step}"
-                trial.checkpoints[:] = [
-                    *(one for one in trial.checkpoints if one.attempt != attempt),
-                    Saved(step, attempt, uri),
-                ]
+                trial.checkpoints[:] = [Saved(step, attempt, uri)]
+                trial.stored[:] = [uri]
                 self.tell("checkpoint", trial, {"attempt": attempt, "step": step, "uri": uri})
             for rank in (0, 1):
                 self._write(trial, attempt, rank, "reported", step)

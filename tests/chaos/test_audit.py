@@ -153,6 +153,14 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_trial(0, checkpoints=lambda one: [replace(one.checkpoints[0], fault="1 of 2 ranks' parts are in it")]),
         "1 of 2 ranks' parts",
     ),
+    "more checkpoints are known than are kept": (
+        in_trial(0, checkpoints=lambda one: one.checkpoints * 2),
+        "2 of its checkpoints are known, not 1",
+    ),
+    "checkpoints of earlier attempts are left": (
+        in_trial(0, stored=lambda one: ["/1/3", "/2/9", *one.stored]),
+        "3 of its checkpoints are left on disk",
+    ),
     "a loss without a cause": (in_record(struck=[]), "though nothing that ran it was killed"),
     "a kill of another's worker": (
         lambda one: in_record(struck=[replace(one.record.struck[0], attempt=(ID, 1, 1))])(one),

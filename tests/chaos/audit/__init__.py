@@ -8,6 +8,7 @@ from tests.chaos.audit.ends import clean_end, ends, space
 from tests.chaos.audit.histories import events_whole, histories
 from tests.chaos.audit.mirrored import mirrored
 from tests.chaos.audit.stopping import stopping
+from tests.chaos.audit.storage import storage
 from tests.chaos.snapshot import Snapshot
 
 Check = Callable[[Snapshot], Iterator[str]]
@@ -21,6 +22,7 @@ CHECKS: tuple[Check, ...] = (
     attempts,
     resumes,
     losses,
+    storage,
     curves,
     api_agrees,
     journals_agree,
