@@ -62,6 +62,23 @@ def test_a_pruned_trial_says_why(mirror: Any, tell: Callable[..., Any]) -> None:
     assert tags["mlflow.note.content"] == "pruned: 0.4 is below 0.61"
 
 
+def test_a_trial_that_waits_and_goes_on_keeps_its_run(mirror: Any, tell: Callable[..., Any]) -> None:
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    story.run(trial)
+    story.report(trial, 1, val_accuracy=0.4)
+    story.tell("trial.paused", {"number": 0, "milestone": 1, "step": 1, "reason": "0.4 is below 0.6"}, trial)
+    mirror.catch_up()
+    run = mirror.runs(story.name)["trial 00"]
+    assert (run.info.status, run.info.end_time) == ("SCHEDULED", None)
+    assert run.data.tags["mlflow.note.content"] == "paused at step 1: 0.4 is below 0.6"
+    story.tell("trial.queued", {"number": 0, "reason": "0.4 is above 0.3: promoted"}, trial)
+    story.run(trial)
+    mirror.catch_up()
+    again = mirror.runs(story.name)["trial 00"]
+    assert (again.info.run_id, again.info.status) == (run.info.run_id, "RUNNING")
+
+
 @pytest.mark.parametrize(("status", "expected"), [("failed", "FAILED"), ("stopped", "KILLED")])
 def test_a_trial_that_did_not_make_it_shows_so(
     mirror: Any, tell: Callable[..., Any], status: str, expected: str

@@ -9,10 +9,18 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
 from sqlalchemy import select
 
-from service.domain.statuses import TRIAL_MOVES, TrialStatus
+from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
 from service.errors import LeaseLost
 from service.operations.assigning import Asker, assign
 from service.operations.claiming import give_up_lost
@@ -42,15 +50,18 @@ class Leases(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.context = type(self).fresh_context()
-        limits = {"max_trials": MAX_TRIALS, "parallelism": PARALLELISM}
-        rule_ = {"rule": "asha", "reduction_factor": 2}
-        spec = a_spec(limits=limits, early_stopping=rule_, failures={"max_retries": 1})
-        self.experiment = create_experiment(self.context, parse_spec(spec)).id
         self.living: dict[str, str] = {}
         self.finished: set[str] = set()
         self.saved: set[str] = set()
         self.sequences: Counter[str] = Counter()
         self.requests = 0
+
+    @initialize(promote=st.booleans())
+    def submit(self, promote: bool) -> None:
+        limits = {"max_trials": MAX_TRIALS, "parallelism": PARALLELISM}
+        rule_ = {"rule": "asha", "reduction_factor": 2, "promote": promote}
+        spec = a_spec(limits=limits, early_stopping=rule_, failures={"max_retries": 1})
+        self.experiment = create_experiment(self.context, parse_spec(spec)).id
 
     def teardown(self) -> None:
         self.context.database.close()
@@ -147,9 +158,18 @@ class Leases(RuleBasedStateMachine):
         assert [event.seq for event in events] == list(range(1, experiment.event_count + 1))
         told = Counter((event.trial_id, event.data["step"]) for event in events if event.kind == "report")
         assert told == Counter(tuple(step) for step in steps)
-        assert not (experiment.ended_at and living)
+        assert not (experiment.ended_at and any(trial.status in LIVE_TRIAL for trial in trials))
+        self._nobody_waits_for_nothing(experiment, trials)
         for trial in trials:
             self._moved_as_the_map_says([event for event in events if event.trial_id == trial.id])
+
+    @staticmethod
+    def _nobody_waits_for_nothing(experiment: ExperimentRow, trials: list[TrialRow]) -> None:
+        places = {trial.id for trial in trials if trial.paused_milestone is not None}
+        waiting = {trial.id for trial in trials if trial.status == "paused"}
+        assert waiting <= places <= waiting | {trial.id for trial in trials if trial.stop_cause is not None}
+        going_on = any(trial.status in {"queued", "running"} for trial in trials)
+        assert experiment.ended_at or going_on or len(trials) < MAX_TRIALS
 
     @staticmethod
     def _moved_as_the_map_says(events: list[EventRow]) -> None:
