@@ -36,7 +36,7 @@ from service.store.database import Database
 from service.store.tables import AttemptRow, CheckpointRow, EventRow, ExperimentRow, ReportRow, TrialRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
-from trainer.wire import Assignment, Failure, FailureKind, Finish, HeldAttempt, Outcome, Report
+from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, HeldAttempt, Outcome, Report
 
 MAX_TRIALS, PARALLELISM = 4, 2
 
@@ -101,6 +101,23 @@ class Leases(RuleBasedStateMachine):
         if token in self.living:
             self.finished.add(token)
             del self.living[token]
+
+    @rule(value=st.floats(0, 1))
+    def run_as_told(self, value: float) -> None:
+        """One whose holder leaves when it is told to, and is through after a few steps."""
+        self.requests += 1
+        assignment = assign(self.context, self.experiment, Asker("a holder", f"request {self.requests}"))
+        if assignment is None:
+            return
+        token, outcome = assignment.lease.token, Outcome.COMPLETED
+        for sequence in range(5):
+            report = Report(sequence=sequence, metrics={"accuracy": value}, checkpoint=f"/{token}/{sequence}")
+            answer = take_reports(self.context, assignment.trial, token, [report])
+            self.saved.add(f"/{token}/{sequence}")
+            if answer.decision is Decision.STOP:
+                outcome = Outcome.STOPPED
+                break
+        finish(self.context, assignment.trial, token, Finish(outcome=outcome))
 
     @rule(assignment=held)
     def lose(self, assignment: Assignment) -> None:
