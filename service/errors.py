@@ -1,7 +1,7 @@
 """What can go wrong for a caller, as problem details (RFC 9457).
 
 ServiceError
-├── BadRequest 400      ├── Conflict 409 ── LeaseLost, WrongState, NameTaken
+├── BadRequest 400      ├── Conflict 409 ── LeaseLost, WrongState, NameTaken, AgentNameTaken
 ├── Unauthorized 401    ├── TooLarge 413
 ├── Forbidden 403       ├── Invalid 422 (every mistake with its path)
 ├── NotFound 404        └── Unavailable 503 (with Retry-After)
@@ -68,6 +68,10 @@ class WrongState(Conflict):
 
 class NameTaken(Conflict):
     type, title = "name-taken", "The name is taken"
+
+
+class AgentNameTaken(Conflict):
+    type, title = "agent-name-taken", "Another agent works under this name"
 
 
 class LeaseLost(Conflict):

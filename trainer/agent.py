@@ -5,12 +5,13 @@ living ones are adopted, and what got lost on the way is found by comparing (`tr
 """
 
 import logging
+import os
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from types import FrameType
 from typing import Any, TypeVar
@@ -19,10 +20,11 @@ import ray
 from ray.exceptions import RayError
 
 from trainer.audit import Audit
-from trainer.calls import CallRefused, Service, ServiceFailed, ServiceUnreachable, pauses
+from trainer.calls import AgentNameTaken, CallRefused, Service, ServiceFailed, ServiceUnreachable, pauses
 from trainer.cluster import ClusterUnreachable, connect
 from trainer.failures import PREEMPTED, headline
 from trainer.fleet import Fleet, Held
+from trainer.instances import Instance, instance_of, is_dead
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,10 @@ AUDIT_SECONDS = 5.0
 
 Answer = dict[str, Any] | None
 Found = TypeVar("Found")
+
+
+class AgentReplaced(RuntimeError):
+    """Another agent has taken the name, while this one was not heard. The slots are that one's now."""
 
 
 class AgentRefused(SystemExit):
@@ -55,8 +61,9 @@ def run_agent(
 ) -> None:
     """Work for `service_url` on the cluster at `ray_address` until SIGTERM, SIGINT or `stop`.
 
-    `token` is the agent's own. Slots without work close after `idle_seconds`. Raises ClusterUnreachable, also when the
-    cluster is lost later, and AgentRefused.
+    `token` is the agent's own. Slots without work close after `idle_seconds`. While another agent works under this
+    name, it waits for that one's end. Raises ClusterUnreachable, also when the cluster is lost later, AgentReplaced and
+    AgentRefused.
     """
     stopping = stop or threading.Event()
     connect(ray_address, namespace, CONNECT_SECONDS)
@@ -66,6 +73,8 @@ def run_agent(
         _work(agent, stopping)
     except RayError as error:
         raise ClusterUnreachable(f"the Ray cluster at {ray_address} is lost: {headline(error)}") from error
+    except AgentNameTaken as taken:
+        raise AgentReplaced(f"agent {name} was not heard for long, and is replaced: {taken.detail}") from taken
     except CallRefused as refused:
         raise AgentRefused(f"the service at {service_url} does not let agent {name} work: {refused}") from refused
     finally:
@@ -75,8 +84,12 @@ def run_agent(
 
 def _work(agent: "Agent", stopping: threading.Event) -> None:
     """Slots are closed unless the cluster, and they with it, is gone, or the agent fails: a new one takes them over."""
+    if not agent.take_name(stopping):
+        return
     try:
         agent.run(stopping)
+    except AgentNameTaken:
+        raise
     except CallRefused:
         agent.close()
         raise
@@ -99,6 +112,7 @@ class Agent:
         self._url = service_url
         self._service = Service(service_url, token)
         self._idle_seconds = idle_seconds
+        self._instance = instance_of(os.getpid())
         self._fleet = Fleet(name, service_url)
         self._stopping = threading.Event()
         # One thread: the service is never asked what it holds while a claim is under way.
@@ -109,6 +123,37 @@ class Agent:
         self._audit_at = time.monotonic()
         # Found, and not yet told to the service.
         self._lost: set[Held] = set()
+
+    def take_name(self, stopping: threading.Event) -> bool:
+        """Wait until no other agent works under the name; False if it is to stop before. Raises CallRefused.
+
+        Until then no slot is touched: those of the other agent would be found under this name, too.
+        """
+        replaces, told = None, False
+        for pause in pauses():
+            taken = self._refused_name(replaces, stopping)
+            if taken is None:
+                return not stopping.is_set()
+            replaces = taken.facts["holder"] if is_dead(taken.facts["holder"]) else None
+            if replaces is None:
+                logger.log(logging.DEBUG if told else logging.WARNING, "%s. It waits until then", taken.detail)
+                told = True
+                if stopping.wait(pause):
+                    return False
+        raise AssertionError("pauses() never ends")
+
+    def _refused_name(self, replaces: Instance | None, stopping: threading.Event) -> AgentNameTaken | None:
+        """None when the name is ours, or when it is to stop."""
+        body: dict[str, Any] = {"request_id": uuid.uuid4().hex, "nodes": [], "instance": self._instance}
+        claimed = self._calls.submit(self._claim, {**body, "replaces": replaces})
+        while not wait([claimed], TICK_SECONDS).done:
+            if stopping.is_set():
+                return None
+        try:
+            claimed.result()
+        except AgentNameTaken as taken:
+            return taken
+        return None
 
     def run(self, stopping: threading.Event) -> None:
         self._fleet.adopt()
@@ -166,6 +211,7 @@ class Agent:
             "request_id": uuid.uuid4().hex,
             "nodes": self._fleet.offer(),
             "running": running,
+            "instance": self._instance,
             "lost": [{"trial": trial, "attempt": attempt} for trial, attempt in sorted(lost)],
             "wait_seconds": BUSY_WAIT_SECONDS if running else IDLE_WAIT_SECONDS,
         }

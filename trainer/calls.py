@@ -38,17 +38,24 @@ class ServiceUnreachable(Exception):
 class CallRefused(Exception):
     """The service understood and said no: the same call will fail again."""
 
-    def __init__(self, status: int, kind: str, detail: str) -> None:
+    def __init__(self, status: int, kind: str, detail: str, facts: dict[str, Any] | None = None) -> None:
         super().__init__(f"{status} {kind}: {detail}")
-        self.status, self.kind, self.detail = status, kind, detail
+        self.status, self.kind, self.detail, self.facts = status, kind, detail, facts or {}
 
 
 class LeaseLost(CallRefused):
     """The attempt is no longer ours."""
 
 
+class AgentNameTaken(CallRefused):
+    """Another agent works under our name: `facts["holder"]`, as `trainer.wire.Instance`."""
+
+
 class ServiceFailed(CallRefused):
     """The service failed at the call (500, or an answer that is not JSON), each time it was tried."""
+
+
+CONFLICTS: dict[str, type[CallRefused]] = {"lease-lost": LeaseLost, "agent-name-taken": AgentNameTaken}
 
 
 @dataclass(frozen=True)
@@ -131,8 +138,8 @@ def _refusal(answer: requests.Response) -> Exception:
     detail = str(problem.get("detail") or problem.get("title") or answer.reason)
     if status >= requests.codes.server_error:
         return ServiceFailed(status, kind, detail)
-    refused = LeaseLost if status == requests.codes.conflict and kind == "lease-lost" else CallRefused
-    return refused(status, kind, detail)
+    refused = CONFLICTS.get(kind, CallRefused) if status == requests.codes.conflict else CallRefused
+    return refused(status, kind, detail, problem)
 
 
 def pauses() -> Iterator[float]:

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 STOPPED, REFUSED = 0, 77
 # The child's word for a cluster that cannot be reached, or is lost; it has said so in a sentence.
 CLUSTER_LOST = 75
+# ... and for another agent that has taken the name: the next child waits for that one's end.
+REPLACED = 76
 FAILED = 1
 
 POLL_SECONDS = 0.2
@@ -97,6 +99,8 @@ class Keeper:
 def _ended(code: int) -> str:
     if code == CLUSTER_LOST:
         return "the agent has no cluster"
+    if code == REPLACED:
+        return "the agent has lost its name to another"
     if code < 0:
         return f"the agent's process was ended by {signal.Signals(-code).name}"
     return f"the agent's process ended with code {code}, as Ray ends it when its node is gone"

@@ -8,9 +8,9 @@ import os
 import sys
 import threading
 
-from trainer.agent import AgentRefused, run_agent
+from trainer.agent import AgentRefused, AgentReplaced, run_agent
 from trainer.cluster import ClusterUnreachable
-from trainer.keeping import CLUSTER_LOST, REFUSED
+from trainer.keeping import CLUSTER_LOST, REFUSED, REPLACED
 
 
 def main(service_url: str, name: str, ray_address: str) -> int:
@@ -23,6 +23,9 @@ def main(service_url: str, name: str, ray_address: str) -> int:
     except ClusterUnreachable as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the sentence says it all
         os._exit(CLUSTER_LOST)  # Ray would wait long for what is gone
+    except AgentReplaced as replaced:
+        logging.getLogger(__name__).error("%s", replaced)  # noqa: TRY400 - the sentence says it all
+        return REPLACED
     return 0
 
 

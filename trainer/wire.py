@@ -171,8 +171,19 @@ class HeldAttempts(Message):
     attempts: list[HeldAttempt]
 
 
+class Instance(Message):
+    """One process of an agent. `place` is where processes see one another; `started` counts in the clock of that."""
+
+    place: Text = Field(min_length=1, max_length=500)
+    pid: Count
+    started: Count
+
+
 class Claim(Message):
     """An agent's ask over all experiments. The same `request_id` gets the same answer.
+
+    `instance`: who asks. As long as it is heard, another one of the same name is refused (409 `agent-name-taken`, with
+    the one that has the name as `holder`), unless that one says of it that it is dead: `replaces`.
 
     `lost`: attempts that the agent was given and that no slot of it runs. They end at once, as their leases would in
     time; those that have ended already are passed over.
@@ -182,6 +193,8 @@ class Claim(Message):
     nodes: list[Node]
     running: list[Text] = Field(default_factory=list, description="ids of the trials that run on this agent")
     lost: list[HeldAttempt] = Field(default_factory=list)
+    instance: Instance | None = None
+    replaces: Instance | None = None
     wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)
 
 

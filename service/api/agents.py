@@ -56,12 +56,12 @@ def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
 @router.post(
     "/v1/agents/{name}/claim",
     response_model=Assignment,
-    responses=NOTHING_NOW | responses(422),
+    responses=NOTHING_NOW | responses(409, 422),
     dependencies=[Depends(needs(Role.AGENT))],
 )
 async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Request) -> Assignment | Response:
     """An agent's ask over all experiments; waits up to `wait_seconds` for work that fits its free resources."""
-    await run_in_threadpool(claiming.note_agent, context, name, message.nodes)
+    await run_in_threadpool(claiming.note_agent, context, name, message)
     if message.lost:
         await run_in_threadpool(claiming.give_up_lost, context, name, message.lost)
     deadline = asyncio.get_running_loop().time() + message.wait_seconds

@@ -3,12 +3,13 @@
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 from sqlalchemy.exc import NoResultFound
 
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
-from service.errors import NotFound, WrongState
+from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.assigning import Asker, ProposalFailed, assign, given_before
 from service.operations.context import Context
 from service.operations.finishing import take_away
@@ -18,7 +19,7 @@ from service.store.attempts import living_attempts
 from service.store.database import database_now
 from service.store.experiments import find_experiment, running_experiments
 from service.store.tables import AgentRow, AttemptRow
-from trainer.wire import Assignment, Claim, Failure, FailureKind, HeldAttempt, HeldAttempts, Kind, Node
+from trainer.wire import Assignment, Claim, Failure, FailureKind, HeldAttempt, HeldAttempts, Instance, Kind, Node
 
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
@@ -59,16 +60,31 @@ def attempts_held_by(context: Context, agent: str) -> HeldAttempts:
         return HeldAttempts(attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living])
 
 
-def note_agent(context: Context, name: str, nodes: list[Node]) -> None:
-    """Remembers who is connected and with what."""
+def note_agent(context: Context, name: str, message: Claim) -> None:
+    """Remembers who is connected and with what. Raises AgentNameTaken for a second process under one name."""
     with context.database.write() as session:
         now = database_now(session)
-        row = session.get(AgentRow, name)
+        row = session.get(AgentRow, name, with_for_update=True)
         if row is None:
             row = AgentRow(name=name, first_seen_at=now)
             session.add(row)
-        row.nodes = [node.model_dump(mode="json") for node in nodes]
+        if message.instance is not None:
+            seconds = context.settings.lease_seconds + message.wait_seconds
+            _take_name(row, message.instance, message.replaces, now, timedelta(seconds=seconds))
+        row.nodes = [node.model_dump(mode="json") for node in message.nodes]
         row.last_seen_at = now
+
+
+def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, now: datetime, lease: timedelta) -> None:
+    holder = Instance.model_validate(row.instance) if row.instance else None
+    is_held = holder is not None and row.name_expires_at is not None and row.name_expires_at > now
+    if is_held and holder is not None and holder not in (instance, replaces):
+        raise AgentNameTaken(
+            f"another agent works under the name {row.name!r}: process {holder.pid} at {holder.place.split()[0]}. Give "
+            "this one a name of its own; or end the other one, and this one takes over its slots",
+            holder=holder.model_dump(),
+        )
+    row.instance, row.name_expires_at = instance.model_dump(mode="json"), now + lease
 
 
 def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:

@@ -19,7 +19,7 @@ from service.spec.models import ExperimentSpec
 from service.store.attempts import expired_attempts, living_attempts
 from service.store.database import database_now
 from service.store.experiments import live_experiment_ids, lock_experiment
-from service.store.tables import AttemptRow, ExperimentRow
+from service.store.tables import AgentRow, AttemptRow, ExperimentRow
 from trainer.wire import Failure, FailureKind
 
 Item = TypeVar("Item")
@@ -53,13 +53,14 @@ def enforce_time_limits(context: Context, hearing: Hearing = Hearing()) -> int:
 def extend_all_leases(context: Context) -> datetime:
     """For a service that was away or deaf: holders could not reach it, and get a whole lease to do so. Returns now.
 
-    One statement, so that an attempt which ends meanwhile keeps its end.
+    One statement, so that an attempt which ends meanwhile keeps its end. Agents keep their names in the same way.
     """
     with context.database.write() as session:
         now = database_now(session)
         until = now + timedelta(seconds=context.settings.lease_seconds)
         short = AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at < until)
         session.execute(update(AttemptRow).where(short).values(lease_expires_at=until))
+        session.execute(update(AgentRow).where(AgentRow.name_expires_at < until).values(name_expires_at=until))
     return now
 
 

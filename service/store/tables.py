@@ -289,11 +289,15 @@ class EventRow(Base):
 
 
 class AgentRow(Base):
+    """`instance` is the process that works under this name; until `name_expires_at` no other one may."""
+
     __tablename__ = "agents"
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     nodes: Mapped[list[Any]]
     first_seen_at: Mapped[datetime]
     last_seen_at: Mapped[datetime]
+    instance: Mapped[dict[str, Any] | None]
+    name_expires_at: Mapped[datetime | None]
 
 
 class TokenRow(Base):

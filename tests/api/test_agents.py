@@ -3,7 +3,8 @@
 import threading
 from typing import Any
 
-from tests.conftest import Api
+from service.settings import Settings
+from tests.conftest import Api, changed, running
 
 TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
@@ -133,3 +134,33 @@ def test_an_agent_that_starts_anew_gives_up_what_none_of_its_slots_runs(service:
     service.claim("here", lost=held[:1])
     again.report(accuracy=1)
     assert service.get(f"/v1/experiments/{name}")["counts"]["failed"] == 0
+
+
+def an_instance(pid: int) -> dict[str, Any]:
+    return {"place": "a-host 1 2", "pid": pid, "started": 7}
+
+
+def test_a_second_process_under_an_agents_name_is_refused_unless_it_knows_the_first_for_dead(service: Api) -> None:
+    first, second = an_instance(1), an_instance(2)
+    service.create(trainer=TORCH)
+    held = service.claim("here", instance=first)
+    assert held
+    body = {"request_id": "one", "nodes": nodes({"CPU": 8}), "instance": second}
+    lost = [{"trial": held.trial, "attempt": 1}]
+    refused = service.post("/v1/agents/here/claim", 409, json={**body, "lost": lost})
+    assert (refused["type"], refused["holder"]) == ("agent-name-taken", first)
+    assert "process 1 at a-host" in refused["detail"]
+    held.report(accuracy=0.5)
+    service.post("/v1/agents/here/claim", 409, json={**body, "replaces": an_instance(3)})
+    service.post("/v1/agents/here/claim", 200, json={**body, "replaces": first})
+    service.post("/v1/agents/here/claim", 409, json={**body, "instance": first})
+    assert service.claim("there", instance=first)
+
+
+def test_an_agents_name_is_free_when_it_was_not_heard_for_a_lease(settings: Settings) -> None:
+    with running(changed(settings, lease_seconds=0.2)) as service:
+        service.claim("here", 204, instance=an_instance(1))
+        body = {"request_id": "one", "nodes": [], "instance": an_instance(2)}
+        while service.http.post("/v1/agents/here/claim", json=body).status_code == 409:
+            pass
+        service.claim("here", 409, instance=an_instance(1))

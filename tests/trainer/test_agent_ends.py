@@ -66,7 +66,7 @@ def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeServi
     stop = threading.Event()
     agent = threading.Thread(target=run, args=(NoSlots(), stop))
     agent.start()
-    alone.wait_for(lambda: alone.claims)
+    alone.wait_for(lambda: any(claim.nodes for claim in alone.claims))
     stop.set()
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
     error = alone.finished(trial).error

@@ -1,0 +1,102 @@
+"""Two agents of one name: the second waits, takes over when the first is dead, and ends nothing of a living one."""
+
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from tests.conftest import Api, running
+from tests.trainer.conftest import until
+from tests.trainer.test_agent_ends import NoSlots
+from tests.trainer.test_agent_reconnects import database_url  # noqa: F401 - fixture
+from trainer.instances import instance_of, is_dead
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+NODE = {"total": {"CPU": 1}, "free": {"CPU": 1}}
+TRAINER = {"kind": "torch", "entrypoint": "a_module:train_fn"}
+
+
+class Watched(NoSlots):
+    """A fleet that says whether it was touched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adopted, self.closed = threading.Event(), threading.Event()
+
+    def adopt(self) -> None:
+        self.adopted.set()
+
+    def close(self, _members: list[Any]) -> None:
+        self.closed.set()
+
+
+@pytest.fixture
+def another() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for the first agent."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def claim(api: Api, instance: dict[str, Any], status: int, **more: Any) -> Any:
+    body = {"request_id": uuid.uuid4().hex, "nodes": [NODE], "instance": instance, **more}
+    return api.post("/v1/agents/one/claim", status, json=body)
+
+
+def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_a_third(
+    settings: Settings, another: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    from trainer import agent  # noqa: PLC0415 - heavy
+
+    fleet, stop, ends = Watched(), threading.Event(), []
+    monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
+    monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
+    monkeypatch.setattr(agent, "Fleet", lambda *_arguments: fleet)
+
+    def run() -> None:
+        try:
+            agent.run_agent(str(api.http.base_url), "one", "head:6379", stop=stop)
+        except agent.AgentReplaced as replaced:
+            ends.append(str(replaced))
+
+    with running(settings) as api:
+        api.create(trainer=TRAINER, limits={"max_trials": 1})
+        first = instance_of(another.pid)
+        trial = claim(api, first, 200)["trial"]
+        second = threading.Thread(target=run)
+        second.start()
+        until(lambda: f"process {another.pid} at" in caplog.text, "the second agent says why it waits", 30)
+        assert not fleet.adopted.is_set()
+        assert api.get(f"/v1/trials/{trial}")["status"] == "running"
+        claim(api, first, 204)
+        another.kill()
+        another.wait()
+        assert fleet.adopted.wait(30)
+        claim(api, first, 409)
+        # As when the second was out of reach for longer than its name's lease.
+        claim(api, first, 204, replaces=current(api))
+        second.join(30)
+        assert "is replaced" in ends[0]
+        assert not fleet.closed.is_set()
+        stop.set()
+
+
+def current(api: Api) -> Any:
+    return claim(api, {"place": "elsewhere", "pid": 1, "started": 1}, 409)["holder"]
+
+
+def test_a_process_is_dead_when_it_has_ended_or_its_number_is_another_s(another: subprocess.Popen[bytes]) -> None:
+    living = instance_of(another.pid)
+    assert not is_dead(living)
+    assert is_dead({**living, "started": living["started"] - 1})
+    another.kill()
+    assert another.wait()
+    assert is_dead(living)
+    assert not is_dead({**living, "place": "elsewhere"})

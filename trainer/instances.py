@@ -1,0 +1,43 @@
+"""Which process an agent is, so that no two of them work under one name, and a dead one is known for dead at once."""
+
+import socket
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Instance = dict[str, Any]
+"""As `trainer.wire.Instance`."""
+
+DEAD_STATES = frozenset("ZX")
+
+
+def instance_of(pid: int) -> Instance:
+    """The process of this number here."""
+    return {"place": _place(), "pid": pid, "started": _started(pid) or 0}
+
+
+def is_dead(instance: Instance) -> bool:
+    """Whether it is known to be: it ran where this process would see it, and doesn't any more."""
+    return bool(instance["place"] == _place() and _started(instance["pid"]) != instance["started"])
+
+
+@cache
+def _place() -> str:
+    """Where processes see one another: the machine since its last start, or a container on it."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # not Linux: nobody is known to be dead
+        return f"{socket.gethostname()} {uuid.uuid4().hex}"
+
+
+def _started(pid: int) -> int | None:
+    """When, in the ticks of the machine's clock; None for a process that is dead."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name of the program, in parentheses, may hold anything.
+    state, *numbers = stat.rpartition(")")[2].split()
+    return None if state in DEAD_STATES else int(numbers[18])
