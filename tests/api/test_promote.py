@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Api, Held
+from service.settings import Settings
+from tests.conftest import Api, Held, running
 
 PROMOTE = {"rule": "asha", "min_step": 1, "reduction_factor": 3, "promote": True}
 STEPS = 9
@@ -382,18 +383,32 @@ def test_an_experiment_that_goes_on_compares_with_those_that_were_there(service:
     assert statuses(service, name)[9:] == ["completed", "pruned", "pruned"]
 
 
+def test_another_service_process_promotes_whom_this_one_paused(settings: Settings) -> None:
+    with running(settings) as one:
+        name = started(one)
+        for value in (0.9, 0.1):
+            train(given(one, name), value)
+        leaving = given(one, name)
+        report(leaving, 0.5)
+    with running(settings) as another:
+        leaving.api = another
+        assert leaving.finish("stopped")["status"] == "paused"
+        again = given(another, name)
+        assert (again.assignment["number"], resumed_at(again)) == (0, 1)
+
+
 def simulated(service: Api, seed: int, *, trials: int = 14, **changes: Any) -> str:
     """Trials, four at a time, that report and leave in any order, some of them lost or failing on their way."""
     chance = random.Random(seed)  # noqa: S311 - a simulation
     name = started(service, max_trials=trials, parallelism=4, failures={"max_retries": 1}, **changes)
     quality = {number: chance.choice([0.2, 0.4, chance.random()]) for number in range(trials)}
-    running: list[tuple[Held, bool]] = []
+    at_work: list[tuple[Held, bool]] = []
     while True:
-        while len(running) < 4 and (held := asked(service, name)):
-            running.append((held, False))
-        if not running:
+        while len(at_work) < 4 and (held := asked(service, name)):
+            at_work.append((held, False))
+        if not at_work:
             return name
-        held, leaving = running.pop(chance.randrange(len(running)))
+        held, leaving = at_work.pop(chance.randrange(len(at_work)))
         if leaving:
             held.finish("stopped")
         elif chance.random() < 0.05:
@@ -402,7 +417,7 @@ def simulated(service: Api, seed: int, *, trials: int = 14, **changes: Any) -> s
             held.finish()
         else:
             value = quality[held.assignment["number"]] + 0.1 * chance.random()
-            running.append((held, report(held, value) == "stop"))
+            at_work.append((held, report(held, value) == "stop"))
 
 
 FACTS = ("milestone", "value", "cutoff", "compared_count", "compared_with", "reason")
@@ -412,7 +427,7 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
     return (decision["number"], *(decision[name] for name in FACTS))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_rule_of_the_experiment_would_pause_and_promote_the_same_again(service: Api, seed: int) -> None:
     rule = PROMOTE | {"reduction_factor": 2 + seed % 2}
     name = simulated(service, seed, early_stopping=rule)

@@ -131,6 +131,33 @@ def test_no_rule_reads_a_growing_table_whole(service: Api, engine: Engine, rule:
     nothing_is_read_whole(engine, queries)
 
 
+def test_who_waits_is_found_by_an_index_of_those_alone(service: Api, engine: Engine) -> None:
+    name = service.create(early_stopping={"rule": "asha", "promote": True})["name"]
+    for value in (0.5, 0.3, 0.2):
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=value)
+        with recorded(engine) as queries:
+            assert held.finish("stopped")["status"] in {"paused", "queued"}
+    nothing_is_read_whole(engine, queries)
+    looked = [
+        (query, values) for query, values in queries if "paused_milestone >" in query or "paused_value DESC" in query
+    ]
+    assert {query.partition("ORDER BY")[2].split()[0] for query, _ in looked} == {
+        "trials.paused_milestone",
+        "trials.paused_value",
+    }
+    with engine.connect() as connection:
+        assert all("ix_trials_paused" in plan_of(connection, query, values) for query, values in looked)
+
+
+def plan_of(connection: Connection, statement: str, parameters: Any) -> str:
+    explain = "explain query plan" if connection.dialect.name == "sqlite" else "explain"
+    if explain == "explain":
+        connection.exec_driver_sql("set local enable_seqscan = off")
+    return str(connection.exec_driver_sql(f"{explain} {statement}", parameters).all())
+
+
 def nothing_is_read_whole(engine: Engine, queries: list[tuple[str, Any]]) -> None:
     assert queries
     with engine.connect() as connection:
