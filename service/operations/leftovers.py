@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from service.store.attempts import resumed_elsewhere
-from service.store.generations import exploiters_of, places_of
+from service.store.generations import exploiters_beside, places_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import checkpoints_of
 
@@ -39,7 +39,7 @@ def leftovers(session: Session, experiment: ExperimentRow, trial: TrialRow, atte
 
 def _awaited(session: Session, trial: TrialRow) -> set[str]:
     """What others will go on from when they are started, for the first time or again."""
-    return {place.uri for place in places_of(session, exploiters_of(session, trial)).values()}
+    return {place.uri for place in places_of(session, exploiters_beside(session, trial)).values()}
 
 
 def _is_in_use(run: str, in_use: Collection[str]) -> bool:

@@ -51,10 +51,13 @@ def places_of(session: Session, trial_ids: Collection[str]) -> dict[str, Place]:
     return places
 
 
-def exploiters_of(session: Session, trial: TrialRow) -> Sequence[str]:
-    """The ids of the other trials that have gone on from what this one had saved, and may go on from there again."""
+def exploiters_beside(session: Session, trial: TrialRow) -> Sequence[str]:
+    """The ids of the other trials that have gone on from what another one had saved, and may go on from there again.
+
+    That may be this one's whoever was their donor: one that has saved nothing itself passes on what it went on from.
+    """
     query = select(GenerationRow.trial_id).join(TrialRow, TrialRow.id == GenerationRow.trial_id).distinct()
-    others = query.where(TrialRow.experiment_id == trial.experiment_id, GenerationRow.donor == trial.number)
+    others = query.where(TrialRow.experiment_id == trial.experiment_id, TrialRow.id != trial.id)
     return session.scalars(others.where(TrialRow.status.not_in([TrialStatus.COMPLETED, TrialStatus.PRUNED]))).all()
 
 

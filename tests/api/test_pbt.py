@@ -50,6 +50,15 @@ def loss_of(number: int, step: int) -> float:
     return 1 + number - step / 100
 
 
+def uri_of(given: dict[str, Any], step: int) -> str:
+    return f"/checkpoints/{given['number']}-{given['attempt']}-{step}"
+
+
+def uri_in_run(given: dict[str, Any], step: int) -> str:
+    """As the slots of an agent save."""
+    return f"/checkpoints/{given['run_name']}/{step}"
+
+
 @dataclass
 class Trainer:
     """Trains whatever it is given, a step after the other from where the assignment says, saving at each."""
@@ -57,6 +66,7 @@ class Trainer:
     loss: Callable[[int, int], float] = loss_of
     steps: int = 6
     saves: Callable[[int, int], bool] = lambda _number, _step: True
+    uri: Callable[[dict[str, Any], int], str] = uri_of
     runs: list[Run] = field(default_factory=list)
 
     def train(self, held: Held) -> Run:
@@ -65,7 +75,7 @@ class Trainer:
         self.runs.append(run)
         assert given["config"] == given["params"]
         for step in range(run.resume["step"] + 1 if run.resume else 1, self.steps + 1):
-            saved = f"/checkpoints/{run.number}-{run.attempt}-{step}" if self.saves(run.number, step) else None
+            saved = self.uri(given, step) if self.saves(run.number, step) else None
             run.reported.append(step)
             if held.report(loss=self.loss(run.number, step), checkpoint=saved)["decision"] == "stop":
                 held.finish("stopped")
@@ -83,6 +93,13 @@ class Trainer:
                 if held is not None:
                     self.train(held)
         return most
+
+    def train_next(self, service: Api, name: str) -> dict[str, Any]:
+        """Returns what it was given."""
+        held = service.ask(name)
+        assert held
+        self.train(held)
+        return held.assignment
 
     def of(self, number: int) -> list[Run]:
         return [run for run in self.runs if run.number == number]
@@ -210,6 +227,42 @@ def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
     shown = own.shown()
     assert [one["generation"] for one in shown["attempts"]] == [0, 1, 1, 1]
     assert len(shown["generations"]) == 2
+
+
+def test_what_a_donor_has_saved_stays_until_nobody_goes_on_from_it(service: Api) -> None:
+    """Its own attempts remove what they replace, long before the last one of a population has had its turn."""
+    name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 1}))["name"]
+    trainer = Trainer(loss=lambda number, step: number if step < 4 else -number, uri=uri_in_run)
+    trainer.train_all(service, name, parallelism=1, most=4)
+    donor, *_ = [trainer.train_next(service, name) for _ in range(3)]
+    assert (donor["number"], donor["earlier_checkpoints"], donor["earlier_runs"]) == (0, [], [])
+    heir = trainer.train_next(service, name)
+    assert heir["resume"] == donor["resume"]
+    [own] = heir["earlier_runs"]
+    assert [Path(uri).parent for uri in heir["earlier_checkpoints"]] == [Path("/checkpoints", own)]
+    # By now the donor is the worst, and goes on from its heir; nobody needs any more what it saved at first.
+    again = trainer.train_next(service, name)
+    assert (again["number"], again["attempt"]) == (0, 3)
+    assert again["resume"]["uri"] == uri_in_run(heir, 4)
+    assert len(again["earlier_runs"]) == 2
+
+
+def test_a_trial_that_has_saved_nothing_itself_passes_on_what_it_went_on_from(service: Api) -> None:
+    """And that stays, for whoever got it at second hand."""
+    name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
+    losses = {2: [9, 1, 5], 4: [1, 5, 9], 6: [1, 5, 9]}
+    trainer = Trainer(
+        loss=lambda number, step: losses[step + step % 2][number],
+        saves=lambda number, step: (number, step) not in {(0, 3), (0, 4)},
+        uri=uri_in_run,
+    )
+    first = [trainer.train_next(service, name) for _ in range(3)]
+    second = [trainer.train_next(service, name) for _ in range(3)]
+    inherited = {"uri": uri_in_run(first[1], 2), "step": 2}
+    assert second[0]["resume"] == inherited
+    third = [trainer.train_next(service, name) for _ in range(3)]
+    assert first[1]["run_name"] not in third[1]["earlier_runs"]
+    assert third[2]["resume"] == inherited
 
 
 @pytest.mark.parametrize("how", ["failed", "stopped by a user", "completed"])
@@ -427,4 +480,18 @@ def test_a_live_experiment_may_change_to_it(service: Api) -> None:
     service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": RULE}).raise_for_status()
     assert first.report(loss=0.4, checkpoint="/first-2")["decision"] == "stop"
     assert first.finish("stopped")["status"] == "paused"
+    assert second.report(loss=0.3)["decision"] == "continue"
+
+
+def test_paused_trials_go_on_at_once_when_the_rule_is_taken_away(service: Api) -> None:
+    name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
+    first, second = two(service, name)
+    for step in (1, 2):
+        first.report(loss=0.4, checkpoint=f"/first-{step}")
+    assert first.finish("stopped")["status"] == "paused"
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": {"rule": "none"}}).raise_for_status()
+    again = service.ask(name)
+    assert again
+    assert (again.trial, again.assignment["resume"]) == (first.trial, {"uri": "/first-2", "step": 2})
+    assert again.report(loss=0.3)["decision"] == "continue"
     assert second.report(loss=0.3)["decision"] == "continue"
