@@ -6,19 +6,20 @@ Of trials that tie, the older ones are the better: else each new one would go on
 from collections.abc import Iterator, Sequence
 
 from search.early_stopping.base import around, compared, if_finite, numbers
-from search.early_stopping.rule import ALL, History, Peer, Reported, Verdict
+from search.early_stopping.rule import ALL, History, Peer, Peers, Reported, Verdict
 from search.early_stopping.rungs import Rungs, last_to_pass
 from search.early_stopping.waiting import Release, Waiting
+from search.problem import Direction, sign_of
 
 
 def arrival(rule: Rungs, report: Reported, rung: int, history: History) -> Verdict:
     """Whether the trial is among the best that have reached the rung, as many as go on from there; else it waits."""
     peers = history.peers(rung, rule.pool_of(report.number))
-    standing = peers.standing(report.value, report.direction, report.number)
+    standing = peers.standing(report.value, report.direction)
     count = standing.count + 1
     quota = _quota(rule, count)
-    waits = standing.better_count >= quota
     cutoff, near = last_to_pass(peers, report, standing, quota - 1) if quota else (None, ())
+    waits = not _is_among(peers, quota, Peer(report.number, report.value), cutoff, report.direction)
     return Verdict(
         stop=waits,
         rule=rule.rule,
@@ -47,8 +48,8 @@ def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
         quota = max(quota, 1)
         first, near = around(peers, waiting.direction, quota - 1)
         cutoff = near[quota - 1 - first].value
-        while (best := waiting.best(rung)) is not None:
-            if peers.standing(best.value, waiting.direction, best.number).better_count >= quota:
+        while best := waiting.best(rung):
+            if not _is_among(peers, quota, best, cutoff, waiting.direction):
                 break
             yield _promotion(rule, waiting, rung, best, cutoff, count, near)
 
@@ -56,6 +57,13 @@ def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
 def _quota(rule: Rungs, count: int) -> int:
     """How many of so many at a rung go on from there."""
     return count // rule.reduction_factor if count > rule.bootstrap_count else 0
+
+
+def _is_among(peers: Peers, quota: int, one: Peer, cutoff: float | None, direction: Direction) -> bool:
+    """Whether so many places are enough for it, the last of which has the value `cutoff`. Looks closer at a tie."""
+    if cutoff is None or one.value != cutoff:
+        return cutoff is not None and sign_of(direction) * one.value < sign_of(direction) * cutoff
+    return peers.standing(one.value, direction, one.number).better_count < quota
 
 
 def _why(rule: Rungs, report: Reported, rung: int, cutoff: float | None, count: int) -> str:
