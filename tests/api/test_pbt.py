@@ -199,6 +199,24 @@ def test_the_curve_of_an_exploited_trial_goes_on_in_its_new_generation(service: 
     assert decisions(service, second.shown())[-1]["value"] == 0.04
 
 
+def test_what_was_reported_before_an_exploit_is_not_judged_after_it(service: Api) -> None:
+    """Both ran on while the service was slow to answer; the one goes on from where the other came to."""
+    name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
+    first, second = two(service, name)
+    for step in (1, 2, 3, 4):
+        first.report(loss=0.1, checkpoint=f"/first-{step}")
+        second.report(loss=0.9, checkpoint=f"/second-{step}")
+    first.finish("stopped")
+    assert second.finish("stopped")["status"] == "queued"
+    assert first.shown()["status"] == "paused"  # at step 4 already, without having trained again
+    heir = service.ask(name)
+    assert heir
+    assert heir.assignment["resume"] == {"uri": "/first-4", "step": 4}
+    assert heir.report(loss=0.05)["decision"] == "stop"
+    pauses = [one for one in decisions(service, heir.shown()) if one["decision"] == "pause"]
+    assert [(one["milestone"], one["step"], one["value"]) for one in pauses] == [(2, 2, 0.9), (4, 5, 0.05)]
+
+
 def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
     """From the donor's checkpoint until it has one of its own, with the same params."""
     name = service.create(**a_population())["name"]
@@ -495,3 +513,14 @@ def test_paused_trials_go_on_at_once_when_the_rule_is_taken_away(service: Api) -
     assert (again.trial, again.assignment["resume"]) == (first.trial, {"uri": "/first-2", "step": 2})
     assert again.report(loss=0.3)["decision"] == "continue"
     assert second.report(loss=0.3)["decision"] == "continue"
+
+
+def test_a_population_is_no_larger_than_its_space(service: Api) -> None:
+    space = {"units": {"type": "categorical", "choices": [16, 32, 64]}}
+    spec = a_population(space=space, search={"sampler": "brute_force"}, limits={"max_trials": 9, "parallelism": 2})
+    name = service.create(**spec)["name"]
+    trainer = Trainer()
+    for _ in range(8):
+        trainer.train_all(service, name)
+    assert [len(trainer.of(number)) for number in range(4)] == [3, 3, 3, 0]
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "space_exhausted"
