@@ -138,7 +138,7 @@ def test_calls_whose_answers_died_with_the_service_are_answered_as_if_it_had_liv
         calls = calls_of_all_kinds(proxy, client, mine["name"])
         proxy.port, proxy.deaf = int(client.base_url.port or 0), True
         answers = [pool.submit(call) for call in calls]
-        while len(proxy.kept) < len(calls):
+        while len(proxy.kept) < len(calls) and not proxy.over.wait(0.02):
             assert not any(answer.done() for answer in answers)
         process.kill()
     with served(database_url, tmp_path) as (client, _):
@@ -159,7 +159,7 @@ def told(answer: dict[str, Any]) -> str:
     """What an answer says, without what differs with the time."""
     following = answer.get("next") or answer
     lease = following.get("lease", {}).get("token")
-    return str([answer.get("id"), answer.get("decision"), answer.get("status"), following.get("trial"), lease])
+    return str([answer.get("id"), answer.get("decision"), following.get("trial"), lease])
 
 
 def trials_of(client: httpx.Client, name: str) -> list[dict[str, Any]]:
