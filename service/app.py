@@ -103,8 +103,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     for loop in app.state.loops:
         loop.stop()
     app.state.reporting.stop()
-    app.state.context.proposals.close()
-    app.state.context.database.close()
+    app.state.context.close()
 
 
 class _App(FastAPI):

@@ -44,3 +44,8 @@ class Context:
         """The service ends: whoever waits is answered now."""
         self.stopping.set()
         self.ring_all()
+
+    def close(self) -> None:
+        """When nobody calls any more."""
+        self.proposals.close()
+        self.database.close()

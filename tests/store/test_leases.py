@@ -64,7 +64,7 @@ class Leases(RuleBasedStateMachine):
         self.experiment = create_experiment(self.context, parse_spec(spec)).id
 
     def teardown(self) -> None:
-        self.context.database.close()
+        self.context.close()
 
     @rule(target=held)
     def claim(self) -> Assignment:

@@ -31,8 +31,9 @@ from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, Out
 @pytest.fixture
 def context(settings: Settings) -> Iterator[Context]:
     database = Database(settings.database_url)
-    yield Context(settings, database)
-    database.close()
+    context = Context(settings, database)
+    yield context
+    context.close()
 
 
 def an_assignment(context: Context, **changes: Any) -> Assignment:
