@@ -54,15 +54,22 @@ def settle_experiment(session: Session, experiment: ExperimentRow, spec: Experim
         return
     session.flush()
     if is_open(experiment):
-        release(session, experiment, spec, now)
-        if (ending := why_end(session, experiment, spec, now)) is not None:
-            reason, detail = ending
-            begin_end(session, experiment, reason, now, detail)
-            session.flush()
+        _end_or_go_on(session, experiment, spec, now)
     if experiment.end_reason and not any_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
         give_up_paused(session, experiment, reason, now)
         move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
+
+
+def _end_or_go_on(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """Trials that go on from their pause are what keeps an experiment from having run all of its trials."""
+    ending = why_end(session, experiment, spec, now)
+    is_through = ending is None or ending[0] is EndReason.MAX_TRIALS
+    if (is_through and release(session, experiment, spec, now)) or ending is None:
+        return
+    reason, detail = ending
+    begin_end(session, experiment, reason, now, detail)
+    session.flush()
 
 
 def why_end(

@@ -22,27 +22,30 @@ _RELEASED = "paceline_released"
 _PAGE = 1000
 
 
-def release(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
-    """Queues the paused trials that early stopping lets go on now.
+def release(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:
+    """Queues the paused trials that early stopping lets go on now. Whether there were any.
 
     The caller holds the lock of the experiment, which is open, and has flushed what it did to paused trials.
     """
     rule = rule_for(spec.early_stopping)
     if not rule.pauses:
-        return
+        return False
     decider = Decider(session, experiment, spec, now)
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.limits.max_trials
     waiting = StoredWaiting(
         session, experiment.id, spec.measure, spec.space, seed_of(spec, experiment.id), more_to_come
     )
-    found = True
+    found, any_queued = True, False
     with session.no_autoflush:  # what is looked at was flushed by whoever changed it
         while found:  # one that goes on may reach a further milestone at once, and matter to others there
             found = False
             for one in rule.releases(waiting):
-                _let_go_on(decider, one)
+                any_queued |= _let_go_on(decider, one)
                 session.flush()
                 found = True
+    if any_queued:
+        session.info[_RELEASED] = True
+    return any_queued
 
 
 def has_released(session: Session) -> bool:
@@ -57,16 +60,16 @@ def give_up_paused(session: Session, experiment: ExperimentRow, reason: str, now
         move_trial(session, experiment, trial, TrialStatus.PRUNED, reason=why, at=now)
 
 
-def _let_go_on(decider: Decider, one: Release) -> None:
+def _let_go_on(decider: Decider, one: Release) -> bool:
+    """False when it came no further than to its next pause."""
     session, experiment, now = decider.session, decider.experiment, decider.now
     trial = trial_numbered(session, experiment.id, one.number)
     decider.record(trial, one.decision, one.milestone, one)
     if one.donor is not None:
         exploit(session, experiment, trial, one, now)
     elif _pauses_again(decider, trial):
-        return
-    move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=one.reason, at=now)
-    session.info[_RELEASED] = True
+        return False
+    return move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=one.reason, at=now)
 
 
 def _pauses_again(decider: Decider, trial: TrialRow) -> bool:

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from service.settings import Settings
+from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, running
 
 PROMOTE = {"rule": "asha", "min_step": 1, "reduction_factor": 3, "promote": True}
@@ -319,6 +321,18 @@ def test_when_time_is_over_those_that_wait_have_lost(service: Api) -> None:
     assert (ended["status"], ended["end_reason"]) == ("completed", "max_seconds")
 
 
+def test_nobody_is_promoted_when_time_is_over(service: Api) -> None:
+    name = started(service, max_trials=2)
+    train(given(service, name), 0.9)
+    last = given(service, name)
+    report(last, 0.1)
+    patched(service, name, limits={"max_seconds": 3600})
+    with service.app.state.context.database.write() as session:
+        session.query(ExperimentRow).one().created_at -= timedelta(hours=2)
+    assert last.finish("stopped")["status"] == "pruned"
+    assert (decisions(service, name, "promote"), statuses(service, name)) == ([], ["pruned", "pruned"])
+
+
 def test_too_few_at_a_rung_still_let_the_best_of_them_go_to_the_end(service: Api) -> None:
     name = started(service, max_trials=2)
     assert run_out(service, name, [0.1, 0.9]) == [(0, 0), (1, 0), (1, 1), (1, 3)]
@@ -395,6 +409,24 @@ def test_another_service_process_promotes_whom_this_one_paused(settings: Setting
         assert leaving.finish("stopped")["status"] == "paused"
         again = given(another, name)
         assert (again.assignment["number"], resumed_at(again)) == (0, 1)
+
+
+def test_promotion_is_tried_on_curves_that_ran_whole(service: Api) -> None:
+    name = started(service, early_stopping={"rule": "none"}, max_trials=6)
+    run_out(service, name, [0.8, 0.1, 0.9, 0.2, 0.3, 0.4])
+    answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": PROMOTE | {"max_step": 9}})
+    assert [(one["number"], one["steps_saved"]) for one in answer["stopped"]] == [
+        (0, 6),
+        (1, 8),
+        (3, 8),
+        (4, 8),
+        (5, 8),
+    ]
+    assert [(one["number"], one["decision"], one["milestone"]) for one in answer["released"]] == [
+        (0, "promote", 1),
+        (2, "promote", 3),
+    ]
+    assert (answer["pause_count"], answer["steps_saved"], answer["best_lost"]) == (7, 38, False)
 
 
 def simulated(service: Api, seed: int, *, trials: int = 14, **changes: Any) -> str:

@@ -1,7 +1,10 @@
 """The schema is what the migrations make of it."""
 
+from pathlib import Path
+
 import pytest
 from alembic import command
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from service.operations.context import Context
@@ -11,6 +14,21 @@ from service.store.tables import AttemptRow
 from tests.store.test_rescuing import an_assignment, context
 
 __all__ = ["context"]
+
+OLD_ROWS = (
+    (
+        "insert into experiments (id, name, spec, tags, status, priority, trial_count, event_count, created_at)"
+        " values ('x-1', 'old', '{}', '{}', 'running', 0, 1, 1, '2026-01-01')"
+    ),
+    (
+        "insert into trials (id, experiment_id, number, params, origin, status, killed, attempt_count, changed_at_event,"
+        " created_at) values ('t-1', 'x-1', 0, '{}', 'search', 'running', false, 1, 1, '2026-01-01')"
+    ),
+    (
+        "insert into attempts (trial_id, experiment_id, number, holder, lease_token, first_step, next_sequence, started_at)"
+        " values ('t-1', 'x-1', 1, 'here', 'a token', 1, 0, '2026-01-01')"
+    ),
+)
 
 
 def test_the_tables_and_the_migrations_agree(database_url: str) -> None:
@@ -30,3 +48,20 @@ def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
     second = AttemptRow(**values | {"id": None, "number": 2, "lease_token": "another", "request_id": "another"})
     with pytest.raises(IntegrityError), context.database.write() as session:
         session.add(second)
+
+
+def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None:
+    """SQLite copies the table whose constraint changes; what refers to the old one must not go with it."""
+    database = Database(f"sqlite:///{tmp_path / 'old.db'}")
+    with database.engine.begin() as connection:
+        command.upgrade(config(connection), "0005")
+        for statement in OLD_ROWS:
+            connection.execute(text(statement))
+    upgrade(database)
+    with database.engine.begin() as connection:
+        assert connection.scalar(text("select count(*) from attempts")) == 1
+        assert connection.scalar(text("pragma foreign_keys")) == 1
+        connection.execute(text("update trials set status = 'paused'"))
+        connection.execute(text("delete from experiments"))
+        assert connection.scalar(text("select count(*) from attempts")) == 0
+    database.close()
