@@ -15,20 +15,14 @@ from tests.store.test_rescuing import an_assignment, context
 
 __all__ = ["context"]
 
-OLD_ROWS = (
-    (
-        "insert into experiments (id, name, spec, tags, status, priority, trial_count, event_count, created_at)"
-        " values ('x-1', 'old', '{}', '{}', 'running', 0, 1, 1, '2026-01-01')"
-    ),
-    (
-        "insert into trials (id, experiment_id, number, params, origin, status, killed, attempt_count, changed_at_event,"
-        " created_at) values ('t-1', 'x-1', 0, '{}', 'search', 'running', false, 1, 1, '2026-01-01')"
-    ),
-    (
-        "insert into attempts (trial_id, experiment_id, number, holder, lease_token, first_step, next_sequence, started_at)"
-        " values ('t-1', 'x-1', 1, 'here', 'a token', 1, 0, '2026-01-01')"
-    ),
-)
+OLD_ROWS = """
+insert into experiments (id, name, spec, tags, status, priority, trial_count, event_count, created_at)
+values ('x-1', 'old', '{}', '{}', 'running', 0, 1, 1, '2026-01-01');
+insert into trials (id, experiment_id, number, params, origin, status, killed, attempt_count, changed_at_event,
+created_at) values ('t-1', 'x-1', 0, '{}', 'search', 'running', false, 1, 1, '2026-01-01');
+insert into attempts (trial_id, experiment_id, number, holder, lease_token, first_step, next_sequence, started_at)
+values ('t-1', 'x-1', 1, 'here', 'a token', 1, 0, '2026-01-01')
+"""
 
 
 def test_the_tables_and_the_migrations_agree(database_url: str) -> None:
@@ -55,7 +49,7 @@ def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")
     with database.engine.begin() as connection:
         command.upgrade(config(connection), "0005")
-        for statement in OLD_ROWS:
+        for statement in OLD_ROWS.split(";"):
             connection.execute(text(statement))
     upgrade(database)
     with database.engine.begin() as connection:
