@@ -15,6 +15,7 @@ from service.spec.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.peers import StoredHistory
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow
+from service.store.writing import change_later
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Decider:
         if value is None or trial.stop_cause == StopCause.PAUSED:
             return False
         report = Reported(trial.number, measure.metric, measure.direction, step, value, trial.judged_step)
-        trial.judged_step = max(step, trial.judged_step or step)
+        change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
             return False
         history, said = self.history(trial, report.previous_step), False

@@ -13,6 +13,7 @@ from service.store.attempts import attempt_by_token, attempts_by_tokens, experim
 from service.store.database import database_now
 from service.store.experiments import lock_experiment, lock_experiments
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from service.store.writing import change_later
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Held:
     now: datetime
 
     def extend(self, seconds: float) -> None:
-        self.attempt.lease_expires_at = self.now + timedelta(seconds=seconds)
+        change_later(self.attempt, lease_expires_at=self.now + timedelta(seconds=seconds))
 
 
 def find_held(session: Session, trial_id: str, token: str | None) -> Held:

@@ -10,6 +10,7 @@ from service.domain.statuses import StopCause
 from service.operations.stopping import ask_to_stop
 from service.spec.models import ExperimentSpec
 from service.store.tables import TrialRow
+from service.store.writing import change_later
 
 
 def take_values(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any]) -> bool:
@@ -27,7 +28,8 @@ def take_values(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any
     if not reported:
         return False
     first = reported.get(spec.objective.metric)
-    trial.value = trial.value if first is None else first
+    if first is not None:
+        change_later(trial, value=first)
     if len(names) > 1:
         lost = {one.metric for one in spec.constraints if one.metric in reported and reported[one.metric] is None}
         newest = {**(trial.values or {}), **{name: value for name, value in reported.items() if value is not None}}

@@ -24,7 +24,7 @@ from service.store.database import is_away
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow, TrialRow
 from service.store.trials import checkpoints_of
-from service.store.writing import add_later
+from service.store.writing import add_later, change_later
 from trainer.wire import MAX_COUNT, Answer, Decision, Report, mended
 
 MAX_DEPTH = 20
@@ -111,8 +111,7 @@ def answer_to(trial: TrialRow) -> Answer:
 def _take(held: Held, report: Report, step: int) -> None:
     attempt = held.attempt
     if report.sequence >= attempt.next_sequence:
-        attempt.next_sequence = report.sequence + 1
-        attempt.last_report_at = held.now
+        change_later(attempt, next_sequence=report.sequence + 1, last_report_at=held.now)
         _add_to_curve(held, report, step)
     if report.checkpoint is not None:
         _add_checkpoint(held, step, report.sequence, report.checkpoint)
@@ -175,7 +174,7 @@ def _add_to_curve(held: Held, report: Report, step: int) -> None:
         existing.metrics = {**existing.metrics, **metrics}
         existing.value = existing.value if value is None else value
     _append(held, step, report.sequence, metrics)
-    held.trial.last_step = max(step, held.trial.last_step or step)
+    change_later(held.trial, last_step=max(step, held.trial.last_step or step))
     if take_values(held.spec, held.trial, report.metrics):
         _look_for_targets(held)
     judge(held, step, report.metrics)

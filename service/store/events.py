@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.store.tables import EventRow, ExperimentRow
-from service.store.writing import add_later
+from service.store.writing import add_later, change_later
 
 
 def append_event(
@@ -21,7 +21,7 @@ def append_event(
     trial_id: str | None = None,
 ) -> int:
     """Returns the event's number. The caller holds the experiment's lock."""
-    experiment.event_count += 1
+    change_later(experiment, event_count=experiment.event_count + 1)
     facts = {"kind": kind, "trial_id": trial_id, "data": data, "at": at}
     add_later(session, EventRow, {"experiment_id": experiment.id, "seq": experiment.event_count, **facts})
     return experiment.event_count

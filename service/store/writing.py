@@ -1,30 +1,52 @@
-"""Sessions that write rows nobody changes any more, such as reports and events, many at a time."""
+"""Sessions that write what comes with every report, such as events and the newest step, many rows at a time."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Table, insert
-from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.orm import DeclarativeBase, Session, object_mapper, object_session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from service.store.bulk import Changes, Kind, Rows, insert_rows, update_rows
 
 
 class WriteSession(Session):
-    """What `Database.write` gives. Rows that are added later are written when it flushes, after its objects."""
+    """What `Database.write` gives. What is put off until later is written when it flushes, after its objects."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.later: defaultdict[type[DeclarativeBase], list[dict[str, Any]]] = defaultdict(list)
+        self.added: defaultdict[Kind, Rows] = defaultdict(list)
+        self.changed: defaultdict[DeclarativeBase, set[str]] = defaultdict(set)
 
     def flush(self, objects: Sequence[Any] | None = None) -> None:
         super().flush(objects)
-        later, self.later = self.later, defaultdict(list)
-        for kind, rows in later.items():
-            table = kind.__table__
-            assert isinstance(table, Table)  # noqa: S101 - every kind of row has its own
-            self.connection().execute(insert(table), rows)
+        self._write_changed()
+        added, self.added = self.added, defaultdict(list)
+        for kind, rows in added.items():
+            insert_rows(self.connection(), kind, rows)
+
+    def _write_changed(self) -> None:
+        changed, self.changed = self.changed, defaultdict(set)
+        alike: defaultdict[tuple[Kind, tuple[str, ...]], Changes] = defaultdict(dict)
+        for row, names in changed.items():
+            [key] = object_mapper(row).primary_key_from_instance(row)
+            alike[type(row), tuple(sorted(names))][key] = {name: getattr(row, name) for name in names}
+        for (kind, _), rows in alike.items():
+            update_rows(self.connection(), kind, rows)
 
 
-def add_later(session: Session, kind: type[DeclarativeBase], row: dict[str, Any]) -> None:
+def add_later(session: Session, kind: Kind, row: dict[str, Any]) -> None:
     """Write a row with its like, at a fraction of what an object of the session costs."""
+    _writing(session).added[kind].append(row)
+
+
+def change_later(row: DeclarativeBase, **values: Any) -> None:
+    """Change an object of the session; what its columns hold by then is written with those of its like."""
+    _writing(object_session(row)).changed[row].update(values)
+    for name, value in values.items():
+        set_committed_value(row, name, value)
+
+
+def _writing(session: Session | None) -> WriteSession:
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` gives no other
-    session.later[kind].append(row)
+    return session
