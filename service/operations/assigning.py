@@ -86,9 +86,8 @@ def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | N
                 propose_ahead(context, experiment_id)
             return taken
         params = _propose(context, experiment_id, taken.number)
-        if params is None:
-            return None
-        proposed = taken, params
+        # Without a proposal there may be trials yet that were waiting for the last new one.
+        proposed = (taken, params) if params is not None else None
     return None
 
 

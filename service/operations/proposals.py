@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
@@ -26,6 +27,7 @@ from service.store.trials import trials_changed_after
 logger = logging.getLogger(__name__)
 
 MAX_VIEWS = 64
+CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,14 @@ class Proposals:
         cached = self._cached(experiment_id)
         if not cached.awaited:
             cached.awaited = True
-            self._ahead.submit(self._prepare, cached, database, experiment_id, next_number)
+            with suppress(RuntimeError):  # closed: nobody will ask
+                self._ahead.submit(self._prepare, cached, database, experiment_id, next_number)
 
     def close(self) -> None:
-        """Nothing is computed ahead any more."""
-        self._ahead.shutdown(cancel_futures=True)
+        """Nothing is computed ahead any more; what is being computed is waited for, but not for long."""
+        ending = threading.Thread(target=self._ahead.shutdown, kwargs={"cancel_futures": True}, daemon=True)
+        ending.start()
+        ending.join(CLOSE_SECONDS)
 
     def _prepare(
         self, cached: _Cached, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]
