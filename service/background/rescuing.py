@@ -5,7 +5,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from service.operations.context import Context
-from service.operations.rescuing import Hearing, enforce_time_limits, extend_all_leases, rescue_lost_attempts
+from service.operations.rescuing import (
+    Hearing,
+    enforce_time_limits,
+    extend_all_leases,
+    release_silent_names,
+    rescue_lost_attempts,
+)
 
 
 def seconds_awake_or_not() -> float:
@@ -35,7 +41,8 @@ class Rescuing:
         if self._looked_at is None or self._may_have_missed_one(self._looked_at):
             self._heard_since = extend_all_leases(self._context)
         hearing = Hearing(self._heard_since, still=lambda: not self._may_have_missed_one(began))
-        done = rescue_lost_attempts(self._context, hearing) + enforce_time_limits(self._context, hearing)
+        parts = (rescue_lost_attempts, release_silent_names, enforce_time_limits)
+        done = sum(part(self._context, hearing) for part in parts)
         self._looked_at = began
         return done
 

@@ -70,21 +70,20 @@ def note_agent(context: Context, name: str, message: Claim) -> None:
             session.add(row)
         if message.instance is not None:
             seconds = context.settings.lease_seconds + message.wait_seconds
-            _take_name(row, message.instance, message.replaces, now, timedelta(seconds=seconds))
+            _take_name(row, message.instance, message.replaces, now + timedelta(seconds=seconds))
         row.nodes = [node.model_dump(mode="json") for node in message.nodes]
         row.last_seen_at = now
 
 
-def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, now: datetime, lease: timedelta) -> None:
+def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, until: datetime) -> None:
     holder = Instance.model_validate(row.instance) if row.instance else None
-    is_held = holder is not None and row.name_expires_at is not None and row.name_expires_at > now
-    if is_held and holder is not None and holder not in (instance, replaces):
+    if holder is not None and holder not in (instance, replaces):
         raise AgentNameTaken(
             f"another agent works under the name {row.name!r}: process {holder.pid} at {holder.place.split()[0]}. Give "
             "this one a name of its own; or end the other one, and this one takes over its slots",
             holder=holder.model_dump(),
         )
-    row.instance, row.name_expires_at = instance.model_dump(mode="json"), now + lease
+    row.instance, row.name_expires_at = instance.model_dump(mode="json"), until
 
 
 def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:

@@ -16,6 +16,7 @@ from service.operations.leases import locked
 from service.operations.specs import spec_of
 from service.operations.stopping import ask_to_stop
 from service.spec.models import ExperimentSpec
+from service.store.agents import expired_names
 from service.store.attempts import expired_attempts, living_attempts
 from service.store.database import database_now
 from service.store.experiments import live_experiment_ids, lock_experiment
@@ -43,6 +44,13 @@ def rescue_lost_attempts(context: Context, hearing: Hearing = Hearing()) -> int:
     return _each(context, expired, partial(_rescue, hearing=hearing))
 
 
+def release_silent_names(context: Context, hearing: Hearing = Hearing()) -> int:
+    """Frees the names of agents that fell silent: another process may work under them. Returns how many."""
+    with context.database.read() as session:
+        names = expired_names(session, database_now(session))
+    return _each(context, names, partial(_release, hearing=hearing))
+
+
 def enforce_time_limits(context: Context, hearing: Hearing = Hearing()) -> int:
     """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop."""
     with context.database.read() as session:
@@ -53,7 +61,8 @@ def enforce_time_limits(context: Context, hearing: Hearing = Hearing()) -> int:
 def extend_all_leases(context: Context) -> datetime:
     """For a service that was away or deaf: holders could not reach it, and get a whole lease to do so. Returns now.
 
-    One statement, so that an attempt which ends meanwhile keeps its end. Agents keep their names in the same way.
+    One statement, so that an attempt which ends meanwhile keeps its end. Agents keep their names in the same way; one
+    that has lost its name has none to be extended.
     """
     with context.database.write() as session:
         now = database_now(session)
@@ -90,6 +99,17 @@ def _rescue(context: Context, attempt_id: int, hearing: Hearing) -> bool:
         silence = context.settings.lease_seconds + (held.now - expires_at).total_seconds()
         message = f"its holder {held.attempt.holder!r} was silent for {silence:.0f} s"
         take_away(held, Failure(kind=FailureKind.LOST, message=message))
+        return True
+
+
+def _release(context: Context, name: str, hearing: Hearing) -> bool:
+    with context.database.write() as session:
+        row = session.get(AgentRow, name, with_for_update=True)
+        if row is None or row.name_expires_at is None or row.name_expires_at >= database_now(session):
+            return False
+        if not hearing.still():
+            return False
+        row.instance = row.name_expires_at = None
         return True
 
 

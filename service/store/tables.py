@@ -289,7 +289,11 @@ class EventRow(Base):
 
 
 class AgentRow(Base):
-    """`instance` is the process that works under this name; until `name_expires_at` no other one may."""
+    """`instance` is the process that works under this name. While there is one, no other may.
+
+    It loses the name when it was not heard until `name_expires_at`; that alone says nothing, for it may have had nobody
+    to speak to (see `release_silent_names`).
+    """
 
     __tablename__ = "agents"
     name: Mapped[str] = mapped_column(String(200), primary_key=True)

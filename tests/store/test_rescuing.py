@@ -10,9 +10,10 @@ from sqlalchemy.exc import IntegrityError
 
 from service.background.rescuing import Rescuing
 from service.domain.failures import MAX_LOSSES
-from service.errors import LeaseLost
+from service.errors import AgentNameTaken, LeaseLost
 from service.operations import rescuing
 from service.operations.assigning import Asker, assign
+from service.operations.claiming import note_agent
 from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.finishing import finish
@@ -22,10 +23,10 @@ from service.operations.rescuing import enforce_time_limits, extend_all_leases, 
 from service.settings import Settings, without_password
 from service.spec.parsing import parse_spec
 from service.store.database import Database, database_now
-from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
-from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, Outcome, Report
+from trainer.wire import Assignment, Claim, Decision, Failure, FailureKind, Finish, Instance, Outcome, Report
 
 
 @pytest.fixture
@@ -50,6 +51,9 @@ def let_pass(context: Context, seconds: float) -> None:
             assert attempt.lease_expires_at
             attempt.lease_expires_at -= timedelta(seconds=seconds)
             attempt.started_at -= timedelta(seconds=seconds)
+        for agent in session.query(AgentRow).where(AgentRow.name_expires_at.is_not(None)):
+            assert agent.name_expires_at
+            agent.name_expires_at -= timedelta(seconds=seconds)
         for experiment in session.query(ExperimentRow):
             experiment.created_at -= timedelta(seconds=seconds)
 
@@ -165,6 +169,30 @@ def test_a_pass_that_hung_judges_nobody(context: Context) -> None:
     assert loop.run_once() == 0
     take_heartbeat(context, held.trial, held.lease.token)
     assert trial_of(context, held).status == "running"
+
+
+def test_an_agents_name_is_free_when_it_could_be_heard_for_a_lease_and_was_not(context: Context) -> None:
+    """After an outage, a second agent's claim may be the first call of all."""
+    seconds = [0.0]
+    loop = Rescuing(context, clock=lambda: seconds[0])
+    loop.run_once()
+    first, second = (Claim(request_id="r", nodes=[], instance=Instance(place="p", pid=n, started=1)) for n in (1, 2))
+    note_agent(context, "one", first)
+    let_pass(context, 100)
+    seconds[0] += 100
+    with pytest.raises(AgentNameTaken):
+        note_agent(context, "one", second)
+    loop.run_once()
+    with pytest.raises(AgentNameTaken):
+        note_agent(context, "one", second)
+    let_pass(context, 31)
+    seconds[0] += 1
+    assert loop.run_once() == 1
+    extend_all_leases(context)
+    assert loop.run_once() == 0
+    note_agent(context, "one", second)
+    with pytest.raises(AgentNameTaken):
+        note_agent(context, "one", first)
 
 
 def test_an_attempt_that_was_taken_away_gets_no_lease_again(context: Context) -> None:
