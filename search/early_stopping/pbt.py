@@ -54,10 +54,15 @@ class Pbt(StoppingRule):
         return self.interval * max(-(-self.grace_steps // self.interval), 1)
 
     def milestones(self, report: Reported, history: History) -> list[int]:  # noqa: ARG002
+        """The highest alone: what a report has jumped over is behind it.
+
+        Trials that report at the same steps have the same milestones. Of others, those behind go on until they have
+        caught up, and then meet.
+        """
         before = report.previous_step
-        least = self._first if before is None else max(self._first, (before // self.interval + 1) * self.interval)
         most = report.step if self.max_step is None else min(report.step, self.max_step - 1)
-        return list(range(least, most + 1, self.interval))
+        highest = most // self.interval * self.interval
+        return [highest] if highest >= self._first and (before is None or highest > before) else []
 
     def _look(self, report: Reported, milestone: int, history: History) -> Verdict:  # noqa: ARG002
         what = f"{report.metric} {report.value:.6g} at step {report.step}"
@@ -109,7 +114,7 @@ class _Generation:
 
     def _why_it_stays(self, place: int) -> str:
         if self._count < FEWEST_MEMBERS:
-            return "is the only one left of the population"
+            return "is the only one to end a generation there"
         if place < self._part:
             return f"is among the best {self._part} of {self._count}"
         return f"is not among the worst {self._part} of {self._count}"

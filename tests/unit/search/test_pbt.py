@@ -80,7 +80,10 @@ def paused_at(rule: Pbt, *steps: int) -> list[int]:
     ("options", "steps", "expected"),
     [
         ({}, range(1, 17), [5, 10, 15]),
-        ({}, [3, 12, 13], [5, 10]),
+        ({}, [3, 12, 13], [10]),
+        ({}, [5, 10**15 + 1], [5, 10**15]),
+        ({"interval": 1}, [10**9], [10**9]),
+        ({"interval": 2}, range(0, 20, 5), [4, 10, 14]),
         ({"max_step": 15}, range(1, 20), [5, 10]),
         ({"max_step": 16}, range(1, 20), [5, 10, 15]),
         ({"grace_steps": 6}, range(1, 17), [10, 15]),
@@ -141,7 +144,7 @@ def test_those_that_have_come_least_far_go_on_first() -> None:
 def test_the_last_one_of_a_population_goes_on_by_itself() -> None:
     [only] = released(Population({5: [member(3, 0.5)]})).values()
     assert (only.decision, only.cutoff, only.compared_count) == ("continue", None, 0)
-    assert only.reason == "loss 0.5 at step 5 is the only one left of the population; goes on as it is"
+    assert only.reason == "loss 0.5 at step 5 is the only one to end a generation there; goes on as it is"
 
 
 def test_there_is_nothing_to_gain_from_those_that_are_no_better() -> None:
