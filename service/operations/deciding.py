@@ -15,7 +15,7 @@ from service.spec.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.peers import StoredHistory
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow
-from service.store.writing import change_later
+from service.store.writing import add_later, change_later
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class Decider:
             "reason": said.reason,
         }
         attempt = trial.attempt_count
-        self.session.add(DecisionRow(trial_id=trial.id, attempt=attempt, at=self.now, **facts))
+        row = {"trial_id": trial.id, "attempt": attempt, "at": self.now, **facts}
+        add_later(self.session, DecisionRow, row)
         data = {"attempt": attempt, **facts}
         append_event(self.session, self.experiment, "decision", data, at=self.now, trial_id=trial.id)
 

@@ -3,14 +3,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
-from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, CursorResult, Executable, Table, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peer, Standing
 from search.early_stopping.measure import number_in
 from search.problem import Direction
+from service.store.bulk import insert_rows
 from service.store.tables import MilestoneRow, ReportRow, TrialRow
+
+NO_NUMBER = -1
+"""That of no trial."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class StoredHistory:
         """At once, so that what else is to be written need not be before others are compared with it."""
         trial = self.trial
         row = milestone_row(trial.experiment_id, trial.id, trial.number, milestone, value, pool)
-        self.session.execute(insert(MilestoneRow), [row])
+        insert_rows(self.session.connection(), MilestoneRow, [row])
 
     def _id_of(self, number: int) -> str:
         of_experiment = TrialRow.experiment_id == self.trial.experiment_id
@@ -83,7 +88,7 @@ class StoredHistory:
 
 def milestone_row(
     experiment_id: str, trial_id: str, number: int, milestone: int, value: float, pool: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The columns of a `MilestoneRow`."""
     return {
         "experiment_id": experiment_id,
@@ -98,28 +103,49 @@ def milestone_row(
 class StoredPeers:
     """`search.early_stopping.Peers`, without the trial with the number `but`, if one is named."""
 
-    def __init__(self, session: Session, experiment_id: str, milestone: int, pool: int, but: int | None = None) -> None:
+    def __init__(self, session: Session, experiment_id: str, milestone: int, pool: int, but: int = NO_NUMBER) -> None:
         self._session = session
-        self._others = (
-            MilestoneRow.experiment_id == experiment_id,
-            MilestoneRow.milestone == milestone,
-            MilestoneRow.pool == pool,
-            *(() if but is None else (MilestoneRow.number != but,)),
-        )
+        self._whom = {"experiment": experiment_id, "at": milestone, "among": pool, "but": but}
 
     def count(self) -> int:
-        query = select(func.count()).select_from(MilestoneRow).where(*self._others)
-        return self._session.scalar(query) or 0
+        return int(self._ask(_COUNT).scalar_one())
 
     def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
-        better = MilestoneRow.value > value if direction == "maximize" else MilestoneRow.value < value
-        if number is not None:
-            better = or_(better, and_(MilestoneRow.value == value, MilestoneRow.number < number))
-        query = select(func.count(), func.count().filter(better)).select_from(MilestoneRow).where(*self._others)
-        return Standing(*self._session.execute(query).one())
+        before = NO_NUMBER if number is None else number
+        return Standing(*self._ask(_STANDING[direction], than=value, before=before).one())
 
     def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
-        columns = (MilestoneRow.value, MilestoneRow.number)
-        order = [column.desc() if direction == "maximize" else column.asc() for column in columns]
-        query = select(MilestoneRow.number, MilestoneRow.value).where(*self._others).order_by(*order)
-        return [Peer(number, value) for number, value in self._session.execute(query.offset(first).limit(count))]
+        return [Peer(number, value) for number, value in self._ask(_RANKED[direction], first=first, most=count)]
+
+    def _ask(self, query: Executable, **facts: float) -> CursorResult[*tuple[Any, ...]]:
+        """Past the session: what is asked for was written at once, and a trial asks at every rung."""
+        return self._session.connection().execute(query, self._whom | facts)
+
+
+def _standing(better: ColumnElement[bool]) -> Executable:
+    before = and_(_MILESTONES.value == bindparam("than"), _MILESTONES.number < bindparam("before"))
+    return select(func.count(), func.count().filter(or_(better, before))).where(*_OTHERS)
+
+
+def _ranked(*order: ColumnElement[Any]) -> Executable:
+    others = select(_MILESTONES.number, _MILESTONES.value).where(*_OTHERS).order_by(*order)
+    return others.offset(bindparam("first")).limit(bindparam("most"))
+
+
+# Made once: to put one together takes as long as to answer it.
+_MILESTONES = cast(Table, MilestoneRow.__table__).c
+_OTHERS = (
+    _MILESTONES.experiment_id == bindparam("experiment"),
+    _MILESTONES.milestone == bindparam("at"),
+    _MILESTONES.pool == bindparam("among"),
+    _MILESTONES.number != bindparam("but"),
+)
+_COUNT = select(func.count()).select_from(MilestoneRow).where(*_OTHERS)
+_STANDING: Mapping[Direction, Executable] = {
+    "maximize": _standing(_MILESTONES.value > bindparam("than")),
+    "minimize": _standing(_MILESTONES.value < bindparam("than")),
+}
+_RANKED: Mapping[Direction, Executable] = {
+    "maximize": _ranked(_MILESTONES.value.desc(), _MILESTONES.number.desc()),
+    "minimize": _ranked(_MILESTONES.value.asc(), _MILESTONES.number.asc()),
+}
