@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping import Memory, rule_for
 from search.replay import remember
-from service.domain.statuses import LIVE_TRIAL, TrialStatus
+from service.domain.statuses import TrialStatus
 from service.operations.moving import move_trial
 from service.operations.pausing import RULE_CHANGED
 from service.operations.recorded import KINDS, events_of
@@ -36,8 +36,7 @@ def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
     for first in range(0, len(rows), PAGE):
         session.execute(insert(MilestoneRow), rows[first : first + PAGE])
     for trial in trials:
-        if trial.status in LIVE_TRIAL:
-            trial.judged_step = max(memory.curves[trial.number], default=None)
+        trial.judged_step = max(memory.curves[trial.number], default=None)  # also of those that a user may have retried
         if trial.paused_milestone is not None:
             reached = memory.reached[trial.number] if rule.pauses else {}
             _wait_elsewhere(session, experiment, trial, reached, now)

@@ -381,6 +381,28 @@ def test_a_change_of_the_rule_promotes_whom_the_new_one_would_have(service: Api)
     assert statuses(service, name) == ["queued", "queued", "queued"]  # none has come to the first rung yet
 
 
+@pytest.mark.parametrize("end", ["stop", "fail"])
+def test_a_trial_that_had_ended_when_the_rule_was_changed_is_retried_beyond_what_it_had_reported(
+    service: Api, end: str
+) -> None:
+    """It was told to pause at rung 1, and came to step 4 all the same, which is beyond the new rule's second rung."""
+    name = started(service)
+    eager = given(service, name)
+    reports = [{"sequence": n, "metrics": {"accuracy": 0.5}, "checkpoint": f"/{n}"} for n in range(4)]
+    eager.call("reports", 200, {"reports": reports})
+    if end == "fail":
+        eager.fail()
+    else:
+        eager.finish("stopped")
+        service.post(f"/v1/trials/{eager.trial}/stop")
+    patched(service, name, early_stopping={"reduction_factor": 2})
+    service.post(f"/v1/trials/{eager.trial}/retry")
+    again = given(service, name)
+    assert (again.trial, resumed_at(again)) == (eager.trial, 4)
+    assert [report(again, 0.5) for _ in range(4)] == ["continue"] * 3 + ["stop"]
+    assert decisions(service, name, "pause")[-1]["milestone"] == 8
+
+
 def test_fewer_trials_to_come_promote_the_best_of_too_few(service: Api) -> None:
     name = paused_ones(service, [0.9, 0.1])
     assert statuses(service, name) == ["paused", "paused"]
