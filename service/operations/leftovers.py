@@ -10,6 +10,10 @@ from service.store.generations import exploiters_beside, places_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import checkpoints_of
 
+NAMED_AGAIN = 10
+"""So many runs are named once more although a later attempt should have removed them: they may have been in use then,
+or it may have died amid it."""
+
 
 @dataclass(frozen=True)
 class Leftovers:
@@ -25,14 +29,20 @@ def run_name(experiment: ExperimentRow, trial: TrialRow, attempt: int) -> str:
 
 
 def leftovers(session: Session, experiment: ExperimentRow, trial: TrialRow, attempt: AttemptRow) -> Leftovers:
-    """Of the attempts before this one, but for what another trial goes on from."""
+    """Of the attempts before this one, but for what another trial goes on from.
+
+    Attempts remove the runs before them when they have saved so much that no earlier checkpoint is kept. So of the runs
+    before that of the oldest checkpoint kept only the last NAMED_AGAIN are named; what is in use for longer than these
+    last stays.
+    """
     if attempt.number == 1:
         return Leftovers([], [])
     in_use = {*resumed_elsewhere(session, trial), *_awaited(session, trial)}
-    uris = [row.uri for row in checkpoints_of(session, trial.id) if row.attempt < attempt.number]
-    runs = [run_name(experiment, trial, number) for number in range(1, attempt.number)]
+    rows = [row for row in checkpoints_of(session, trial.id) if row.attempt < attempt.number]
+    oldest = min((row.attempt for row in rows), default=1)
+    runs = [run_name(experiment, trial, number) for number in range(max(1, oldest - NAMED_AGAIN), attempt.number)]
     return Leftovers(
-        checkpoints=[uri for uri in uris if uri not in in_use],
+        checkpoints=[row.uri for row in rows if row.uri not in in_use],
         runs=[run for run in runs if not _is_in_use(run, in_use)],
     )
 

@@ -41,10 +41,18 @@ def of_newest_generation() -> ColumnElement[bool]:
 
 def places_of(session: Session, trial_ids: Collection[str]) -> dict[str, Place]:
     """Where each goes on: its newest checkpoint, or its donor's until it has saved one of its own."""
+    newest = (
+        select(GenerationRow.trial_id, func.max(GenerationRow.number).label("number"))
+        .where(GenerationRow.trial_id.in_(trial_ids))
+        .group_by(GenerationRow.trial_id)
+        .subquery()
+    )
+    is_newest = (GenerationRow.trial_id == newest.c.trial_id) & (GenerationRow.number == newest.c.number)
+    query = select(GenerationRow.trial_id, GenerationRow.resume_uri, GenerationRow.resume_step).join(newest, is_newest)
     places = {
-        trial_id: Place(newest.resume_uri, newest.resume_step)
-        for trial_id, [*_, newest] in generations_of_all(session, trial_ids).items()
-        if newest.resume_uri is not None and newest.resume_step is not None
+        trial_id: Place(uri, step)
+        for trial_id, uri, step in session.execute(query)
+        if uri is not None and step is not None
     }
     saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), of_newest_generation())
     places |= {row.trial_id: Place(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))}
@@ -56,9 +64,10 @@ def exploiters_beside(session: Session, trial: TrialRow) -> Sequence[str]:
 
     That may be this one's whoever was their donor: one that has saved nothing itself passes on what it went on from.
     """
-    query = select(GenerationRow.trial_id).join(TrialRow, TrialRow.id == GenerationRow.trial_id).distinct()
-    others = query.where(TrialRow.experiment_id == trial.experiment_id, TrialRow.id != trial.id)
-    return session.scalars(others.where(TrialRow.status.not_in([TrialStatus.COMPLETED, TrialStatus.PRUNED]))).all()
+    has_exploited = select(GenerationRow.number).where(GenerationRow.trial_id == TrialRow.id).exists()
+    others = select(TrialRow.id).where(TrialRow.experiment_id == trial.experiment_id, TrialRow.id != trial.id)
+    may_go_on = TrialRow.status.not_in([TrialStatus.COMPLETED, TrialStatus.PRUNED])
+    return session.scalars(others.where(may_go_on, has_exploited)).all()
 
 
 def place_of(session: Session, trial_id: str) -> Place | None:

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+from service.operations.leftovers import NAMED_AGAIN
+from service.store.generations import exploiters_beside, places_of
+from service.store.tables import TrialRow
 from tests.api.test_pbt import a_population
 from tests.conftest import Api, Held
+from tests.store.test_indexes import recorded
 
 
 def known(held: Held) -> list[str]:
@@ -49,6 +53,26 @@ def test_an_attempt_that_begins_anew_leaves_no_more_than_are_kept_either(service
     assert known(second) == ["/2/5"]
 
 
+def test_runs_that_attempts_must_have_removed_long_ago_are_named_no_more(service: Api) -> None:
+    name = service.create()["name"]
+    runs = []
+    for count in [1] * (NAMED_AGAIN + 4) + [0] * 3:
+        held = saving(service, name, count)
+        runs.append(held.assignment["run_name"])
+        held.fail("preempted")
+    last = service.ask(name)
+    assert last
+    assert last.assignment["earlier_runs"] == runs[3:]
+
+
+def test_while_nothing_was_saved_all_runs_are_named(service: Api) -> None:
+    name = service.create()["name"]
+    for count in range(NAMED_AGAIN + 4):
+        held = saving(service, name, 0)
+        assert len(held.assignment["earlier_runs"]) == count
+        held.fail("preempted")
+
+
 def test_asked_again_an_attempt_is_not_told_of_its_own(service: Api) -> None:
     name = service.create()["name"]
     first = saving(service, name, 1)
@@ -82,3 +106,18 @@ def test_what_another_trial_goes_on_from_stays_until_that_has_saved_by_itself(se
     assert second[1]["earlier_checkpoints"] == [second[1]["resume"]["uri"]]
     assert third[3]["resume"]["uri"] == f"/s/{second[0]['run_name']}/2"
     assert third[0]["earlier_runs"] == [donor["run_name"]]
+
+
+def test_where_others_go_on_is_found_without_reading_all_of_their_generations(service: Api) -> None:
+    name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
+    _, second, third = (a_generation(service, name) for _ in range(3))
+    database = service.app.state.context.database
+    with database.read() as session:
+        trial = session.get_one(TrialRow, third[0]["trial"])
+        with recorded(database.engine) as queries:
+            others = exploiters_beside(session, trial)
+            places = places_of(session, [one["trial"] for one in third])
+    assert others == [third[3]["trial"]]
+    assert places[third[3]["trial"]].uri == f"/s/{third[3]['run_name']}/2"
+    assert places[second[0]["trial"]].uri == f"/s/{third[0]['run_name']}/2"
+    assert not [statement for statement, _ in queries if "generations.params" in statement]
