@@ -30,6 +30,10 @@ class RuleOptions(BaseModel):
     def pauses(self) -> bool:
         return False
 
+    @property
+    def waiting_is_losing(self) -> bool:
+        return True
+
     def pool_of(self, number: int) -> int:  # noqa: ARG002
         return ALL
 

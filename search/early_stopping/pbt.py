@@ -50,6 +50,10 @@ class Pbt(StoppingRule):
         return True
 
     @property
+    def waiting_is_losing(self) -> bool:
+        return False
+
+    @property
     def _first(self) -> int:
         return self.interval * max(-(-self.grace_steps // self.interval), 1)
 

@@ -87,5 +87,9 @@ class Pausing(Rule, Protocol):
     @property
     def pauses(self) -> bool: ...
 
+    @property
+    def waiting_is_losing(self) -> bool:
+        """Whether those that still wait at the end have lost; else they had their turn, and may be the best."""
+
     def releases(self, waiting: Waiting) -> Iterator[Release]:
         """Who goes on. Each is acted upon before the next is asked for, and what is looked at shows that."""

@@ -10,6 +10,7 @@ from service.operations.deciding import Decider
 from service.operations.exploiting import exploit
 from service.operations.moving import move_trial
 from service.operations.observing import seed_of
+from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import reports_of, trial_numbered, trials_with
@@ -54,10 +55,12 @@ def has_released(session: Session) -> bool:
 
 
 def give_up_paused(session: Session, experiment: ExperimentRow, reason: str, now: datetime) -> None:
-    """The experiment has ended: they have lost."""
+    """The experiment has ended: they have lost, or are stopped where they took turns."""
+    loses = rule_for(spec_of(experiment).early_stopping).waiting_is_losing
+    to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
     for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
         why = f"paused at step {trial.paused_milestone} when the experiment ended: {reason}"
-        move_trial(session, experiment, trial, TrialStatus.PRUNED, reason=why, at=now)
+        move_trial(session, experiment, trial, to, reason=why, at=now)
 
 
 def _let_go_on(decider: Decider, one: Release) -> bool:

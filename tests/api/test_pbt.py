@@ -318,6 +318,67 @@ def test_a_paused_member_that_a_user_stops_holds_up_nobody(service: Api) -> None
     assert trials(service, name)[2]["generations"][1]["donor"] == 1
 
 
+def waiting_ones(service: Api, **changes: Any) -> str:
+    """Trials 0 and 1 wait for trial 2, which is running; the first is the best."""
+    name: str = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}, **changes))["name"]
+    Trainer().train_all(service, name, parallelism=1, most=2)
+    return name
+
+
+def out_of_time(service: Api, name: str, _running: Held) -> None:
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_seconds": 1e-3}}).raise_for_status()
+
+
+def stopped_by_a_user(service: Api, name: str, _running: Held) -> None:
+    service.post(f"/v1/experiments/{name}/stop")
+
+
+def target_reached(_service: Api, _name: str, running: Held) -> None:
+    running.report(loss=0.1)
+
+
+@pytest.mark.parametrize("end", [out_of_time, stopped_by_a_user, target_reached])
+def test_those_that_wait_when_the_experiment_ends_early_may_be_the_best(
+    service: Api, end: Callable[[Api, str, Held], None]
+) -> None:
+    objectives = [{"metric": "loss", "direction": "minimize", "target": 0.5}]
+    name = waiting_ones(service, objectives=objectives)
+    running = service.ask(name)
+    assert running
+    running.report(loss=5.0)
+    end(service, name, running)
+    running.finish("stopped")
+    first, second, third = trials(service, name)
+    assert (first["status"], second["status"]) == ("stopped", "stopped")
+    assert first["reason"].startswith("paused at step 2 when the experiment ended: ")
+    best = service.get(f"/v1/experiments/{name}")["best"]
+    assert best["number"] == (2 if third["status"] == "completed" else 0)
+    assert first["checkpoint"]["uri"] == "/checkpoints/0-1-2"
+
+
+@pytest.mark.parametrize("ends_as", ["completed", "stopped"])
+def test_an_exploited_trial_that_ends_before_its_next_report_has_the_values_of_what_it_goes_on_from(
+    service: Api, ends_as: str
+) -> None:
+    """Its own earlier ones are of params and weights that it has given up."""
+    objectives = [{"metric": "loss", "direction": "minimize"}]
+    constraints = [{"metric": "size", "max": 10}]
+    spec = a_population(limits={"max_trials": 2, "parallelism": 2}, objectives=objectives, constraints=constraints)
+    name = service.create(**spec)["name"]
+    donor, heir = two(service, name)
+    for step in (1, 2):
+        donor.report(loss=0.5, size=20, checkpoint=f"/donor-{step}")
+        heir.report(loss=0.9, size=5, checkpoint=f"/heir-{step}")
+    donor.finish("stopped")
+    heir.finish("stopped")
+    assert trials(service, name)[1]["generations"][1]["donor"] == 0
+    two(service, name)[1].finish(ends_as)
+    ended = trials(service, name)[1]
+    assert (ended["status"], ended["values"], ended["feasible"]) == (ends_as, [0.5], False)
+    told = [event for event in service.events(name) if event["kind"] == f"trial.{ends_as}"]
+    assert told[-1]["data"]["values"] == [0.5]
+
+
 def test_without_a_checkpoint_nobody_is_exploited_and_the_sentence_says_so(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer(saves=lambda number, _step: number > 0)
