@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Literal
 
@@ -21,16 +22,23 @@ BUDGETS: dict[FailureKind, Budget] = {
 MAX_LOSSES = 5
 """Losses of one trial at one place before it fails: a trial that takes its node down must not do so for ever."""
 
-MAX_LOST_STARTS = 50
-"""Losses before any of its workers ran. The trial can't have brought these about: it is only next in line for slots
-that are broken, of which a cluster may have many at once. But what never starts must not be tried for ever either."""
+MAX_LOST_STARTS = 10
+"""Losses before any of its workers ran. The trial may only be next in line for slots that are broken. But what never
+starts, for want of memory or for a variable in its environment, must not be tried for ever either."""
+
+LOST_STARTS_APART = timedelta(seconds=10)
+"""Lost starts that follow one another faster count as one. When a Ray head is started anew, a cluster may have many
+broken slots at once, each of which loses what it is given within a second. So no trial fails by this before it could
+not be started for MAX_LOST_STARTS times as long, which is longer than a head is away."""
 
 FAILURES_TO_GIVE_UP: dict[FailureKind, int] = {
+    FailureKind.LOST: 3,
     FailureKind.CANNOT_START: 3,
     FailureKind.USER_ERROR: 5,
     FailureKind.SILENT: 5,
 }
-"""As many first trials that fail alike, with none that fared better, fail the experiment: its code is wrong."""
+"""As many first trials that fail alike, with none that fared better, fail the experiment: its code is wrong. Of those
+that were lost, only such count whose workers never ran."""
 
 
 @dataclass(frozen=True)
@@ -45,39 +53,57 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class Alike:
-    """The first `count` trials that failed did so with one kind and one message."""
+    """The first `count` trials that failed did so as the very first one did."""
 
-    kind: FailureKind
-    message: str
+    first: Failure
     count: int
 
     @property
     def is_enough(self) -> bool:
-        return self.count >= FAILURES_TO_GIVE_UP.get(self.kind, sys.maxsize)
+        is_only_lost = self.first.kind is FailureKind.LOST and self.first.began
+        return not is_only_lost and self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
 
 
-def failed_alike(failures: Sequence[tuple[FailureKind, str]]) -> Alike | None:
-    """`failures`: kind and message of the first trials, which failed. Which rank spoke makes no difference."""
+def failed_alike(failures: Sequence[Failure]) -> Alike | None:
+    """`failures`: those of the first trials, which failed. Which rank spoke makes no difference."""
     if not failures:
         return None
-    kind, message = failures[0]
-    same = takewhile(lambda one: (one[0], _of_any_rank(one[1])) == (kind, _of_any_rank(message)), failures)
-    return Alike(kind, message, sum(1 for _ in same))
+    same = takewhile(lambda one: _likeness(one) == _likeness(failures[0]), failures)
+    return Alike(failures[0], sum(1 for _ in same))
 
 
-def _of_any_rank(message: str) -> str:
-    return re.sub(r"\brank \d+", "rank", message)
+def _likeness(failure: Failure) -> tuple[FailureKind, str]:
+    """What Ray says of workers that never ran names their processes, and is another each time."""
+    if never_began(failure):
+        return failure.kind, ""
+    return failure.kind, re.sub(r"\brank \d+", "rank", failure.message)
+
+
+def never_began(failure: Failure) -> bool:
+    return failure.kind is FailureKind.LOST and not failure.began
+
+
+def counting(earlier: Sequence[tuple[Failure, datetime]], now: datetime) -> list[Failure]:
+    """Without the lost starts that count as one with a later one, or with what fails `now`."""
+    kept, later = [], now
+    for failure, at in reversed(earlier):
+        if never_began(failure):
+            if later - at < LOST_STARTS_APART:
+                continue
+            later = at
+        kept.append(failure)
+    return kept[::-1]
 
 
 def budget_of(failure: Failure) -> Budget | None:
     """None: it is never tried again."""
-    if failure.kind is FailureKind.LOST and not failure.began:
+    if never_began(failure):
         return "start"
     return BUDGETS.get(failure.kind)
 
 
 def after_failure(failure: Failure, earlier: Sequence[Failure], max_retries: int) -> Retry | GiveUp:
-    """What becomes of a trial whose attempt failed so, after attempts with these `earlier` failures."""
+    """What becomes of a trial whose attempt failed so, after attempts with these `earlier` failures that count."""
     budget, kind = budget_of(failure), failure.kind.value
     if budget is None:
         return GiveUp(kind)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from service.domain.failures import Alike
+from service.domain.failures import Alike, never_began
 from service.domain.statuses import EndReason
 from trainer.wire import FailureKind
 
@@ -21,7 +21,8 @@ class Limits:
 class Progress:
     """What there is of an experiment's trials.
 
-    `created` counts all of them; `any_started`: some have reported; `any_well`: some completed, were pruned or paused.
+    `created` counts all of them; `any_started`: some have reported; `any_well`: some completed, were pruned or paused;
+    `any_at_first`: some are in their first attempt now.
     """
 
     created: int
@@ -30,6 +31,7 @@ class Progress:
     failed: int
     any_started: bool
     any_well: bool
+    any_at_first: bool
     alike: Alike | None
     elapsed_seconds: float
 
@@ -57,6 +59,9 @@ def _code_is_wrong(limits: Limits, progress: Progress) -> EndReason | None:
     alike = progress.alike
     if alike is None or not (alike.is_enough or alike.count >= limits.max_trials):
         return None
-    if alike.kind is FailureKind.CANNOT_START:
+    if alike.first.kind is FailureKind.CANNOT_START:
         return None if progress.any_started else EndReason.CANNOT_START
-    return None if progress.any_well or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES
+    fares_better = progress.any_well
+    if never_began(alike.first):  # the others may have had better luck with their nodes, and nothing to report yet
+        fares_better = progress.any_started or progress.any_at_first
+    return None if fares_better or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.domain.failures import FAILURES_TO_GIVE_UP, Alike, failed_alike
+from service.domain.failures import FAILURES_TO_GIVE_UP, Alike, failed_alike, never_began
 from service.domain.improvement import stagnation
 from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, NO_NEW_TRIALS, EndReason, StopCause, TrialStatus
@@ -17,7 +17,7 @@ from service.store.attempts import first_failures
 from service.store.events import append_event
 from service.store.improvement import best_end_before, newest_ends
 from service.store.tables import ExperimentRow
-from service.store.trials import any_reported, any_with, counts_by_status, trials_with
+from service.store.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
 
 _COUNTED = (TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED)
 _WELL = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)
@@ -43,6 +43,7 @@ def progress_of(session: Session, experiment: ExperimentRow, now: datetime) -> P
         failed=failed,
         any_started=failed > 0 and any_reported(session, experiment.id),
         any_well=failed > 0 and any_with(session, experiment.id, *_WELL),
+        any_at_first=failed > 0 and any_in_first_attempt(session, experiment.id),
         alike=_alike(session, experiment) if failed else None,
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
     )
@@ -148,10 +149,15 @@ def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> s
         return None
     alike = _alike(session, experiment)
     if reason is EndReason.CANNOT_START:
-        return f"{_first(alike)} could not start: {alike.message}" if alike else None
+        return f"{_first(alike)} could not start: {alike.first.message}" if alike else None
+    if alike is not None and alike.is_enough and never_began(alike.first):
+        return (
+            f"no worker of {_first(alike)} ever ran, however often it was tried: {alike.first.message}. If their nodes "
+            "are well, look at `trainer.env` and at how much memory a worker may have"
+        )
     failed = trials_with(session, experiment.id, TrialStatus.FAILED)
     if alike is not None and 1 < alike.count == len(failed):
-        return f"{_first(alike)} failed alike: {alike.message}"
+        return f"{_first(alike)} failed alike: {alike.first.message}"
     trials = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
     return f"{trials} failed; the last: {failed[-1].reason}" if failed else None
 

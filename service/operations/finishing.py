@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 
-from service.domain.failures import Retry, after_failure
+from service.domain.failures import Retry, after_failure, counting
 from service.domain.statuses import STOPPED_TRIAL, StopCause, TrialStatus
 from service.operations.assigning import Asker, ProposalFailed, assign, given_before, may_go_on, propose_ahead
 from service.operations.context import Context
@@ -127,10 +127,15 @@ def _holders_reason(held: Held) -> str:
 
 
 def _earlier_failures(held: Held) -> list[Failure]:
-    """Of the losses, those from the same checkpoint on: a trial that gets on in between is not what ends its nodes."""
+    """Those that count. Of the losses, the ones from the same checkpoint on: who gets on in between ends no nodes."""
     attempts = attempts_of(held.session, held.trial.id)[held.trial.forgiven_attempts :]
-    earlier = [(Failure.model_validate(one.failure), one.resume_step) for one in attempts if one.failure]
-    return [one for one, step in earlier if one.kind is not FailureKind.LOST or step == held.attempt.resume_step]
+    earlier = [(Failure.model_validate(one.failure), one) for one in attempts if one.failure]
+    here = [
+        (failure, one.ended_at or held.now)
+        for failure, one in earlier
+        if failure.kind is not FailureKind.LOST or one.resume_step == held.attempt.resume_step
+    ]
+    return counting(here, held.now)
 
 
 def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Ending:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
 from service.store.tables import AttemptRow, TrialRow
-from trainer.wire import FailureKind
+from trainer.wire import Failure, FailureKind
 
 
 def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
@@ -73,12 +73,20 @@ def reported_count(session: Session, experiment_id: str) -> int:
     return session.scalar(query) or 0
 
 
-def first_failures(session: Session, experiment_id: str, limit: int) -> list[tuple[FailureKind, str]]:
-    """Kind and reason of the first trials, up to the first that has not failed."""
-    query = select(TrialRow.failure_kind, TrialRow.reason).where(TrialRow.experiment_id == experiment_id)
+def first_failures(session: Session, experiment_id: str, limit: int) -> list[Failure]:
+    """Of the first trials, up to the first that has not failed. Without tracebacks."""
+    is_last = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow.attempt_count)
+    query = (
+        select(TrialRow.failure_kind, TrialRow.reason, AttemptRow.failure["began"].as_boolean())
+        .outerjoin(AttemptRow, is_last)
+        .where(TrialRow.experiment_id == experiment_id)
+    )
     found = session.execute(query.order_by(TrialRow.number).limit(limit)).all()
     failed = takewhile(lambda row: row[0] is not None, found)
-    return [(FailureKind(str(kind)), reason or "") for kind, reason in failed]
+    return [
+        Failure(kind=FailureKind(kind), message=reason or "", began=began is not False)
+        for kind, reason, began in failed
+    ]
 
 
 def first_traceback(session: Session, experiment_id: str) -> str | None:

@@ -26,6 +26,11 @@ def counts_by_status(
     return {status.value: found.get(status, 0) for status in statuses}
 
 
+def any_in_first_attempt(session: Session, experiment_id: str) -> bool:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.RUNNING)
+    return session.scalar(query.where(TrialRow.attempt_count == 1).limit(1)) is not None
+
+
 def any_reported(session: Session, experiment_id: str) -> bool:
     """Whether some trial has reported, or ended well without."""
     query = select(TrialRow.id).where(

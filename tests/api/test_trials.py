@@ -1,10 +1,12 @@
 """The life of a trial over HTTP: asked for, reported on, decided, ended, and tried again."""
 
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from service.domain import failures
 from service.operations.proposals import Proposals
 from service.store.database import Database
 from tests.conftest import Api
@@ -276,6 +278,35 @@ def test_the_first_trials_that_fail_alike_end_the_experiment(service: Api, odd_o
     if status == "failed":
         assert experiment["end_reason"] == "too_many_failures"
         assert "the first 5 trials failed alike: ValueError: no such column" in experiment["end_detail"]
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("never began", "failed"), ("began", "running"), ("another may have begun", "running")]
+)
+def test_the_first_trials_of_which_no_worker_ever_ran_end_the_experiment(
+    service: Api, monkeypatch: pytest.MonkeyPatch, how: str, status: str
+) -> None:
+    monkeypatch.setattr(failures, "MAX_LOST_STARTS", 1)
+    monkeypatch.setattr(failures, "MAX_LOSSES", 1)
+    monkeypatch.setattr(failures, "LOST_STARTS_APART", timedelta(0))
+    name = service.create(limits={"max_trials": 20, "parallelism": 4})["name"]
+    first = [held for _ in range(3) if (held := service.ask(name))]
+    other = service.ask(name) if how == "another may have begun" else None
+    for again in range(2):
+        for number in range(3):
+            held = first[number] if not again else service.ask(name)
+            assert held
+            error = {"kind": "lost", "message": f"Ray failed: process {again}{number}", "began": how == "began"}
+            held.finish("failed", error=error)
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert experiment["counts"]["failed"] == 3
+    assert experiment["status"] == status
+    if status == "failed":
+        assert experiment["end_reason"] == "too_many_failures"
+        assert "no worker of the first 3 trials ever ran" in experiment["end_detail"]
+        assert "Ray failed: process 10. If" in experiment["end_detail"]
+    if other:
+        assert other.report(accuracy=0.5)["decision"] == "continue"
 
 
 def test_too_many_failed_trials_end_the_experiment(service: Api) -> None:

@@ -1,6 +1,16 @@
 """The maps of moves, checked as data."""
 
-from service.domain.failures import MAX_LOSSES, MAX_LOST_STARTS, GiveUp, Retry, after_failure
+from datetime import UTC, datetime, timedelta
+
+from service.domain.failures import (
+    LOST_STARTS_APART,
+    MAX_LOSSES,
+    MAX_LOST_STARTS,
+    GiveUp,
+    Retry,
+    after_failure,
+    counting,
+)
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
     EXPERIMENT_REVIVALS,
@@ -54,6 +64,16 @@ def test_what_was_lost_before_it_began_is_not_held_against_the_trial_and_not_tri
     assert isinstance(after_failure(unbegun, [lost] * MAX_LOSSES, max_retries=0), Retry)
     assert isinstance(after_failure(lost, [unbegun] * MAX_LOST_STARTS, max_retries=0), Retry)
     assert isinstance(after_failure(unbegun, [unbegun] * MAX_LOST_STARTS, max_retries=0), GiveUp)
+
+
+def test_lost_starts_count_when_they_are_apart_and_a_ray_head_may_be_away_for_a_minute() -> None:
+    unbegun, lost, now = a_failure("lost", began=False), a_failure("lost"), datetime(2026, 11, 1, tzinfo=UTC)
+    often = [(unbegun, now - timedelta(seconds=seconds)) for seconds in range(60, 0, -1)]
+    assert len(counting(often, now)) == 6
+    assert isinstance(after_failure(unbegun, counting(often, now), max_retries=0), Retry)
+    assert counting([(lost, now)] * 3, now) == [lost] * 3
+    long = [(unbegun, now - LOST_STARTS_APART * count) for count in range(MAX_LOST_STARTS, 0, -1)]
+    assert isinstance(after_failure(unbegun, counting(long, now), max_retries=0), GiveUp)
 
 
 def a_failure(kind: str, *, began: bool = True) -> Failure:
