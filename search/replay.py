@@ -58,7 +58,7 @@ class Course:
     """A trial's recorded curve, and what the rule would have made of it. Steps are counted, not measured.
 
     `stop` is what ended it, or where it waits in vain. `stored` came while it was leaving for a pause, `held` when it
-    had left: what it would have reported only when it went on.
+    had left: what it would have reported only when it went on. `failed`, or stopped, unless it was tried again.
     """
 
     step_count: int = 0
@@ -68,6 +68,7 @@ class Course:
     pauses: list[Verdict] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
     state: Literal["running", "leaving", "waiting", "over"] = "running"
+    failed: bool = False
     stored: list[Point] = field(default_factory=list)
     held: list[tuple[int, OfTrial]] = field(default_factory=list)
 
@@ -130,12 +131,17 @@ class _Replay:
 
     def close(self, *, dismissed: bool) -> None:
         self._paused.more_to_come = False
-        while not dismissed and self._release(live_count=0):
+        while not dismissed and self._release_the_last():
             self._catch_up()
         self._paused.more_to_come = True  # a user may have it go on
         for number, course in self.courses.items():
             if course.state in ("leaving", "waiting"):
                 self._give_up(number, course)
+
+    def _release_the_last(self) -> bool:
+        """What came to no end that is recorded may have completed."""
+        self._paused.any_completed = any(one.state == "running" and not one.failed for one in self.courses.values())
+        return self._release(live_count=0)
 
     def _catch_up(self) -> None:
         while self._ready:
@@ -144,7 +150,10 @@ class _Replay:
     def _take(self, place: int, event: OfTrial) -> None:
         course = self.courses.setdefault(event.number, Course())
         match course.state, event:
+            case "running", Left(for_good=True):
+                course.failed = True
             case "running", Point():
+                course.failed = False
                 if self._report(course, event):
                     self._release()
             case "running", Completion() if course.last_value is not None:

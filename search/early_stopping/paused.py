@@ -22,6 +22,7 @@ class Paused:
     seed: int = 0
     live_count: int = 0
     more_to_come: bool = True
+    any_completed: bool = False
     params: Mapping[int, Params] = field(default_factory=dict)
     saved_steps: Mapping[int, int] = field(default_factory=dict)
     rankings: dict[int, Ranking] = field(default_factory=dict)

@@ -37,8 +37,19 @@ def arrival(rule: Rungs, report: Reported, rung: int, history: History) -> Verdi
 def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
     """Those that wait and are now among the best of their rung, the highest rung first.
 
-    When nothing runs and nothing is to come, too few at a rung let one go on all the same.
+    When nothing runs and nothing is to come, too few at a rung let one go on all the same. And as long as nobody has
+    come to the end by then, the best of those that have come furthest goes on in place of one that failed or was
+    stopped, though that one's place is taken.
     """
+    earned = False
+    for one in _earned(rule, waiting):
+        earned = True
+        yield one
+    if not (earned or waiting.more_to_come or waiting.live_count or waiting.any_completed):
+        yield from _in_place_of_others(rule, waiting)
+
+
+def _earned(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
     for rung in reversed(waiting.milestones()):
         peers = waiting.peers(rung, ALL)
         count = peers.count()
@@ -52,6 +63,23 @@ def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
             if not _is_among(peers, quota, best, cutoff, waiting.direction):
                 break
             yield _promotion(rule, waiting, rung, best, cutoff, count, near)
+
+
+def _in_place_of_others(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
+    for rung in reversed(waiting.milestones()):
+        if best := waiting.best(rung):
+            what = f"{waiting.metric} {best.value:.6g} is the best of those that wait at"
+            yield Release(
+                number=best.number,
+                decision="promote",
+                milestone=rung,
+                value=best.value,
+                cutoff=None,
+                compared_count=0,
+                compared_with=(),
+                reason=f"{what} {rule.rung_name(best.number, rung)}, and nobody has come to the end: promoted",
+            )
+            return
 
 
 def _quota(rule: Rungs, count: int) -> int:

@@ -68,6 +68,10 @@ class Waiting(Protocol):
     def more_to_come(self) -> bool:
         """Whether there may be new trials yet."""
 
+    @property
+    def any_completed(self) -> bool:
+        """Whether some trial has gone to its end."""
+
     def milestones(self) -> Sequence[int]:
         """Those at which somebody waits, rising."""
 

@@ -14,6 +14,7 @@ from service.domain.statuses import TrialStatus
 from service.store.generations import places_of
 from service.store.peers import StoredPeers
 from service.store.tables import TrialRow
+from service.store.trials import any_with
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class StoredWaiting:
         live = TrialRow.status.in_((TrialStatus.QUEUED, TrialStatus.RUNNING))
         query = select(func.count()).where(TrialRow.experiment_id == self.experiment_id, live)
         return self.session.scalar(query) or 0
+
+    @property
+    def any_completed(self) -> bool:
+        return any_with(self.session, self.experiment_id, TrialStatus.COMPLETED)
 
     def milestones(self) -> Sequence[int]:
         found: list[int] = []

@@ -1,7 +1,7 @@
 """ASHA with promotion: trials wait at rungs, and go on from their checkpoints when they have earned it."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -339,6 +339,53 @@ def test_too_few_at_a_rung_still_let_the_best_of_them_go_to_the_end(service: Api
     assert statuses(service, name) == ["pruned", "completed"]
     last = decisions(service, name, "promote")[0]
     assert last["reason"] == "accuracy 0.9 is equal to 0.9, the cutoff of the best of 2 trials at rung 1: promoted"
+
+
+def stopped(service: Api, held: Held) -> None:
+    report(held, 0.9)
+    service.post(f"/v1/trials/{held.trial}/stop")
+    held.finish("stopped")
+
+
+def failed(_service: Api, held: Held) -> None:
+    report(held, 0.9)
+    held.fail()
+
+
+@pytest.mark.parametrize("ends", [failed, stopped])
+def test_who_fails_after_its_promotion_has_the_next_best_go_to_the_end(
+    service: Api, ends: Callable[[Api, Held], None]
+) -> None:
+    """One after the other, as long as nobody has come there."""
+    name = started(service, max_trials=3)
+    for value in (0.2, 0.9, 0.5):
+        train(given(service, name), value)
+    for number in (1, 2):
+        held = given(service, name)
+        assert (held.assignment["number"], resumed_at(held)) == (number, 1)
+        assert asked(service, name) is None
+        ends(service, held)
+    assert run_out(service, name, [0.2, 0.9, 0.5])[0] == (0, 1)
+    assert statuses(service, name) == ["completed", ends.__name__, ends.__name__]
+    told = decisions(service, name, "promote")[1]
+    assert (told["number"], told["milestone"], told["cutoff"]) == (2, 1, None)
+    assert told["reason"] == (
+        "accuracy 0.5 is the best of those that wait at rung 1, and nobody has come to the end: promoted"
+    )
+    answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": PROMOTE})
+    assert sorted(map(facts, answer["released"]), key=str) == sorted(
+        map(facts, decisions(service, name, "promote")), key=str
+    )
+
+
+def test_where_all_fail_nobody_is_left_to_go_on(service: Api) -> None:
+    name = started(service, max_trials=3)
+    for value in (0.1, 0.9, 0.5):
+        train(given(service, name), value)
+    for _ in range(3):
+        failed(service, given(service, name))
+    assert statuses(service, name) == ["failed"] * 3
+    assert experiment(service, name)["status"] == "failed"
 
 
 def test_in_a_space_that_is_exhausted_the_best_goes_to_the_end(service: Api) -> None:

@@ -31,6 +31,7 @@ class Population:
     metric: str = "loss"
     live_count: int = 0
     more_to_come: bool = False
+    any_completed: bool = False
     asked: list[int] = field(default_factory=list)
 
     def milestones(self) -> Sequence[int]:
