@@ -1,5 +1,6 @@
 """Which process an agent is, so that no two of them work under one name, and a dead one is known for dead at once."""
 
+import os
 import socket
 import uuid
 from functools import cache
@@ -14,12 +15,21 @@ DEAD_STATES = frozenset("ZX")
 
 def instance_of(pid: int) -> Instance:
     """The process of this number here."""
-    return {"place": _place(), "pid": pid, "started": _started(pid) or 0}
+    try:
+        started = _started(pid)
+    except OSError:  # not Linux
+        started = None
+    return {"place": _place(), "pid": pid, "started": started or 0}
 
 
 def is_dead(instance: Instance) -> bool:
     """Whether it is known to be: it ran where this process would see it, and doesn't any more."""
-    return bool(instance["place"] == _place() and _started(instance["pid"]) != instance["started"])
+    if instance["place"] != _place():
+        return False
+    try:
+        return bool(_started(instance["pid"]) != instance["started"])
+    except OSError:
+        return _is_gone(instance["pid"])
 
 
 @cache
@@ -33,11 +43,17 @@ def _place() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When, in the ticks of the machine's clock; None for a process that is dead."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
+    """When, in the ticks of the machine's clock; None for a zombie. Raises OSError for a process that is not seen."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
     # The name of the program, in parentheses, may hold anything.
     state, *numbers = stat.rpartition(")")[2].split()
     return None if state in DEAD_STATES else int(numbers[18])
+
+
+def _is_gone(pid: int) -> bool:
+    """Other users' processes may be hidden, by /proc's option `hidepid`, but not from signals."""
+    try:
+        os.kill(pid, 0)
+    except OSError as refused:
+        return isinstance(refused, ProcessLookupError)
+    return False

@@ -5,6 +5,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,3 +101,24 @@ def test_a_process_is_dead_when_it_has_ended_or_its_number_is_another_s(another:
     assert another.wait()
     assert is_dead(living)
     assert not is_dead({**living, "place": "elsewhere"})
+
+
+def test_a_process_that_is_hidden_from_this_user_is_not_taken_for_dead(
+    another: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = instance_of(another.pid)
+
+    def hidden(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert not is_dead(living)
+    another.kill()
+    another.wait()
+    assert is_dead(living)
+
+
+def test_a_zombie_is_dead(another: subprocess.Popen[bytes]) -> None:
+    living = instance_of(another.pid)
+    another.kill()
+    until(lambda: is_dead(living), "the killed process, which nobody has waited for, is known for dead", 10)
