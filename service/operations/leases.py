@@ -44,13 +44,13 @@ def hold_all(session: Session, wanted: Sequence[tuple[str, str | None]]) -> list
     tokens = {token for _, token in wanted if token is not None}
     experiments = {row.id: row for row in lock_experiments(session, experiments_of_tokens(tokens))}
     specs = {id_: spec_of(row) for id_, row in experiments.items()}
-    living = {attempt.lease_token: (attempt, trial) for attempt, trial in attempts_by_tokens(session, tokens)}
-    now = database_now(session)
+    known = {attempt.lease_token: (attempt, trial, now) for attempt, trial, now in attempts_by_tokens(session, tokens)}
 
     def one(trial_id: str, token: str | None) -> Held | ServiceError:
-        attempt, trial = living.get(token or "", (None, None))
-        if attempt is None or trial is None or trial.id != trial_id or trial.experiment_id not in experiments:
+        found = known.get(token or "")
+        if found is None or found[1].id != trial_id or found[1].experiment_id not in experiments:
             return _not_held(session, trial_id, token)
+        attempt, trial, now = found
         if attempt.ended_at is not None:
             return lease_lost(attempt)
         id_ = trial.experiment_id

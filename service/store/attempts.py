@@ -8,6 +8,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
+from service.store.database import clock_of
 from service.store.tables import AttemptRow, TrialRow
 from trainer.wire import Failure, FailureKind
 
@@ -22,9 +23,9 @@ def experiments_of_tokens(tokens: Collection[str]) -> Select[str]:
     return select(AttemptRow.experiment_id).where(AttemptRow.lease_token.in_(tokens))
 
 
-def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow]]:
-    """With their trials, as they are now."""
-    query = select(AttemptRow, TrialRow).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
+    """With their trials, as they are now, and when that is by the database's clock."""
+    query = select(AttemptRow, TrialRow, clock_of(session)).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
     found = session.execute(query.where(AttemptRow.lease_token.in_(tokens)).execution_options(populate_existing=True))
     return found.all()
 

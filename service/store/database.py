@@ -3,15 +3,19 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, func, select
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
+from service.store.types import UtcDateTime
 from service.store.writing import WriteSession
+
+_SQLITE_CLOCK = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime)
+_POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)
 
 BUSY_TIMEOUT_SECONDS = 30
 
@@ -52,12 +56,12 @@ class Database:
 
 def database_now(session: Session) -> datetime:
     """The database's clock: the one that all service processes agree on."""
-    if session.get_bind().dialect.name == "sqlite":
-        stamp = session.scalar(text("select strftime('%Y-%m-%dT%H:%M:%f', 'now')"))
-        return datetime.fromisoformat(stamp).replace(tzinfo=UTC)
-    now = session.scalar(select(func.clock_timestamp()))
-    assert isinstance(now, datetime)  # noqa: S101 - PostgreSQL answers so
-    return now.astimezone(UTC)
+    return session.execute(select(clock_of(session))).scalar_one()
+
+
+def clock_of(session: Session) -> ColumnElement[datetime]:
+    """`database_now`, for a query that asks for more: when it began, which is after what came before was granted."""
+    return _SQLITE_CLOCK if session.get_bind().dialect.name == "sqlite" else _POSTGRESQL_CLOCK
 
 
 def is_outage(error: DBAPIError) -> bool:
