@@ -93,5 +93,5 @@ def test_an_attempt_that_was_cut_off_for_longer_than_its_lease_changes_nothing_a
     reports = api.get(f"/v1/trials/{trial}/reports", params={"limit": 1000})["items"]
     assert [r["step"] for r in reports] == list(range(1, len(reports) + 1))
     checkpoints = api.get(f"/v1/trials/{trial}/checkpoints")["items"]
-    assert [c["uri"] for c in checkpoints if c["attempt"] == 1] == [known["uri"]]
+    assert {c["attempt"] for c in checkpoints} == {2}, "what the first saved late is not believed"
     assert all(Path(c["uri"], "shard-0").read_text() == str(c["step"]) for c in checkpoints)
