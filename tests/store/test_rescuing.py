@@ -1,5 +1,6 @@
 """What time does: silent holders lose their attempts, limits are kept, a starting service gives everyone a chance."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -234,7 +235,7 @@ def test_a_trial_that_reports_nothing_for_too_long_fails(context: Context) -> No
     enforce_time_limits(context)
     trial = trial_of(context, held)
     assert (trial.status, trial.failure_kind) == ("failed", "silent")
-    assert "no report for 61 s" in (trial.reason or "")
+    assert re.match(r"no report for 6\d s ", trial.reason or "")
 
 
 def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) -> None:
