@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import takewhile
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
@@ -63,15 +63,6 @@ def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
         AttemptRow.resume_uri.is_not(None),
     )
     return [uri for uri in session.scalars(query) if uri is not None]
-
-
-def reported_count(session: Session, experiment_id: str) -> int:
-    """How many trials have reported at least once, or ended well without."""
-    query = select(func.count()).where(
-        TrialRow.experiment_id == experiment_id,
-        TrialRow.last_step.is_not(None) | TrialRow.status.in_([TrialStatus.COMPLETED, TrialStatus.PRUNED]),
-    )
-    return session.scalar(query) or 0
 
 
 def first_failures(session: Session, experiment_id: str, limit: int) -> list[Failure]:

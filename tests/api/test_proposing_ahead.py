@@ -41,13 +41,17 @@ class Computed:
             assert self._changed.wait_for(lambda: [one for one, _ in self.calls].count(number) >= times, 30)
 
 
+def run_one(service: Api, name: str, accuracy: float) -> None:
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=accuracy)
+    held.finish("completed")
+
+
 def test_an_ask_is_given_what_was_computed_after_the_trial_before_it_ended(service: Api, computed: Computed) -> None:
     name = service.create(search=TPE, limits={"max_trials": 9, "parallelism": 1})["name"]
     for number in range(4):
-        held = service.ask(name)
-        assert held
-        held.report(accuracy=number)
-        held.finish("completed")
+        run_one(service, name, number)
         computed.wait_for(number + 1)
     assert [number for number, _ in computed.calls] == [0, 1, 2, 3, 4]
     assert all("ahead" in thread for _, thread in computed.calls[1:])
@@ -70,10 +74,7 @@ def test_what_was_computed_ahead_counts_no_more_when_the_history_has_changed(ser
 def test_nothing_is_computed_ahead_where_nothing_could_be_asked_for(service: Api, computed: Computed) -> None:
     name = service.create(search=TPE, limits={"max_trials": 2, "parallelism": 1})["name"]
     for number in range(2):
-        held = service.ask(name)
-        assert held
-        held.report(accuracy=number)
-        held.finish("completed")
+        run_one(service, name, number)
     assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
     assert {number for number, _ in computed.calls} == {0, 1}
 
