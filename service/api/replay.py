@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from search.early_stopping import EarlyStoppingSpec, Release, Verdict
 from service.api.dependencies import Ctx
 from service.api.problems import responses
+from service.operations.deciding import grounds_of
 from service.operations.replaying import Replayed, replay_experiment
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -114,13 +115,8 @@ def _stop(replayed: Replayed, number: int, verdict: Verdict) -> ReplayedStop:
         number=number,
         status=trial.status,
         step=verdict.step,
-        milestone=verdict.milestone,
-        value=verdict.value,
-        cutoff=verdict.cutoff,
-        compared_count=verdict.compared_count,
-        compared_with=list(verdict.compared_with),
-        reason=verdict.reason,
         steps_saved=replayed.courses[number].steps_saved,
+        **grounds_of(verdict),
     )
 
 
@@ -129,12 +125,7 @@ def _release(replayed: Replayed, release: Release) -> ReplayedRelease:
         id=replayed.trials[release.number].id,
         number=release.number,
         decision=release.decision,
-        milestone=release.milestone,
-        value=release.value,
-        cutoff=release.cutoff,
-        compared_count=release.compared_count,
-        compared_with=list(release.compared_with),
-        reason=release.reason,
+        **grounds_of(release),
     )
 
 

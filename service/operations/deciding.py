@@ -18,6 +18,18 @@ from service.store.tables import DecisionRow, ExperimentRow, TrialRow
 from service.store.writing import add_later, change_later
 
 
+def grounds_of(said: Verdict | Release) -> dict[str, Any]:
+    """What was looked at, and the sentence: as decisions are stored, and replays answered."""
+    return {
+        "milestone": said.milestone,
+        "value": said.value,
+        "cutoff": said.cutoff,
+        "compared_count": said.compared_count,
+        "compared_with": list(said.compared_with),
+        "reason": said.reason,
+    }
+
+
 @dataclass(frozen=True)
 class Decider:
     """Early stopping of an experiment, under its lock until the transaction ends."""
@@ -60,12 +72,7 @@ class Decider:
             "rule": self.spec.early_stopping.rule,
             "metric": self.spec.measure.metric,
             "step": step,
-            "milestone": said.milestone,
-            "value": said.value,
-            "cutoff": said.cutoff,
-            "compared_count": said.compared_count,
-            "compared_with": list(said.compared_with),
-            "reason": said.reason,
+            **grounds_of(said),
         }
         attempt = trial.attempt_count
         row = {"trial_id": trial.id, "attempt": attempt, "at": self.now, **facts}
