@@ -62,7 +62,8 @@ class CmaesProposer:
     def propose(self, number: int) -> Params:
         learned = [trial for trial in self._history.without(number) if self._value(trial) is not None]
         started = len(learned) >= self._options.n_startup_trials
-        optimizer = self._evolved.after(learned[self._options.n_startup_trials :])
+        counted = learned[self._options.n_startup_trials :] if self._dimensions else []  # else nothing can evolve
+        optimizer = self._evolved.after(counted)
         return obeying(
             self._problem,
             number,
