@@ -26,8 +26,9 @@ class Observation:
 
     `values` are the objectives' values of a completed trial, in the order of the problem's directions. `last_step` and
     `last_value` are the first objective's newest report, from which a pruned or stopped trial is judged. `running` is
-    any trial that has params and no end yet. `constraints` are how far the trial oversteps each of the experiment's
-    constraints, in one order for all trials: it is feasible when none is above 0. None where they are not known.
+    any trial that has params and no end yet, also one that waits for its next turn. `constraints` are how far the trial
+    oversteps each of the experiment's constraints, in one order for all trials: it is feasible when none is above 0.
+    None where they are not known.
     """
 
     number: int
@@ -52,8 +53,9 @@ class Need(StrEnum):
 class Setting:
     """What is known of an experiment before its first trial, from which a sampler is chosen and refused.
 
-    `constrained`: trials must keep to constraints. `prunes`: an early stopping rule may stop trials. `max_trials` is
-    None where there is no limit; `parallelism` is how many trials may run at once.
+    `constrained`: trials must keep to constraints. `prunes`: an early stopping rule may stop trials. `population`: none
+    of them ends before all have begun. `max_trials` is None where there is no limit; `parallelism` is how many trials
+    may run at once.
     """
 
     space: Space
@@ -62,6 +64,7 @@ class Setting:
     prunes: bool = False
     max_trials: int | None = None
     parallelism: int = 1
+    population: bool = False
 
     def needs(self) -> Iterator[Need]:
         parameters = self.space.root.values()
@@ -87,11 +90,18 @@ class Problem:
     prunes: bool = False
     max_trials: int | None = None
     parallelism: int = 1
+    population: bool = False
 
     @property
     def setting(self) -> Setting:
         return Setting(
-            self.space, len(self.directions), self.constrained, self.prunes, self.max_trials, self.parallelism
+            self.space,
+            len(self.directions),
+            self.constrained,
+            self.prunes,
+            self.max_trials,
+            self.parallelism,
+            self.population,
         )
 
 

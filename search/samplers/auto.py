@@ -10,6 +10,7 @@ from search.samplers.brute_force import BruteForce
 from search.samplers.cmaes import Cmaes
 from search.samplers.gp import Gp
 from search.samplers.nsga import Nsga2, Nsga3
+from search.samplers.qmc import Qmc
 from search.samplers.tpe import Tpe
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ CMAES_PARAMETERS = 5
 NSGA2_OBJECTIVES = 3
 """Beyond, crowding distances no longer tell trials apart."""
 
+_SPREAD = "a population's trials begin before any of them has ended, and qmc spreads them evenly"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -35,7 +38,7 @@ class Choice:
 
 
 class Auto(Sampler):
-    """Looks at the space, the objectives, the budget and how many trials run at once."""
+    """Looks at the space, the objectives, early stopping, the budget and how many trials run at once."""
 
     def choice(self, setting: Setting) -> Choice:
         """What it takes: the same for the same setting."""
@@ -46,6 +49,8 @@ class Auto(Sampler):
             return Choice(
                 "brute_force", BruteForce(), f"the space has {size} configurations: {budget} can try them all"
             )
+        if setting.population:
+            return Choice("qmc", Qmc(scramble=True), _SPREAD)
         choose = _for_one if setting.objective_count == 1 else _for_several
         return choose(setting, frozenset(setting.needs()), most, budget)
 

@@ -1,5 +1,6 @@
 """How an experiment names its sampler: `{sampler: tpe, seed: 7, options: {}}`."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
@@ -32,6 +33,8 @@ class SamplerSpec(BaseModel):
     def chosen(self, setting: Setting) -> Choice:
         """The sampler with its options; for `auto` what it takes, and why."""
         sampler = self._sampler()
+        if self.warm_start:
+            setting = replace(setting, population=False)  # there is something to learn from
         return sampler.choice(setting) if isinstance(sampler, Auto) else Choice(self.sampler, sampler)
 
     def unsuited(self, setting: Setting) -> list[Mistake]:

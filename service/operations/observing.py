@@ -1,6 +1,7 @@
 """An experiment and its trials in the terms of the search."""
 
 from search.constraints import violations
+from search.early_stopping import rule_for
 from search.problem import Observation, Problem, Status
 from service.domain.statuses import TrialStatus
 from service.operations.measuring import newest_values
@@ -11,7 +12,6 @@ from trainer.wire import FailureKind
 _STATUSES: dict[TrialStatus, Status] = {
     TrialStatus.QUEUED: "running",  # proposed and not yet known: the same to a sampler
     TrialStatus.RUNNING: "running",
-    TrialStatus.PAUSED: "pruned",  # it has lost its race so far
     TrialStatus.COMPLETED: "completed",
     TrialStatus.PRUNED: "pruned",
     TrialStatus.FAILED: "failed",
@@ -27,6 +27,7 @@ def problem_of(spec: ExperimentSpec, seed: int) -> Problem:
         seed=seed,
         constrained=spec.setting.constrained,
         prunes=spec.setting.prunes,
+        population=spec.setting.population,
         max_trials=spec.limits.max_trials,
         parallelism=spec.limits.parallelism,
     )
@@ -39,13 +40,14 @@ def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
 
 def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: ExperimentSpec | None = None) -> Observation:
     """In the terms of the spec's objectives; `ran_under` is the trial's own spec, if it is another."""
-    known = newest_values(ran_under or spec, trial)
+    own = ran_under or spec
+    known = newest_values(own, trial)
     values = tuple(known[one.metric] for one in spec.objectives if one.metric in known)
     is_whole = len(values) == len(spec.objectives)
     return Observation(
         number=trial.number,
         params=trial.params,
-        status=_status(trial, is_whole=is_whole),
+        status=_status(own, trial, is_whole=is_whole),
         values=values if is_whole else None,
         last_step=trial.last_step,
         last_value=known.get(spec.objective.metric),
@@ -53,9 +55,12 @@ def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: Experime
     )
 
 
-def _status(trial: TrialRow, *, is_whole: bool) -> Status:
+def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
     if trial.failure_kind == FailureKind.DIVERGED:
         return "diverged"
     if trial.status == TrialStatus.COMPLETED and not is_whole:
         return "failed"  # nothing to learn from
+    if trial.status == TrialStatus.PAUSED:
+        # One that has lost its race so far tells what one that was stopped there would; one that takes turns, nothing.
+        return "pruned" if rule_for(spec.early_stopping).waiting_is_losing else "running"
     return _STATUSES[TrialStatus(trial.status)]

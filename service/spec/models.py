@@ -127,6 +127,7 @@ class ExperimentSpec(SpecPart):
             prunes=not isinstance(self.early_stopping, NoneSpec),
             max_trials=self.limits.max_trials,
             parallelism=self.limits.parallelism,
+            population=isinstance(self.early_stopping, Pbt),
         )
 
     @property

@@ -143,6 +143,33 @@ def test_a_population_takes_turns_and_the_worst_go_on_from_the_best(service: Api
     assert shown["best"]["number"] == 0
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_what_those_that_wait_for_their_turn_have_reported_is_no_matter_to_the_search(
+    service: Api, sampler: str
+) -> None:
+    """They have neither won nor lost yet: the first configurations of a population follow from the seed."""
+    search = {"sampler": sampler, "seed": 3, "options": {"n_startup_trials": 1}}
+    begun = []
+    for losses in ([1, 2, 3, 4], [4, 3, 2, 1]):
+        spec = a_population(space={"lr": SPACE["lr"]}, search=search, limits={"max_trials": 4, "parallelism": 1})
+        name, trainer = service.create(**spec)["name"], Trainer(loss=lambda number, _step, own=losses: own[number])  # type: ignore[misc]
+        trainer.train_all(service, name, parallelism=1, most=4)
+        begun.append([run.params for run in trainer.runs])
+    assert begun[0] == begun[1]
+    assert len(begun[0]) == 4
+
+
+def test_auto_spreads_a_population_evenly_unless_it_has_something_to_learn_from(service: Api) -> None:
+    earlier = service.create(**a_population())["name"]
+    Trainer().train_all(service, earlier)
+    alone = service.create(**a_population(search={"sampler": "auto"}))["sampler"]
+    assert alone["name"] == "qmc"
+    assert "before any of them has ended" in alone["why"]
+    informed = service.create(**a_population(search={"sampler": "auto", "warm_start": [earlier]}))
+    assert informed["sampler"]["name"] == "tpe"
+    assert informed["warm_start"][0]["taken"] == 4
+
+
 def test_every_generation_is_shown_with_its_donor_params_and_sentence(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer()

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from search.problem import Observation, Problem
+from search.proposing import propose
+from search.samplers import SamplerSpec
+from search.space import Space
 from service.settings import Settings
 from service.store.tables import ExperimentRow
-from tests.conftest import Api, Held, running
+from tests.conftest import Api, Held, a_spec, running
 
 PROMOTE = {"rule": "asha", "min_step": 1, "reduction_factor": 3, "promote": True}
 STEPS = 9
@@ -119,6 +123,19 @@ def test_of_nine_trials_three_reach_the_second_rung_and_one_the_last(service: Ap
     ended = experiment(service, name)
     assert (ended["status"], ended["end_reason"], ended["best"]["number"]) == ("completed", "max_trials", 0)
     assert ended["best"]["attempt_count"] == 3
+
+
+def test_the_search_learns_from_a_trial_that_waits_what_it_would_from_one_that_was_stopped_there(service: Api) -> None:
+    tpe = {"sampler": "tpe", "seed": 3, "options": {"n_startup_trials": 2}}
+    values = [0.9, 0.1, 0.2, 0.8]
+    name = paused_ones(service, values, search=tpe)
+    space = Space.model_validate(a_spec()["space"])
+    problem = Problem(space, ("maximize",), SamplerSpec.model_validate(tpe), seed=3, prunes=True)
+    seen = [
+        Observation(number, trial["params"], "pruned", last_step=1, last_value=value)
+        for number, (trial, value) in enumerate(zip(trials(service, name), values, strict=True))
+    ]
+    assert given(service, name).assignment["params"] == propose(problem, seen, len(values))
 
 
 def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:

@@ -324,6 +324,13 @@ def test_gp_obeys_the_space_and_proposes_the_same_after_a_restart() -> None:
     assert view.propose([], 6) == propose(problem, history[::-1], 6)
 
 
+def test_cmaes_takes_a_space_of_a_single_configuration() -> None:
+    only = Space.model_validate({"a": {"type": "float", "low": 0.5, "high": 0.5}})
+    problem = problem_of(only, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
+    history = [Observation(number, {"a": 0.5}, "completed", (1.0,)) for number in range(9)]
+    assert propose(problem, history, 9) == {"a": 0.5}
+
+
 def test_a_late_trial_takes_its_place_among_the_generations() -> None:
     problem = problem_of(NUMBERS, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
     history = [observed(number, params, 1) for number, params in enumerate(of_paceline(problem, 30))]
@@ -407,6 +414,8 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
         (FLAT, {"max_trials": 100, "parallelism": 4}, "gp"),
         (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 50}, "tpe"),
+        (FLAT, {"max_trials": 20, "prunes": True, "population": True}, "qmc"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 20, "population": True, "objective_count": 2}, "qmc"),
         (FLAT, {"max_trials": 1000}, "tpe"),
         (FLAT, {"max_trials": 5000}, "cmaes"),
         (FLAT, {"max_trials": 5000, "constrained": True}, "tpe"),
