@@ -1,18 +1,27 @@
 """What an experiment has recorded, in the terms of a replay."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from search.early_stopping.measure import number_in
 from search.replay import Closing, Completion, Event, Left, OfTrial, Point
 from service.domain.statuses import NO_NEW_TRIALS, EndReason
 from service.store.curves import Told
+from service.store.generations import Exploit
 
 KINDS = ("report", "trial.completed", "experiment.ending", "experiment.running")
 
 ENDS = ("experiment.completed", "experiment.failed", "experiment.stopped")
 KINDS_FOR_PAUSING = (*KINDS, *ENDS, "decision", "trial.paused", "trial.failed", "trial.stopped")
 """What it takes to tell who waited when."""
+
+
+def without_given_up(told: Iterable[Told], exploits: Mapping[str, Sequence[Exploit]]) -> Iterator[Told]:
+    """But for what trials reported beyond the milestone from which they have gone on with another one's weights."""
+    for one in told:
+        own = exploits.get(one.trial_id or "", ()) if one.kind == "report" else ()
+        if not any(exploit.gives_up(one.seq, one.data["step"]) for exploit in own):
+            yield one
 
 
 def events_of(told: Iterable[Told], numbers: Mapping[str, int], metric: str) -> Iterator[Event]:

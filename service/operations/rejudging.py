@@ -12,9 +12,10 @@ from search.replay import remember
 from service.domain.statuses import TrialStatus
 from service.operations.moving import move_trial
 from service.operations.pausing import RULE_CHANGED
-from service.operations.recorded import KINDS, events_of
+from service.operations.recorded import KINDS, events_of, without_given_up
 from service.spec.models import ExperimentSpec
 from service.store.curves import PAGE, told
+from service.store.generations import exploits_of
 from service.store.peers import milestone_row
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 
@@ -28,7 +29,8 @@ def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
     session.execute(delete(MilestoneRow).where(MilestoneRow.experiment_id == experiment.id))
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     numbers = {trial.id: trial.number for trial in trials}
-    told_before = told(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
+    told_ever = told(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
+    told_before = without_given_up(told_ever, exploits_of(session, experiment.id))
     rule = rule_for(spec.early_stopping)
     memory = remember(rule, spec.measure, events_of(told_before, numbers, spec.measure.metric))
     ids = {number: trial_id for trial_id, number in numbers.items()}

@@ -12,11 +12,12 @@ from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid, Mistake
 from service.operations.context import Context
 from service.operations.finding import experiment_named
-from service.operations.recorded import KINDS, KINDS_FOR_PAUSING, events_of
+from service.operations.recorded import KINDS, KINDS_FOR_PAUSING, events_of, without_given_up
 from service.operations.specs import spec_of
 from service.spec.mistakes import readable
 from service.spec.models import ExperimentSpec
 from service.store.curves import PAGE, Told, told
+from service.store.generations import exploits_of
 from service.store.tables import TrialRow
 
 MAX_REPORTS = 1_000_000
@@ -46,13 +47,14 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
     with context.database.read() as session:
         experiment = experiment_named(session, name_or_id)
         found = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
+        exploits = exploits_of(session, experiment.id)
     spec = spec_of(experiment)
     measure = _measure(rule, spec)
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
     kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
     recorded = told(context.database.read, experiment.id, kinds, experiment.event_count)
-    events = events_of(_counted(recorded, seen), numbers, measure.metric)
+    events = events_of(_counted(without_given_up(recorded, exploits), seen), numbers, measure.metric)
     courses = replay(rule_for(rule), measure, spec.space, events)
     if seen and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))

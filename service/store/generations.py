@@ -19,6 +19,18 @@ class Place:
     step: int
 
 
+@dataclass(frozen=True)
+class Exploit:
+    """With that event a trial went on from another's checkpoint; the milestone is the last that it was judged at."""
+
+    event: int
+    milestone: int
+
+    def gives_up(self, event: int, step: int) -> bool:
+        """Whether it had reported that, and it was of weights that it has no more."""
+        return event < self.event and step > self.milestone
+
+
 def generations_of(session: Session, trial_id: str) -> Sequence[GenerationRow]:
     """In their order; none for a trial that has only ever had its own params."""
     return generations_of_all(session, [trial_id]).get(trial_id, [])
@@ -30,6 +42,18 @@ def generations_of_all(session: Session, trial_ids: Collection[str]) -> Mapping[
     found: defaultdict[str, list[GenerationRow]] = defaultdict(list)
     for row in session.scalars(query.order_by(GenerationRow.number)):
         found[row.trial_id].append(row)
+    return found
+
+
+def exploits_of(session: Session, experiment_id: str) -> Mapping[str, Sequence[Exploit]]:
+    """By trial; none of a trial that has only ever had its own params."""
+    query = select(GenerationRow.trial_id, GenerationRow.began_at_event, GenerationRow.milestone).join(
+        TrialRow, TrialRow.id == GenerationRow.trial_id
+    )
+    found: defaultdict[str, list[Exploit]] = defaultdict(list)
+    for trial_id, event, milestone in session.execute(query.where(TrialRow.experiment_id == experiment_id)):
+        if milestone is not None:
+            found[trial_id].append(Exploit(event, milestone))
     return found
 
 

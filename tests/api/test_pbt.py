@@ -244,6 +244,24 @@ def test_what_was_reported_before_an_exploit_is_not_judged_after_it(service: Api
     assert [(one["milestone"], one["step"], one["value"]) for one in pauses] == [(2, 2, 0.9), (4, 5, 0.05)]
 
 
+def test_what_an_exploit_gave_up_counts_for_no_rule_that_comes_later(service: Api) -> None:
+    name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
+    first, second = two(service, name)
+    for step in (1, 2):
+        first.report(loss=0.1, checkpoint=f"/first-{step}")
+        second.report(loss=0.9, checkpoint=f"/second-{step}")
+    second.report(loss=0.8, checkpoint="/second-3")
+    second.report(loss=0.7, checkpoint="/second-4")
+    second.finish("stopped")
+    first.finish("stopped")
+    asked = {"early_stopping": {"rule": "threshold", "upper": 100}}
+    assert service.post(f"/v1/experiments/{name}/replay", json=asked)["step_count"] == 4
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": {"quantile": 0.5}}).raise_for_status()
+    _, heir = two(service, name)
+    assert heir.assignment["resume"] == {"uri": "/first-2", "step": 2}
+    assert [heir.report(loss=0.05)["decision"] for _ in (3, 4)] == ["continue", "stop"]
+
+
 def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
     """From the donor's checkpoint until it has one of its own, with the same params."""
     name = service.create(**a_population())["name"]
