@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from trainer.cluster import ClusterUnreachable, connect
 from trainer.failures import PREEMPTED, headline
 from trainer.fleet import Fleet, Held
 from trainer.instances import Instance, instance_of, is_dead
+from trainer.signs import Signs
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ IDLE_WAIT_SECONDS = 2.0
 BUSY_WAIT_SECONDS = 1.0
 # At the end, for a claim that is under way: as long as it may wait, and for its answer to arrive.
 LAST_CLAIM_SECONDS = IDLE_WAIT_SECONDS + 1.0
+# ... and to give the name back, which a service that is away takes back by itself in time.
+LEAVE_SECONDS = 2.0
 CONNECT_SECONDS = 30.0
 AUDIT_SECONDS = 5.0
 
@@ -57,18 +61,19 @@ def run_agent(
     token: str | None = None,
     *,
     idle_seconds: float = 5.0,
+    state: Path | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Work for `service_url` on the cluster at `ray_address` until SIGTERM, SIGINT or `stop`.
 
     `token` is the agent's own. Slots without work close after `idle_seconds`. While another agent works under this
-    name, it waits for that one's end. Raises ClusterUnreachable, also when the cluster is lost later, AgentReplaced and
-    AgentRefused.
+    name, it waits for that one's end; what it leaves in the directory `state` tells its end to the next. Raises
+    ClusterUnreachable, also when the cluster is lost later, AgentReplaced and AgentRefused.
     """
     stopping = stop or threading.Event()
     connect(ray_address, namespace, CONNECT_SECONDS)
     _heed_signals(stopping)  # after Ray, which has handlers of its own
-    agent = Agent(name, service_url, token, idle_seconds)
+    agent = Agent(name, service_url, token, idle_seconds, Signs(state))
     try:
         _work(agent, stopping)
     except RayError as error:
@@ -107,12 +112,13 @@ def _heed_signals(stopping: threading.Event) -> None:
 
 
 class Agent:
-    def __init__(self, name: str, service_url: str, token: str | None, idle_seconds: float) -> None:
+    def __init__(self, name: str, service_url: str, token: str | None, idle_seconds: float, signs: Signs) -> None:
         self._path = f"/v1/agents/{name}"
         self._url = service_url
         self._service = Service(service_url, token)
         self._idle_seconds = idle_seconds
         self._instance = instance_of(os.getpid())
+        self._signs = signs
         self._fleet = Fleet(name, service_url)
         self._stopping = threading.Event()
         # One thread: the service is never asked what it holds while a claim is under way.
@@ -130,11 +136,15 @@ class Agent:
         Until then no slot is touched: those of the other agent would be found under this name, too.
         """
         replaces, told = None, False
+        self._signs.show(self._instance)
         for pause in pauses():
             taken = self._refused_name(replaces, stopping)
             if taken is None:
+                if replaces is not None:
+                    self._signs.forget(replaces)
                 return not stopping.is_set()
-            replaces = taken.facts["holder"] if is_dead(taken.facts["holder"]) else None
+            holder = taken.facts["holder"]
+            replaces = holder if is_dead(holder) or self._signs.tell_the_end_of(holder) else None
             if replaces is None:
                 logger.log(logging.DEBUG if told else logging.WARNING, "%s. It waits until then", taken.detail)
                 told = True
@@ -176,9 +186,18 @@ class Agent:
             self._give_last_claim_back()
 
     def leave(self) -> None:
-        """Make no further call."""
+        """Give the name back, if the service can be told so at once, and make no further call."""
         self._stopping.set()
+        wait([self._calls.submit(self._give_name_back)], LEAVE_SECONDS)
         self._calls.shutdown(wait=False, cancel_futures=True)
+
+    def _give_name_back(self) -> None:
+        try:
+            self._service.post(f"{self._path}/leave", self._instance, read_seconds=LEAVE_SECONDS)
+        except (CallRefused, ServiceUnreachable) as problem:
+            logger.info("the service will find out by itself that this agent has left: %s", problem)
+        else:
+            self._signs.withdraw()
 
     def _compare(self) -> None:
         """Find the attempts that the service believes to run here and no slot runs."""

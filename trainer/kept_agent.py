@@ -1,12 +1,14 @@
 """The agent as `trainer.keeping` runs it: `python -m trainer.kept_agent URL NAME RAY_ADDRESS`, a pipe as its input.
 
-The agent's token is in PACELINE_TOKEN, because everybody can read a command line.
+The agent's token is in PACELINE_TOKEN, because everybody can read a command line. PACELINE_DATA_DIR is where it leaves
+its sign of life; it has no other data.
 """
 
 import logging
 import os
 import sys
 import threading
+from pathlib import Path
 
 from trainer.agent import AgentRefused, AgentReplaced, run_agent
 from trainer.cluster import ClusterUnreachable
@@ -16,7 +18,7 @@ from trainer.keeping import CLUSTER_LOST, REFUSED, REPLACED
 def main(service_url: str, name: str, ray_address: str) -> int:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
-        run_agent(service_url, name, ray_address, token=os.environ.get("PACELINE_TOKEN"))
+        run_agent(service_url, name, ray_address, token=os.environ.get("PACELINE_TOKEN"), state=_state())
     except AgentRefused as refused:
         sys.stderr.write(f"error: {refused}\n")
         return REFUSED
@@ -27,6 +29,14 @@ def main(service_url: str, name: str, ray_address: str) -> int:
         logging.getLogger(__name__).error("%s", replaced)  # noqa: TRY400 - the sentence says it all
         return REPLACED
     return 0
+
+
+def _state() -> Path | None:
+    told = os.environ.get("PACELINE_DATA_DIR")
+    try:
+        return Path(told) if told else Path.home() / ".local" / "state" / "paceline"
+    except RuntimeError:  # a user without a home
+        return None
 
 
 def _end_with_the_parent() -> None:

@@ -17,7 +17,7 @@ from service.operations.bell import rung
 from service.store.agents import CONNECTED, all_agents
 from service.store.attempts import living_attempts
 from service.store.database import database_now
-from trainer.wire import Assignment, Claim, HeldAttempts
+from trainer.wire import Assignment, Claim, HeldAttempts, Instance
 
 router = APIRouter(tags=["running trials"])
 
@@ -77,6 +77,12 @@ async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Req
             if left <= 0 or stopping(context):
                 return Response(status_code=204)
             await rung(freed, min(left, LOOK_AGAIN_SECONDS))
+
+
+@router.post("/v1/agents/{name}/leave", status_code=204, dependencies=[Depends(needs(Role.AGENT))])
+def post_leave(name: AgentName, instance: Instance, context: Ctx) -> None:
+    """An agent that ends gives its name back, so that the next one need not wait. A repeat is harmless."""
+    claiming.release_name(context, name, instance)
 
 
 @router.post(

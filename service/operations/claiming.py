@@ -75,6 +75,14 @@ def note_agent(context: Context, name: str, message: Claim) -> None:
         row.last_seen_at = now
 
 
+def release_name(context: Context, name: str, instance: Instance) -> None:
+    """The agent has ended: another process may work under its name. What others hold by now stays theirs."""
+    with context.database.write() as session:
+        row = session.get(AgentRow, name, with_for_update=True)
+        if row is not None and row.instance == instance.model_dump(mode="json"):
+            row.instance = row.name_expires_at = None
+
+
 def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, until: datetime) -> None:
     holder = Instance.model_validate(row.instance) if row.instance else None
     if holder is not None and holder not in (instance, replaces):

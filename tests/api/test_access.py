@@ -48,6 +48,7 @@ def test_every_role_may_do_its_own_and_no_more(guarded: Api, tokens: Tokens) -> 
         ("POST", "/v1/experiments/nothing/replay", {"early_stopping": {}}, set(Role)),
         ("POST", "/v1/experiments/nothing/ask", None, {Role.WRITE, Role.ADMIN}),
         ("POST", "/v1/agents/here/claim", CLAIM, {Role.AGENT, Role.ADMIN}),
+        ("POST", "/v1/agents/here/leave", {"place": "a", "pid": 1, "started": 1}, {Role.AGENT, Role.ADMIN}),
     ]
     for method, path, body, allowed in calls:
         assert guarded.http.request(method, path, json=body).status_code == 401

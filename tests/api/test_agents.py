@@ -157,6 +157,19 @@ def test_a_second_process_under_an_agents_name_is_refused_unless_it_knows_the_fi
     assert service.claim("there", instance=first)
 
 
+def test_only_who_holds_a_name_can_give_it_back(service: Api) -> None:
+    first, second = an_instance(1), an_instance(2)
+    service.post("/v1/agents/here/leave", 204, json=first)
+    service.claim("here", 204, instance=first)
+    service.post("/v1/agents/here/leave", 204, json=second)
+    service.claim("here", 409, instance=second)
+    for _ in range(2):
+        service.post("/v1/agents/here/leave", 204, json=first)
+    service.claim("here", 204, instance=second)
+    service.post("/v1/agents/here/leave", 204, json=first)
+    service.claim("here", 409, instance=first)
+
+
 def test_an_agents_name_is_free_when_it_was_not_heard_for_a_lease(settings: Settings) -> None:
     with running(changed(settings, lease_seconds=0.2)) as service:
         service.claim("here", 204, instance=an_instance(1))

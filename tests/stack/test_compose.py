@@ -9,6 +9,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ DIGITS = REPOSITORY / "examples" / "digits"
 SERVERS = ("postgres", "mlflow", "service", "ray-head", "ray-worker", "agent")
 # Each is killed once, the next when two more trials have ended.
 VICTIMS = ("ray-worker", "service", "mlflow", "postgres", "agent", "ray-head")
-UP_SECONDS, RUN_SECONDS, MIRROR_SECONDS = 180, 1200, 60
+# Of these once more, and a new container takes the place of the killed one.
+RECREATED = ("agent",)
+UP_SECONDS, RUN_SECONDS, MIRROR_SECONDS, AGENT_SECONDS = 180, 1200, 60, 120
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -87,10 +90,15 @@ def test_the_stack_runs_digits_whatever_dies_shows_it_in_mlflow_and_goes_down_wi
 
     created = create_digits(compose.port)
     experiment = f"http://127.0.0.1:{compose.port}/v1/experiments/{created['id']}"
-    for number, victim in enumerate(VICTIMS):
+    for number, victim in enumerate((*VICTIMS, *RECREATED)):
         wait_until(lambda count=2 * number: finished(experiment) >= count, RUN_SECONDS, lambda: compose("logs"))
         compose("kill", victim)
-        compose("up", "--detach", "--no-build", victim)
+        killed_at = datetime.now(UTC)
+        how = ("--force-recreate", "--no-deps") if number >= len(VICTIMS) else ()
+        compose("up", "--detach", "--no-build", *how, victim)
+        if victim == "agent":
+            wait_until(lambda at=killed_at: agent_seen(compose.port, at), AGENT_SECONDS, lambda: compose("logs"))
+            assert "works under the name" not in log_since(compose, "agent", killed_at), "it had to wait for its name"
     wait_until(lambda: seen(experiment).get("status") != "running", RUN_SECONDS, lambda: str(get(experiment)))
     ended = get(experiment)
     assert ended["status"] == "completed", f"{ended}\n{compose('logs', '--tail', '100')}"
@@ -124,6 +132,17 @@ def seen(experiment: str) -> dict[str, Any]:
     return found
 
 
+def agent_seen(port: int, since: datetime) -> bool:
+    agents = get(f"http://127.0.0.1:{port}/v1/agents")
+    return any(datetime.fromisoformat(agent["last_seen_at"]) > since for agent in agents)
+
+
+def log_since(compose: Compose, name: str, since: datetime) -> str:
+    container = compose("ps", "-q", name).split()[0]
+    command = ["docker", "logs", "--since", since.isoformat(), container]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+
+
 def finished(experiment: str) -> int:
     counts = seen(experiment)["counts"]
     return sum(counts.get(status, 0) for status in ("completed", "pruned"))
@@ -148,7 +167,10 @@ def wait_until(fact: Any, seconds: float, otherwise: Any) -> None:
 
 
 def docker(*arguments: str) -> str:
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        ["docker", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    return done.stdout
 
 
 def free_port() -> int:

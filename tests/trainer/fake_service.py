@@ -22,6 +22,7 @@ from trainer.wire import (
     Heartbeat,
     HeldAttempt,
     HeldAttempts,
+    Instance,
     Lease,
     LogChunk,
     Report,
@@ -56,6 +57,7 @@ class FakeService:
         self.queue: list[Assignment] = []
         self.packages: dict[str, tuple[bytes, str]] = {}
         self.claims: list[Claim] = []
+        self.left: list[Instance] = []
         self.reports: dict[str, list[Report]] = defaultdict(list)
         self.logs: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
         self.finishes: dict[str, Finish] = {}
@@ -163,6 +165,14 @@ class FakeService:
             living = [self._assigned[trial] for trial, holder in self._holders.items() if holder == agent]
             living = [one for one in living if one.trial not in {*self.finishes, *self.lost}]
         return HeldAttempts(attempts=[HeldAttempt(trial=one.trial, attempt=one.attempt) for one in living])
+
+    def agent_call(self, agent: str, verb: str, body: bytes) -> Assignment | None:
+        return self.claim(agent, body) if verb == "claim" else self.leave(body)
+
+    def leave(self, body: bytes) -> None:
+        with self._changed:
+            self.left.append(Instance.model_validate_json(body))
+            self._changed.notify_all()
 
     def claim(self, agent: str, body: bytes) -> Assignment | None:
         claim = Claim.model_validate_json(body)
@@ -272,7 +282,7 @@ class FakeService:
                 if failure is not None:
                     self._send(*failure)
                 elif self.path.startswith("/v1/agents/"):
-                    self._answer(200, service.claim(self.path.split("/")[3], body))
+                    self._answer(200, service.agent_call(*self.path.split("/")[3:], body))
                 else:
                     self._trial_call(body)
 

@@ -1,5 +1,6 @@
 """Two agents of one name: the second waits, takes over when the first is dead, and ends nothing of a living one."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -16,11 +17,13 @@ from tests.conftest import Api, running
 from tests.trainer.conftest import until
 from tests.trainer.test_agent_ends import NoSlots
 from tests.trainer.test_agent_reconnects import database_url  # noqa: F401 - fixture
+from tests.trainer.test_agent_signs import in_a_container
 from trainer.instances import instance_of, is_dead
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 NODE = {"total": {"CPU": 1}, "free": {"CPU": 1}}
+ELSEWHERE = {"place": "elsewhere", "pid": 1, "started": 1}
 TRAINER = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
@@ -89,8 +92,50 @@ def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_
         stop.set()
 
 
+def test_an_agent_that_ends_gives_its_name_back(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer import agent  # noqa: PLC0415 - heavy
+
+    fleet, stop = Watched(), threading.Event()
+    monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
+    monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
+    monkeypatch.setattr(agent, "Fleet", lambda *_arguments: fleet)
+    with running(settings) as api:
+        first = threading.Thread(
+            target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs={"stop": stop}
+        )
+        first.start()
+        assert fleet.adopted.wait(30)
+        claim(api, ELSEWHERE, 409)
+        stop.set()
+        first.join(30)
+        claim(api, ELSEWHERE, 204)
+        api.post("/v1/agents/one/leave", 204, json=instance_of(os.getpid()))
+        claim(api, instance_of(os.getpid()), 409)
+
+
+def test_an_agent_takes_the_name_of_one_whose_container_was_killed(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer import agent  # noqa: PLC0415 - heavy
+
+    fleet, stop = Watched(), threading.Event()
+    monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
+    monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
+    monkeypatch.setattr(agent, "Fleet", lambda *_arguments: fleet)
+    with running(settings) as api, in_a_container(tmp_path) as (former, kill):
+        claim(api, former, 204)
+        kill()
+        options = {"stop": stop, "state": tmp_path}
+        second = threading.Thread(target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs=options)
+        second.start()
+        assert fleet.adopted.wait(15)  # half of a lease
+        stop.set()
+        second.join(30)
+    assert not list((tmp_path / "agents").iterdir())
+
+
 def current(api: Api) -> Any:
-    return claim(api, {"place": "elsewhere", "pid": 1, "started": 1}, 409)["holder"]
+    return claim(api, ELSEWHERE, 409)["holder"]
 
 
 def test_a_process_is_dead_when_it_has_ended_or_its_number_is_another_s(another: subprocess.Popen[bytes]) -> None:

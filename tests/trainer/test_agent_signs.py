@@ -1,0 +1,141 @@
+"""How an agent's end is known to the next one where the number of its process says nothing: in another container."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trainer import signs
+from trainer.instances import Instance, instance_of, is_dead
+from trainer.signs import STALE_SECONDS, Signs
+
+SHOWING = """
+import json, os, pathlib, sys
+from trainer.instances import instance_of
+from trainer.signs import Signs
+signs = Signs(pathlib.Path(sys.argv[1]))
+signs.show(instance := instance_of(os.getpid()))
+print(json.dumps(instance), flush=True)
+input()
+"""
+
+
+@contextmanager
+def in_a_container(state: Path) -> Iterator[tuple[Instance, Callable[[], None]]]:
+    """A process with numbers of its own, as in a container, that stands for an agent; and what kills it."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", SHOWING, str(state)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
+        assert outer.stdout is not None
+        said = outer.stdout.readline()
+        if not said:
+            pytest.skip("this user may make no PID namespace")
+        (inner,) = psutil.Process(outer.pid).children()
+
+        def kill() -> None:
+            inner.kill()
+            outer.wait()
+
+        try:
+            yield json.loads(said), kill
+        finally:
+            if outer.poll() is None:
+                kill()
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Signs:
+    return Signs(tmp_path)
+
+
+def files(state: Path) -> list[Path]:
+    return list((state / "agents").iterdir())
+
+
+def test_a_killed_container_s_agent_is_known_to_be_dead_and_a_living_one_is_not(
+    tmp_path: Path, newcomer: Signs
+) -> None:
+    with in_a_container(tmp_path) as (agent, kill):
+        assert agent["pid"] == 1
+        assert not is_dead(agent)
+        assert not newcomer.tell_the_end_of(agent)
+        kill()
+        assert not is_dead(agent), "its number says nothing here"
+        assert newcomer.tell_the_end_of(agent)
+        assert not newcomer.tell_the_end_of({**agent, "started": agent["started"] + 1}), "another of its kind"
+        newcomer.forget(agent)
+        assert not newcomer.tell_the_end_of(agent)
+
+
+def test_who_has_left_no_sign_may_be_alive(newcomer: Signs) -> None:
+    assert not newcomer.tell_the_end_of(instance_of(os.getpid()))
+    assert not Signs(None).tell_the_end_of(instance_of(os.getpid()))
+
+
+def test_on_a_disk_that_other_machines_use_too_nobody_is_known_to_be_dead(
+    tmp_path: Path, newcomer: Signs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_a_container(tmp_path) as (agent, kill):
+        kill()
+        monkeypatch.setattr(signs, "LOCAL", frozenset({"nfs-lookalike"}))
+        assert not newcomer.tell_the_end_of(agent)
+        newcomer.show(instance_of(os.getpid()))
+        assert len(files(tmp_path)) == 1, "and nobody leaves a sign, which others might believe"
+
+
+def test_where_files_cannot_be_locked_no_sign_is_left(
+    tmp_path: Path, newcomer: Signs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_arguments: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    newcomer.show(instance_of(os.getpid()))
+    assert files(tmp_path) == []
+
+
+def test_an_agent_that_cannot_write_its_state_works_without(tmp_path: Path) -> None:
+    (tmp_path / "agents").write_text("a file, where a folder should be")
+    Signs(tmp_path).show(instance_of(os.getpid()))
+
+
+def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Path, newcomer: Signs) -> None:
+    with in_a_container(tmp_path) as (old, kill), in_a_container(tmp_path) as (another, _):
+        for path in files(tmp_path):
+            os.utime(path, (0, path.stat().st_mtime - STALE_SECONDS - 1))
+        kill()
+        newcomer.show(mine := instance_of(os.getpid()))
+        assert sorted(json.loads(path.read_text())["place"] for path in files(tmp_path)) == sorted(
+            [another["place"], mine["place"]]
+        )
+        assert not newcomer.tell_the_end_of(old)
+        newcomer.withdraw()
+        assert len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        (["/ ext4"], True),
+        (["/ ext4", "/data nfs4"], False),
+        (["/ ext4", "/dat nfs4"], True),
+        (["/ ext4", "/data nfs4", "/data/agents ext4"], True),
+        (["/ overlay", "/data ext4", "/data fuse.sshfs"], False),
+        (["/ ext4", r"/data\040agents nfs"], True),
+        ([], False),
+    ],
+)
+def test_the_file_system_is_that_of_the_innermost_mount(
+    mounts: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = [line.split() for line in mounts]
+    lines = [f"36 35 98:0 / {point} rw,noatime master:1 - {kind} /dev/root rw" for point, kind in table]
+    monkeypatch.setattr(Path, "read_text", lambda _path: "\n".join(lines))
+    assert signs.is_local(Path("/data/agents")) is expected
