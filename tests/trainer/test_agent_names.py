@@ -6,6 +6,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +53,18 @@ def another() -> Iterator[subprocess.Popen[bytes]]:
 def claim(api: Api, instance: dict[str, Any], status: int, **more: Any) -> Any:
     body = {"request_id": uuid.uuid4().hex, "nodes": [NODE], "instance": instance, **more}
     return api.post("/v1/agents/one/claim", status, json=body)
+
+
+@contextmanager
+def working(run_agent: Any, url: str, stop: threading.Event, **options: Any) -> Iterator[None]:
+    """An agent in a thread, until the end."""
+    agent = threading.Thread(target=run_agent, args=(url, "one", "head:6379"), kwargs={"stop": stop, **options})
+    agent.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        agent.join(30)
 
 
 def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_a_third(
@@ -125,12 +138,8 @@ def test_an_agent_takes_the_name_of_one_whose_container_was_killed(
     with running(settings) as api, in_a_container(tmp_path) as (former, kill):
         claim(api, former, 204)
         kill()
-        options = {"stop": stop, "state": tmp_path}
-        second = threading.Thread(target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs=options)
-        second.start()
-        assert fleet.adopted.wait(15)  # half of a lease
-        stop.set()
-        second.join(30)
+        with working(agent.run_agent, str(api.http.base_url), stop=stop, state=tmp_path):
+            assert fleet.adopted.wait(15), "it waits for the end of the lease, which takes 30 s"
     assert not list((tmp_path / "agents").iterdir())
 
 
