@@ -117,7 +117,8 @@ class TrialRow(Base):
         UniqueConstraint("experiment_id", "number"),
         Index(None, "experiment_id", "status", "number"),
         Index(None, "experiment_id", "changed_at_event"),
-        Index(None, "experiment_id", "value"),
+        Index(None, "experiment_id", "value", "number"),
+        Index(None, "experiment_id", "status", "value", "number"),
         Index(
             "ix_trials_enqueue_key",
             "experiment_id",

@@ -1,18 +1,15 @@
 """Queries on trials, their curves and what was decided on them."""
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import func, literal, select, tuple_
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from search.problem import Direction, sign_of
+from search.problem import Direction
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
 from service.store.generations import of_newest_generation
 from service.store.tables import CheckpointRow, ExperimentRow, ReportRow, TrialRow
-
-_LAST = sys.float_info.max
-"""Stands for the value of a trial that has none."""
+from service.store.values import best_first
 
 
 def counts_by_status(
@@ -106,15 +103,24 @@ def page_of_trials(
     if status:
         query = query.where(TrialRow.status == status)
     value, number = after or (None, None)
+    further = TrialRow.number > (-1 if number is None else number)
     if by_value is None:
-        query = query.where(TrialRow.number > number) if after else query
-        return list(session.scalars(query.order_by(TrialRow.number).limit(limit)))
-    sign = sign_of(by_value)
-    rank = func.coalesce(sign * TrialRow.value, literal(_LAST))
-    if after:
-        last = tuple_(literal(_LAST if value is None else sign * value), literal(number))
-        query = query.where(tuple_(rank, TrialRow.number) > last)
-    return list(session.scalars(query.order_by(rank, TrialRow.number).limit(limit)))
+        return _first(session, query.where(further).order_by(TrialRow.number), limit)
+    found: list[TrialRow] = []
+    if number is None or value is not None:
+        valued = query.where(TrialRow.value.is_not(None))
+        if value is not None:
+            no_better = TrialRow.value >= value if by_value == "minimize" else TrialRow.value <= value
+            valued = valued.where(no_better, (TrialRow.value != value) | further)
+        found = _first(session, valued.order_by(*best_first(by_value)), limit)
+        further = TrialRow.number > -1
+    # Apart, for an order with both of them no index has.
+    rest = query.where(TrialRow.value.is_(None), further).order_by(TrialRow.number)
+    return [*found, *(_first(session, rest, limit - len(found)) if len(found) < limit else [])]
+
+
+def _first(session: Session, query: Select[TrialRow], limit: int) -> list[TrialRow]:
+    return list(session.scalars(query.limit(limit)))
 
 
 def curve_of(session: Session, trial_id: str) -> dict[int, float]:

@@ -366,6 +366,38 @@ def test_a_grid_ends_when_it_is_used_up(service: Api) -> None:
     assert (experiment["status"], experiment["end_reason"]) == ("completed", "space_exhausted")
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_pages_of_the_best_are_one_list_with_those_without_a_value_at_its_end(service: Api, direction: str) -> None:
+    objectives = [{"metric": "accuracy", "direction": direction}]
+    name = service.create(objectives=objectives, limits={"max_trials": 20, "parallelism": 20})["name"]
+    values = [0.5, None, 0.1, 0.5, -2.0, None, 0.5, 3e300, 0.0, None]
+    for value in values:
+        held = service.ask(name)
+        assert held
+        if value is None:
+            held.fail()
+        else:
+            held.report(accuracy=value)
+            held.finish()
+    sign = 1 if direction == "minimize" else -1
+    valued = sorted((sign * value, number) for number, value in enumerate(values) if value is not None)
+    best = [number for _, number in valued]
+    assert paged(service, name, "") == [*best, 1, 5, 9]
+    assert paged(service, name, "&status=completed") == best
+    assert paged(service, name, "&status=failed") == [1, 5, 9]
+    assert paged(service, name, "&status=running") == []
+
+
+def paged(service: Api, name: str, query: str) -> list[int]:
+    """The numbers of all trials by value, two at a time."""
+    path, found = f"/v1/experiments/{name}/trials?sort=value&limit=2{query}", []
+    page = service.get(path)
+    while page["next_cursor"]:
+        found += page["items"]
+        page = service.get(f"{path}&cursor={page['next_cursor']}")
+    return [trial["number"] for trial in [*found, *page["items"]]]
+
+
 def test_constants_reach_the_training_function_under_the_parameters(service: Api) -> None:
     held = service.ask(service.create(config={"epochs": 3}, enqueue=[{"lr": 0.5}])["name"])
     assert held

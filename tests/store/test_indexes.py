@@ -28,9 +28,9 @@ def held(service: Api) -> Held:
     return amid_others(service, {"rule": "asha", "reduction_factor": 2})
 
 
-def amid_others(service: Api, early_stopping: dict[str, Any]) -> Held:
+def amid_others(service: Api, early_stopping: dict[str, Any], **changes: Any) -> Held:
     """One trial amid a few others that have reports, decisions and ends."""
-    name = service.create(early_stopping=early_stopping)["name"]
+    name = service.create(early_stopping=early_stopping, **changes)["name"]
     for value in (0.1, 0.5, 0.3):
         one = service.ask(name)
         assert one
@@ -73,6 +73,12 @@ def report_a_rung(held: Held) -> None:
     held.report(accuracy=0.9)
 
 
+def by_value(held: Held, name: str, query: str) -> None:
+    """The first page and the one after it."""
+    path = f"/v1/experiments/{name}/trials?sort=value&limit=1{query}"
+    held.api.get(f"{path}&cursor={held.api.get(path)['next_cursor']}")
+
+
 CALLS: dict[str, Callable[[Held, str], Any]] = {
     "report": lambda held, _: report_a_rung(held),
     "heartbeat": lambda held, _: held.heartbeat(),
@@ -85,6 +91,8 @@ CALLS: dict[str, Callable[[Held, str], Any]] = {
     "events": lambda held, name: held.api.get(f"/v1/experiments/{name}/events?follow=false&after=5"),
     "trials": lambda held, name: held.api.get(f"/v1/experiments/{name}/trials"),
     "trials by status": lambda held, name: held.api.get(f"/v1/experiments/{name}/trials?status=completed"),
+    "trials by value": lambda held, name: by_value(held, name, ""),
+    "trials by status and value": lambda held, name: by_value(held, name, "&status=completed"),
     "trial": lambda held, _: held.api.get(f"/v1/trials/{held.trial}"),
     "reports": lambda held, _: held.api.get(f"/v1/trials/{held.trial}/reports"),
     "decisions": lambda held, _: held.api.get(f"/v1/trials/{held.trial}/decisions"),
@@ -129,6 +137,23 @@ def test_no_rule_reads_a_growing_table_whole(service: Api, engine: Engine, rule:
         )
     assert any("milestones" in query for query, _ in queries)
     nothing_is_read_whole(engine, queries)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("query", ["", "&status=completed"])
+def test_the_best_trials_are_found_in_their_order(service: Api, engine: Engine, direction: str, query: str) -> None:
+    """At most those of one value are put in order: there may be thousands of others."""
+    held = amid_others(service, {"rule": "none"}, objectives=[{"metric": "accuracy", "direction": direction}])
+    with recorded(engine) as queries:
+        by_value(held, held.assignment["experiment"], query)
+    pages = [(statement, values) for statement, values in queries if "ORDER BY trials.value" in statement]
+    assert len(pages) == 2
+    with engine.connect() as connection:
+        if connection.dialect.name == "postgresql":  # of a handful it would rather sort all
+            connection.exec_driver_sql("set local enable_sort = off; set local enable_bitmapscan = off")
+        plans = [plan_of(connection, statement, values) for statement, values in pages]
+    assert all("_value_number" in plan for plan in plans)
+    assert not [plan for plan in plans if "FOR ORDER BY" in plan]
 
 
 def test_who_waits_is_found_by_an_index_of_those_alone(service: Api, engine: Engine) -> None:
