@@ -10,6 +10,8 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 T = TypeVar("T")
 Path = tuple[str | int, ...]
 
+MISSING = "is required"
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -60,7 +62,7 @@ def _mistake(line: ErrorDetails, tags: Collection[str]) -> Mistake:
         case "extra_forbidden":
             return Mistake(path, "unknown field")
         case "missing":
-            return Mistake(path, "is required")
+            return Mistake(path, MISSING)
         case "union_tag_invalid":
             return Mistake((*path, _tag(facts)), f"must be one of {facts['expected_tags']}, not '{facts['tag']}'")
         case "union_tag_not_found":

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
 from search.early_stopping.base import RuleOptions
-from search.mistakes import Mistake, listed, parse, refuse
+from search.mistakes import MISSING, Mistake, listed, parse, refuse
 
 
 def one_of(rules: Mapping[str, type[RuleOptions]], adapter: TypeAdapter[Any]) -> WrapValidator:
@@ -30,6 +30,8 @@ def one_of(rules: Mapping[str, type[RuleOptions]], adapter: TypeAdapter[Any]) ->
 
 def _explained(mistake: Mistake, model: type[RuleOptions], rule: str) -> Mistake:
     options = [name for name in model.model_fields if name != "rule"]
+    if mistake.message == MISSING and (what := model.model_fields[str(mistake.path[0])].description):
+        return Mistake(mistake.path, f"{MISSING}: {what}")
     if len(mistake.path) != 1 or mistake.path[0] in options:
         return mistake
     return Mistake(mistake.path, f"unknown option; the options of {rule}: {listed(options) or 'none'}")

@@ -17,6 +17,8 @@ FEWEST_MEMBERS = 2
 MOST_NAMED = 10
 """So many parameters are named in a sentence."""
 
+LAST_STEP = "the last step of a whole training; of one without an end, a step that it never comes to"
+
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -25,8 +27,8 @@ class Pbt(StoppingRule):
 
     Then each of the worst `quantile` goes on from the newest checkpoint of a random one of the best `quantile`, with
     that one's params explored: each is drawn anew with `resample_probability`, or perturbed by `perturbation_factors`.
-    The others go on as they are. No generation ends before `grace_steps`, and none at `max_step` or beyond: where that
-    is the last step of a trial, nobody pauses there.
+    The others go on as they are. No generation ends before `grace_steps`, and none at `max_step` or beyond: nobody
+    waits at the end of the training, or goes on from there only to end with params that it never trained with.
 
     A generation is a function of the stored values at its milestone and of (seed, milestone, number).
     """
@@ -37,11 +39,11 @@ class Pbt(StoppingRule):
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
     perturbation_factors: list[Factor] = Field(default=[0.8, 1.2], min_length=1, max_length=100)
-    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT, description=LAST_STEP)]
 
     @model_validator(mode="after")
     def _a_generation_ends(self) -> Self:
-        if self.max_step is not None and self._first >= self.max_step:
+        if self._first >= self.max_step:
             raise ValueError(f"max_step must be above {self._first}, where the first generation ends")
         return self
 
@@ -64,8 +66,7 @@ class Pbt(StoppingRule):
         caught up, and then meet.
         """
         before = report.previous_step
-        most = report.step if self.max_step is None else min(report.step, self.max_step - 1)
-        highest = most // self.interval * self.interval
+        highest = min(report.step, self.max_step - 1) // self.interval * self.interval
         return [highest] if highest >= self._first and (before is None or highest > before) else []
 
     def _look(self, report: Reported, milestone: int, history: History) -> Verdict:  # noqa: ARG002

@@ -575,7 +575,8 @@ def test_several_objectives_need_the_metric_to_be_named(service: Api) -> None:
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"early_stopping": {"rule": "pbt"}}, "early_stopping.interval"),
+        ({"early_stopping": {"rule": "pbt", "max_step": 6}}, "early_stopping.interval"),
+        ({"early_stopping": {"rule": "pbt", "interval": 2}}, "early_stopping.max_step"),
         ({"early_stopping": {**RULE, "quantile": 0.7}}, "early_stopping.quantile"),
         ({"early_stopping": {**RULE, "max_step": 2}}, "early_stopping"),
         ({"limits": {"max_trials": 1}}, "limits.max_trials"),
@@ -589,6 +590,28 @@ def test_a_mistake_is_told_at_once(service: Api, changes: dict[str, Any], path: 
     response = service.http.post("/v1/experiments", json=a_population(**changes))
     assert response.status_code == 422
     assert [error["path"] for error in response.json()["errors"]] == [path]
+
+
+def test_without_the_last_step_of_a_training_it_is_refused_with_what_to_say_instead(service: Api) -> None:
+    """Else one of the worst would wait at its end, and go on from a better one only to end with params of its own."""
+    problem = service.post("/v1/experiments", 422, json=a_population(early_stopping={"rule": "pbt"}))
+    assert {one["path"]: one["message"] for one in problem["errors"]} == {
+        "early_stopping.interval": "is required",
+        "early_stopping.max_step": "is required: the last step of a whole training; of one without an end, a step that "
+        "it never comes to",
+    }
+
+
+def test_whoever_was_told_to_wait_and_is_through_all_the_same_has_completed(service: Api) -> None:
+    """It has returned, whatever it was told with its last report."""
+    name = service.create(**a_population(early_stopping=RULE | {"max_step": 100}))["name"]
+    first, second = two(service, name)
+    first.report(loss=0.5)
+    assert first.report(loss=0.4)["decision"] == "stop"
+    assert first.finish("completed")["status"] == "completed"
+    second.report(loss=0.5)
+    second.report(loss=0.3)
+    assert second.finish("stopped")["status"] == "paused"
 
 
 def test_it_cannot_be_replayed(service: Api) -> None:

@@ -1,5 +1,6 @@
 """The schema is what the migrations make of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from service.operations.context import Context
+from service.operations.specs import spec_of
 from service.store.database import Database
 from service.store.schema import config, is_current, upgrade
-from service.store.tables import AttemptRow
+from service.store.tables import AttemptRow, ExperimentRow
+from tests.conftest import a_spec
 from tests.store.test_rescuing import an_assignment, context
 
 __all__ = ["context"]
@@ -42,6 +45,20 @@ def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
     second = AttemptRow(**values | {"id": None, "number": 2, "lease_token": "another", "request_id": "another"})
     with pytest.raises(IntegrityError), context.database.write() as session:
         session.add(second)
+
+
+def test_a_population_that_was_begun_without_a_last_step_goes_on(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'old.db'}")
+    with database.engine.begin() as connection:
+        command.upgrade(config(connection), "0008")
+        spec = a_spec(early_stopping={"rule": "pbt", "interval": 5, "max_step": None})
+        old = text(OLD_ROWS.partition(";")[0].replace("'{}'", ":spec", 1))
+        connection.execute(old, {"spec": json.dumps(spec)})
+    upgrade(database)
+    with database.read() as session:
+        rule = spec_of(session.get_one(ExperimentRow, "x-1")).early_stopping
+    assert (rule.rule, rule.model_dump()["max_step"]) == ("pbt", 2**53)
+    database.close()
 
 
 def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Population:
 
 
 def pbt(**options: Any) -> Pbt:
-    return Pbt(**{"interval": 5, **options})
+    return Pbt(**{"interval": 5, "max_step": 2**53, **options})
 
 
 def member(number: int, value: float, lr: float = 0.1, saved_step: int | None = 5) -> Member:
@@ -210,25 +210,25 @@ def test_what_changes_is_told_in_few_words() -> None:
 @pytest.mark.parametrize(
     ("options", "path", "message"),
     [
-        ({}, "interval", "is required"),
+        ({"interval": None}, "interval", "valid integer"),
         ({"interval": 0}, "interval", "greater than or equal to 1"),
-        ({"interval": 5, "quantile": 0}, "quantile", "greater than 0"),
-        ({"interval": 5, "quantile": 0.6}, "quantile", "less than or equal to 0.5"),
-        ({"interval": 5, "resample_probability": 1.5}, "resample_probability", "less than or equal to 1"),
-        ({"interval": 5, "perturbation_factors": []}, "perturbation_factors", "at least 1 item"),
-        ({"interval": 5, "perturbation_factors": [0]}, "perturbation_factors.0", "greater than 0"),
-        ({"interval": 5, "max_step": 5}, "", "max_step must be above 5, where the first generation ends"),
-        ({"interval": 5, "generations": 3}, "generations", "the options of pbt: metric, direction, grace_steps"),
+        ({"quantile": 0}, "quantile", "greater than 0"),
+        ({"quantile": 0.6}, "quantile", "less than or equal to 0.5"),
+        ({"resample_probability": 1.5}, "resample_probability", "less than or equal to 1"),
+        ({"perturbation_factors": []}, "perturbation_factors", "at least 1 item"),
+        ({"perturbation_factors": [0]}, "perturbation_factors.0", "greater than 0"),
+        ({"max_step": 5}, "", "max_step must be above 5, where the first generation ends"),
+        ({"generations": 3}, "generations", "the options of pbt: metric, direction, grace_steps"),
     ],
 )
 def test_a_mistake_in_the_rule_is_told(options: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(ValidationError) as refused:
-        TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "pbt", **options})
+        TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "pbt", "interval": 5, "max_step": 30, **options})
     [line] = refused.value.errors()
     assert ".".join(map(str, line["loc"])) == path
     assert message in line["msg"]
 
 
 def test_it_is_a_rule_by_its_name() -> None:
-    spec = TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "pbt", "interval": 5})
+    spec = TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "pbt", "interval": 5, "max_step": 30})
     assert rule_for(spec).pauses
