@@ -49,8 +49,9 @@ def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
 
 def test_a_population_that_was_begun_without_a_last_step_goes_on(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")
+    upgrade(database)
     with database.engine.begin() as connection:
-        command.upgrade(config(connection), "0008")
+        command.downgrade(config(connection), "0008")
         spec = a_spec(early_stopping={"rule": "pbt", "interval": 5, "max_step": None})
         old = text(OLD_ROWS.partition(";")[0].replace("'{}'", ":spec", 1))
         connection.execute(old, {"spec": json.dumps(spec)})
