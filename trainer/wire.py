@@ -166,9 +166,20 @@ class HeldAttempt(Message):
 
 
 class HeldAttempts(Message):
-    """What an agent of this name holds, as the service sees it."""
+    """What an agent of this name holds, as the service sees it.
+
+    `obsolete`: directories of experiments that have ended lately, from which no trial can go on any more. They are to
+    be removed; they are named again for a while, to every agent.
+    """
 
     attempts: list[HeldAttempt]
+    obsolete: list[str] = Field(default_factory=list)
+
+
+class LostAttempt(HeldAttempt):
+    """One that nobody runs any more. `began`: whether any of its workers may have run, as in `Failure`."""
+
+    began: bool = True
 
 
 class Instance(Message):
@@ -192,7 +203,7 @@ class Claim(Message):
     request_id: Text = Field(min_length=1, max_length=200)
     nodes: list[Node]
     running: list[Text] = Field(default_factory=list, description="ids of the trials that run on this agent")
-    lost: list[HeldAttempt] = Field(default_factory=list)
+    lost: list[LostAttempt] = Field(default_factory=list)
     instance: Instance | None = None
     replaces: Instance | None = None
     wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)

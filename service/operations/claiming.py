@@ -12,14 +12,15 @@ from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.assigning import Asker, ProposalFailed, assign, given_before
 from service.operations.context import Context
-from service.operations.finishing import take_away
 from service.operations.leases import locked
+from service.operations.leftovers import obsolete
+from service.operations.losing import BY_ASK, lose
 from service.operations.specs import spec_of
 from service.store.attempts import living_attempts
 from service.store.database import database_now
 from service.store.experiments import find_experiment, running_experiments
 from service.store.tables import AgentRow, AttemptRow
-from trainer.wire import Assignment, Claim, Failure, FailureKind, HeldAttempt, HeldAttempts, Instance, Kind, Node
+from trainer.wire import Assignment, Claim, HeldAttempt, HeldAttempts, Instance, Kind, LostAttempt, Node
 
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
@@ -39,17 +40,19 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     return None
 
 
-def give_up_lost(context: Context, agent: str, lost: Sequence[HeldAttempt]) -> None:
+def give_up_lost(context: Context, agent: str, lost: Sequence[LostAttempt]) -> None:
     """Ends attempts that the agent holds and says it has lost. Those that have ended already are passed over."""
-    wanted = {(one.trial, one.attempt) for one in lost}
+    wanted = {(one.trial, one.attempt): one for one in lost}
     with context.database.read() as session:
-        ids = [a.id for a in living_attempts(session, holder=agent) if (a.trial_id, a.number) in wanted]
-    for attempt_id in ids:
+        found = [(a.id, wanted.get((a.trial_id, a.number))) for a in living_attempts(session, holder=agent)]
+    ids = [(id_, one) for id_, one in found if one is not None]
+    for attempt_id, one in ids:
         # Its experiment may have been deleted since.
         with suppress(NotFound, NoResultFound), context.database.write() as session:
             held = locked(session, session.get_one(AttemptRow, attempt_id))
             if held.attempt.ended_at is None:
-                take_away(held, Failure(kind=FailureKind.LOST, message=f"agent {agent!r} has no slot that runs it"))
+                message = f"agent {agent!r} has no slot that runs it"
+                lose(held, message, context.settings.lease_seconds, began=one.began)
     if ids:
         context.ring_all()
 
@@ -57,7 +60,10 @@ def give_up_lost(context: Context, agent: str, lost: Sequence[HeldAttempt]) -> N
 def attempts_held_by(context: Context, agent: str) -> HeldAttempts:
     with context.database.read() as session:
         living = living_attempts(session, holder=agent)
-        return HeldAttempts(attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living])
+        return HeldAttempts(
+            attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living],
+            obsolete=obsolete(session, context.settings.storage, database_now(session)),
+        )
 
 
 def note_agent(context: Context, name: str, message: Claim) -> None:
@@ -109,7 +115,7 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
                 experiment_status=experiment.status,
             )
         experiment_id = experiment.id
-    asker = Asker(f"ask {experiment_id}", request_id or secrets.token_hex(16))
+    asker = Asker(f"{BY_ASK}{experiment_id}", request_id or secrets.token_hex(16))
     given = given_before(context, asker)
     if given is not None and given.assignment is None:
         raise WrongState("the trial that was given for this Idempotency-Key has ended; ask with a new key")

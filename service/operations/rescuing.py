@@ -13,6 +13,7 @@ from service.operations.context import Context
 from service.operations.ending import is_open, settle_experiment
 from service.operations.finishing import take_away
 from service.operations.leases import locked
+from service.operations.losing import lose
 from service.operations.specs import spec_of
 from service.operations.stopping import ask_to_stop
 from service.spec.models import ExperimentSpec
@@ -98,7 +99,7 @@ def _rescue(context: Context, attempt_id: int, hearing: Hearing) -> bool:
             return False
         silence = context.settings.lease_seconds + (held.now - expires_at).total_seconds()
         message = f"its holder {held.attempt.holder!r} was silent for {silence:.0f} s"
-        take_away(held, Failure(kind=FailureKind.LOST, message=message))
+        lose(held, message, context.settings.lease_seconds)
         return True
 
 

@@ -3,6 +3,8 @@
 import threading
 from typing import Any
 
+import pytest
+
 from service.settings import Settings
 from tests.conftest import Api, changed, running
 
@@ -134,6 +136,21 @@ def test_an_agent_that_starts_anew_gives_up_what_none_of_its_slots_runs(service:
     service.claim("here", lost=held[:1])
     again.report(accuracy=1)
     assert service.get(f"/v1/experiments/{name}")["counts"]["failed"] == 0
+
+
+@pytest.mark.parametrize(("heard", "told", "began"), [(False, True, False), (True, True, True), (True, False, False)])
+def test_what_is_lost_has_begun_if_a_slot_had_it_and_the_agent_does_not_know_better(
+    service: Api, heard: bool, told: bool, began: bool
+) -> None:
+    service.create(trainer=TORCH)
+    held = service.claim("here")
+    assert held
+    if heard:
+        held.heartbeat()
+    service.claim("here", nodes=[], status=204, lost=[{"trial": held.trial, "attempt": 1, "began": told}])
+    [attempt] = service.get(f"/v1/trials/{held.trial}")["attempts"]
+    assert attempt["error"]["kind"] == "lost"
+    assert attempt["error"]["began"] is began
 
 
 def an_instance(pid: int) -> dict[str, Any]:

@@ -85,14 +85,16 @@ def test_asked_again_an_attempt_is_not_told_of_its_own(service: Api) -> None:
     assert again.assignment["earlier_checkpoints"] == []
 
 
-def a_generation(service: Api, name: str) -> list[dict[str, Any]]:
+def a_generation(
+    service: Api, name: str, storage: str = "/s", outcome: str = "stopped", count: int = 2
+) -> list[dict[str, Any]]:
     """All four trials to where they wait for each other, the first ones better; their assignments, by number."""
     held = [one for _ in range(4) if (one := service.ask(name))]
     for one in held:
-        for step in (1, 2):
-            uri = f"/s/{one.assignment['run_name']}/{step}"
+        for step in range(1, count + 1):
+            uri = f"{storage}/{one.assignment['run_name']}/{step}"
             one.report(loss=1 + one.assignment["number"] - step / 100, checkpoint=uri)
-        one.finish("stopped")
+        one.finish(outcome)
     return sorted((one.assignment for one in held), key=lambda one: int(one["number"]))
 
 
@@ -121,3 +123,44 @@ def test_where_others_go_on_is_found_without_reading_all_of_their_generations(se
     assert places[third[3]["trial"]].uri == f"/s/{third[3]['run_name']}/2"
     assert places[second[0]["trial"]].uri == f"/s/{third[0]['run_name']}/2"
     assert not [statement for statement, _ in queries if "generations.params" in statement]
+
+
+def a_torch_population(service: Api) -> tuple[str, str]:
+    """Its name, and where its checkpoints are."""
+    spec = a_population(
+        limits={"max_trials": 4, "parallelism": 4}, trainer={"kind": "torch", "entrypoint": "train:train_fn"}
+    )
+    return service.create(**spec)["name"], service.app.state.context.settings.storage
+
+
+def obsolete(service: Api) -> list[str]:
+    found: list[str] = service.get("/v1/agents/any/attempts")["obsolete"]
+    return found
+
+
+def test_agents_are_told_what_nobody_can_go_on_from_when_the_experiment_is_over(service: Api) -> None:
+    name, storage = a_torch_population(service)
+    first, second = (a_generation(service, name, storage) for _ in range(2))
+    assert obsolete(service) == []
+    last = a_generation(service, name, storage, "completed")
+    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
+    assert [last[3]["resume"]["uri"], last[0]["resume"]["uri"]] == [f"{storage}/{second[0]['run_name']}/2"] * 2
+    assert obsolete(service) == [f"{storage}/{one[0]['run_name']}" for one in (first, second)]
+
+
+def test_what_a_stopped_trial_would_go_on_from_stays(service: Api) -> None:
+    name, storage = a_torch_population(service)
+    first, _ = (a_generation(service, name, storage) for _ in range(2))
+    service.post(f"/v1/experiments/{name}/stop")
+    assert service.get(f"/v1/experiments/{name}")["status"] == "stopped"
+    assert obsolete(service) == [f"{storage}/{first[0]['run_name']}"]
+
+
+def test_nothing_is_named_that_our_slots_have_not_saved(service: Api) -> None:
+    torch, storage = a_torch_population(service)
+    external = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
+    for name, place in ((torch, "/elsewhere"), (external, storage)):
+        for outcome in ("stopped", "stopped", "completed"):
+            a_generation(service, name, place, outcome)
+        assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
+    assert obsolete(service) == []

@@ -14,7 +14,7 @@ from service.domain.failures import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
 from service.operations import rescuing
 from service.operations.assigning import Asker, assign
-from service.operations.claiming import note_agent
+from service.operations.claiming import ask, note_agent
 from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.finishing import finish
@@ -64,6 +64,12 @@ def trial_of(context: Context, assignment: Assignment) -> TrialRow:
         return session.get_one(TrialRow, assignment.trial)
 
 
+def failure_of(context: Context, assignment: Assignment) -> Failure:
+    with context.database.read() as session:
+        [attempt] = session.query(AttemptRow).filter_by(trial_id=assignment.trial, number=assignment.attempt)
+        return Failure.model_validate(attempt.failure)
+
+
 def test_a_silent_attempt_is_lost_and_its_trial_is_queued_again(context: Context) -> None:
     first = an_assignment(context)
     assert rescue_lost_attempts(context) == 0
@@ -105,15 +111,35 @@ def test_heartbeats_and_reports_keep_the_lease(context: Context) -> None:
 
 
 def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) -> None:
-    held = an_assignment(context)
+    trial = an_assignment(context)
+    held: Assignment | None = trial
     losses = 0
-    while trial_of(context, held).status != "failed":
+    while held:
+        take_heartbeat(context, held.trial, held.lease.token)
         let_pass(context, 31)
         losses += rescue_lost_attempts(context)
-        assign(context, held.experiment_id, Asker("a holder", f"request {losses}"))
+        held = assign(context, trial.experiment_id, Asker("a holder", f"request {losses}"))
+        held = held if held and held.trial == trial.trial else None
     assert losses == MAX_LOSSES + 1
-    trial = trial_of(context, held)
-    assert trial.failure_kind == "lost"
+    assert trial_of(context, trial).failure_kind == "lost"
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_an_attempt_that_no_slot_ever_took_up_never_began(context: Context, heard: bool) -> None:
+    held = an_assignment(context)
+    if heard:
+        take_heartbeat(context, held.trial, held.lease.token)
+    let_pass(context, 31)
+    assert rescue_lost_attempts(context) == 1
+    assert failure_of(context, held).began is heard
+
+
+def test_who_asks_for_a_trial_runs_it_from_then_on(context: Context) -> None:
+    experiment = create_experiment(context, parse_spec(a_spec()))
+    held = ask(context, experiment.id, None)
+    let_pass(context, 31)
+    assert rescue_lost_attempts(context) == 1
+    assert failure_of(context, held).began
 
 
 def test_a_trial_that_gets_on_between_its_losses_goes_on(context: Context) -> None:
@@ -261,14 +287,14 @@ def test_one_attempt_that_cannot_be_rescued_does_not_keep_the_others_from_it(
 ) -> None:
     first, second = an_assignment(context), an_assignment(context)
     let_pass(context, 31)
-    take_away = rescuing.take_away
+    lose = rescuing.lose
 
-    def fail_for_one(held: Held, failure: Failure) -> None:
+    def fail_for_one(held: Held, message: str, lease_seconds: float) -> None:
         if held.trial.id == first.trial:
             raise ValueError("a bad row")
-        take_away(held, failure)
+        lose(held, message, lease_seconds)
 
-    monkeypatch.setattr(rescuing, "take_away", fail_for_one)
+    monkeypatch.setattr(rescuing, "lose", fail_for_one)
     with pytest.raises(ExceptionGroup, match="1 of 2 failed"):
         rescue_lost_attempts(context)
     assert trial_of(context, second).status == "queued"

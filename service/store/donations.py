@@ -1,0 +1,39 @@
+"""What trials have gone on from that others had saved, in experiments that are over."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import FINAL_STATUS, TrialStatus
+from service.store.tables import CheckpointRow, ExperimentRow, GenerationRow, TrialRow
+
+
+def ended_with_donations(session: Session, since: datetime) -> Sequence[ExperimentRow]:
+    """Those that ended since then."""
+    donated = select(TrialRow.id).join(GenerationRow, GenerationRow.trial_id == TrialRow.id)
+    donated = donated.where(TrialRow.experiment_id == ExperimentRow.id, GenerationRow.resume_uri.is_not(None))
+    query = select(ExperimentRow).where(
+        ExperimentRow.status.in_(set(FINAL_STATUS.values())), ExperimentRow.ended_at > since, donated.exists()
+    )
+    return session.scalars(query.order_by(ExperimentRow.ended_at)).all()
+
+
+def donations(session: Session, experiment_id: str) -> set[str]:
+    """The URIs of all checkpoints that another trial went on from."""
+    query = select(GenerationRow.resume_uri).join(TrialRow, TrialRow.id == GenerationRow.trial_id)
+    query = query.where(TrialRow.experiment_id == experiment_id, GenerationRow.resume_uri.is_not(None))
+    return {uri for uri in session.scalars(query) if uri is not None}
+
+
+def known_checkpoints(session: Session, experiment_id: str) -> set[str]:
+    query = select(CheckpointRow.uri).join(TrialRow, TrialRow.id == CheckpointRow.trial_id)
+    return set(session.scalars(query.where(TrialRow.experiment_id == experiment_id)))
+
+
+def may_be_tried_again(session: Session, experiment_id: str) -> Sequence[str]:
+    """The ids of the trials that a user may have go on, should the experiment be open again."""
+    over = [TrialStatus.COMPLETED, TrialStatus.PRUNED]
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status.not_in(over))
+    return session.scalars(query).all()
