@@ -10,11 +10,11 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, TypeVar
 
 import ray
@@ -23,6 +23,7 @@ from ray.exceptions import RayError
 from trainer.audit import Audit
 from trainer.calls import AgentNameTaken, CallRefused, Service, ServiceFailed, ServiceUnreachable, pauses
 from trainer.cluster import ClusterUnreachable, connect
+from trainer.disposal import Disposal
 from trainer.failures import PREEMPTED, headline
 from trainer.fleet import Fleet, Held
 from trainer.instances import Instance, instance_of, is_dead
@@ -127,8 +128,10 @@ class Agent:
         self._held: Future[set[Held]] | None = None
         self._audit: Audit | None = None
         self._audit_at = time.monotonic()
-        # Found, and not yet told to the service.
-        self._lost: set[Held] = set()
+        # Found, and not yet told to the service; and whether any of its workers may have begun.
+        self._lost: dict[Held, bool] = {}
+        self._disposal: Disposal | None = None
+        self._removed: set[str] = set()
 
     def take_name(self, stopping: threading.Event) -> bool:
         """Wait until no other agent works under the name; False if it is to stop before. Raises CallRefused.
@@ -207,9 +210,7 @@ class Agent:
         found = self._audit.lost(self._fleet.members) if self._audit is not None else None
         if found is not None:
             self._audit, self._audit_at = None, time.monotonic() + AUDIT_SECONDS
-            for trial, attempt in sorted(found - self._lost):
-                logger.warning("no slot runs attempt %d of trial %s: it is given up", attempt, trial)
-            self._lost |= found
+            self._lost = dict.fromkeys(found, True) | self._lost
 
     def _take_what_was_claimed(self) -> None:
         if self._claimed is not None and self._claimed.done():
@@ -221,22 +222,29 @@ class Agent:
     def _ask(self) -> None:
         if self._held is None and self._audit is None and time.monotonic() >= self._audit_at:
             self._held = self._calls.submit(self._ask_what_is_held)
-        lost, self._lost = self._lost, set()
-        self._claimed = self._calls.submit(self._claim, self._claim_body(lost))
+        lost, self._lost = self._lost, {}
+        self._claimed = self._calls.submit(self._claim, self._claim_body(), lost)
 
-    def _claim_body(self, lost: set[Held]) -> dict[str, Any]:
+    def _claim_body(self) -> dict[str, Any]:
         running = [member.runs[0] for member in self._fleet.members.values() if member.runs]
         return {
             "request_id": uuid.uuid4().hex,
             "nodes": self._fleet.offer(),
             "running": running,
             "instance": self._instance,
-            "lost": [{"trial": trial, "attempt": attempt} for trial, attempt in sorted(lost)],
             "wait_seconds": BUSY_WAIT_SECONDS if running else IDLE_WAIT_SECONDS,
         }
 
-    def _claim(self, body: dict[str, Any]) -> Answer:
+    def _claim(self, body: dict[str, Any], lost: Mapping[Held, bool] = MappingProxyType({})) -> Answer:
+        body = {**body, "lost": self._given_up(lost) if lost else []}
         return self._until_answered(lambda: self._service.post(f"{self._path}/claim", body))
+
+    def _given_up(self, lost: Mapping[Held, bool]) -> list[dict[str, Any]]:
+        """What is lost, but for what has ended, by a slot's own word, before it was missed."""
+        still_held = sorted(lost.keys() & self._ask_what_is_held())
+        for trial, attempt in still_held:
+            logger.warning("no slot runs attempt %d of trial %s: it is given up", attempt, trial)
+        return [{"trial": held[0], "attempt": held[1], "began": lost[held]} for held in still_held]
 
     def _keep(self, assignment: dict[str, Any]) -> None:
         """Extend the lease of an attempt for a slot that starts still. A lease that is lost, the slot will hear of."""
@@ -247,7 +255,18 @@ class Agent:
 
     def _ask_what_is_held(self) -> set[Held]:
         answer = self._until_answered(lambda: self._service.get(f"{self._path}/attempts")) or {"attempts": []}
+        self._remove(answer.get("obsolete", []))
         return {(one["trial"], one["attempt"]) for one in answer["attempts"]}
+
+    def _remove(self, directories: Iterable[str]) -> None:
+        """They are named again and again; once is enough."""
+        for directory in directories:
+            if self._disposal is None:
+                self._disposal = Disposal()
+                self._disposal.start()
+            if directory not in self._removed:
+                self._removed.add(directory)
+                self._disposal.put(directory)
 
     def _until_answered(self, call: Callable[[], Found]) -> Found | None:
         """The same call, again and again: an answer lost on the way is not lost for good. None when it is over."""

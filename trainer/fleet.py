@@ -58,6 +58,7 @@ class Member:
     key: str | None = None
     scaling: Scaling | None = None
     runs: Held | None = None
+    began: bool = False
     idle_seconds: float | None = None
     closing: bool = False
     placement_group: str | None = None
@@ -98,8 +99,11 @@ class Fleet:
         self._sweep_until = time.monotonic() + SWEEP_SECONDS
         self.members |= {name: Member(name, actor) for name, actor in find_slots(self._prefix).items()}
 
-    def refresh(self) -> set[Held]:
-        """Ask every slot how it is, without waiting; returns what those that have died were running."""
+    def refresh(self) -> dict[Held, bool]:
+        """Ask every slot how it is, without waiting.
+
+        Returns what those that have died were running, and whether any worker of that had begun.
+        """
         self._pass_on_drains()
         self._sweep()
         now = time.monotonic()
@@ -108,7 +112,7 @@ class Fleet:
                 member.asked, member.asked_at = member.actor.status.remote(), now
         refs = [member.asked for member in self.members.values()]
         answered = set(ray.wait(refs, num_returns=len(refs), timeout=0.2)[0]) if refs else set()
-        lost = set()
+        lost: dict[Held, bool] = {}
         for member in list(self.members.values()):
             if member.asked in answered:
                 lost |= self._hear(member)
@@ -116,13 +120,13 @@ class Fleet:
                 lost |= self._bury(member, f"has not answered for {SILENT_SECONDS:g} s and is ended")
         return lost
 
-    def _hear(self, member: Member) -> set[Held]:
+    def _hear(self, member: Member) -> dict[Held, bool]:
         try:
             self._told(member, ray.get(member.asked))
         except (RayActorError, ActorUnschedulableError) as error:
             return self._bury(member, "closed itself" if member.closing else f"died: {str(error).splitlines()[0]}")
         member.asked = None
-        return set()
+        return {}
 
     def _told(self, member: Member, status: dict[str, Any]) -> None:
         if member.key is None:
@@ -136,17 +140,18 @@ class Fleet:
             if not ray.get(ref):  # it was about to close itself
                 self.take(assignment)
         member.runs = (status["trial"], status["attempt"]) if status["trial"] else None
+        member.began = status.get("began", True)  # a slot of an earlier version does not say
         member.idle_seconds = status["idle_seconds"]
         member.placement_group = status["placement_group"]
         member.closing = status["closing"]
 
-    def _bury(self, member: Member, how: str) -> set[Held]:
+    def _bury(self, member: Member, how: str) -> dict[Held, bool]:
         """Free what it held. Killed as well: a slot that is only out of reach must not go on without an agent."""
         logger.warning("slot %s %s", member.name, how)
         del self.members[member.name]
         ray.kill(member.actor)
         self._sweep_until = time.monotonic() + SWEEP_SECONDS
-        return {member.runs} if member.runs else set()
+        return {member.runs: member.began} if member.runs else {}
 
     def _sweep(self) -> None:
         """Free what dead slots held, also those of which nobody had heard yet what they hold."""
@@ -215,7 +220,7 @@ class Fleet:
         member = next((m for m in self.members.values() if m.idle and m.key == key), None) or self._start(
             assignment, key
         )
-        member.runs, member.idle_seconds = (assignment["trial"], assignment["attempt"]), None
+        member.runs, member.began, member.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
         member.given = member.actor.run.remote(assignment), assignment
         member.given_count += 1
 

@@ -94,6 +94,7 @@ class Slot:
             "scaling": self._scaling,
             "trial": attempt.assignment["trial"] if attempt else None,
             "attempt": attempt.assignment["attempt"] if attempt else None,
+            "began": attempt is not None and bool(attempt.members),
             "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
             "placement_group": (self._runs and self._runs.placement_group) or self._placement_group,
             "nodes": sorted(self._used_nodes()),

@@ -58,6 +58,7 @@ class FakeService:
         self.packages: dict[str, tuple[bytes, str]] = {}
         self.claims: list[Claim] = []
         self.left: list[Instance] = []
+        self.obsolete: list[str] = []
         self.reports: dict[str, list[Report]] = defaultdict(list)
         self.logs: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
         self.finishes: dict[str, Finish] = {}
@@ -164,7 +165,8 @@ class FakeService:
         with self._changed:
             living = [self._assigned[trial] for trial, holder in self._holders.items() if holder == agent]
             living = [one for one in living if one.trial not in {*self.finishes, *self.lost}]
-        return HeldAttempts(attempts=[HeldAttempt(trial=one.trial, attempt=one.attempt) for one in living])
+        attempts = [HeldAttempt(trial=one.trial, attempt=one.attempt) for one in living]
+        return HeldAttempts(attempts=attempts, obsolete=self.obsolete)
 
     def agent_call(self, agent: str, verb: str, body: bytes) -> Assignment | None:
         return self.claim(agent, body) if verb == "claim" else self.leave(body)

@@ -2,17 +2,35 @@
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 from tests.trainer.test_agent_ends import NoSlots, alone, run  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 FIRST, SECOND = ("t-first", 1), ("t-second", 3)
+
+
+def test_what_nobody_can_go_on_from_is_removed(alone: FakeService, run: Any, tmp_path: Path) -> None:  # noqa: F811
+    run_folder, kept = tmp_path / "x-1" / "trial-0-attempt-1", tmp_path / "x-1" / "trial-0-attempt-2"
+    for folder in (run_folder, kept):
+        (folder / "checkpoint_000001").mkdir(parents=True)
+    alone.obsolete = [str(tmp_path / "gone"), str(run_folder)]
+    stop = threading.Event()
+    agent = threading.Thread(target=run, args=(NoSlots(), stop))
+    agent.start()
+    try:
+        until(lambda: not run_folder.exists(), "the folder is gone", 20)
+    finally:
+        stop.set()
+        agent.join()
+    assert kept.exists()
 
 
 def member(name: str = "slot", **fields: Any) -> Any:
@@ -49,6 +67,38 @@ def test_what_a_former_agent_was_given_and_no_slot_runs_is_given_up(alone: FakeS
         stop.set()
         agent.join()
     assert [(one.trial, one.attempt) for one in alone.claims[-1].lost or alone.claims[-2].lost] == [(trial, 1)]
+
+
+class OneDied(NoSlots):
+    """A slot of it died, of which it last heard that it ran these; no worker of the second had begun."""
+
+    def __init__(self, *attempts: tuple[str, int]) -> None:
+        super().__init__()
+        self._died: dict[Any, bool] = {one: number == 0 for number, one in enumerate(attempts)}
+
+    def refresh(self) -> dict[Any, bool]:
+        died, self._died = self._died, {}
+        return died
+
+
+def test_what_a_dead_slot_ran_is_lost_unless_it_had_ended(alone: FakeService, run: Any, caplog: Any) -> None:  # noqa: F811
+    alone.parallelism = 2
+    trials = [alone.add_trial({"entrypoint": "train:train_fn"}) for _ in range(2)]
+    nodes = [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
+    for trial in trials:
+        claim = {"request_id": f"for {trial}", "nodes": nodes}
+        requests.post(f"{alone.url}/v1/agents/ending/claim", json=claim, timeout=10)
+    stop, ended = threading.Event(), ("t-long-ended", 7)
+    agent = threading.Thread(target=run, args=(OneDied(*((trial, 1) for trial in trials), ended), stop))
+    agent.start()
+    try:
+        alone.wait_for(lambda: alone.lost, 20)
+    finally:
+        stop.set()
+        agent.join()
+    [told] = [claim.lost for claim in alone.claims if claim.lost]
+    assert {(one.trial, one.began) for one in told} == {(trials[0], True), (trials[1], False)}
+    assert "t-long-ended" not in caplog.text
 
 
 def test_a_slot_between_two_attempts_is_asked_until_it_says_which_it_runs() -> None:

@@ -24,10 +24,10 @@ class NoSlots:
     def adopt(self) -> None:
         pass
 
-    def refresh(self) -> set[Any]:
+    def refresh(self) -> dict[Any, bool]:
         if self._error is not None:
             raise self._error
-        return set()
+        return {}
 
     def unheard(self) -> list[Any]:
         return []
