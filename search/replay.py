@@ -130,10 +130,8 @@ class _Replay:
         self._catch_up()
 
     def close(self, *, dismissed: bool) -> None:
-        self._paused.more_to_come = False
         while not dismissed and self._release_the_last():
             self._catch_up()
-        self._paused.more_to_come = True  # a user may have it go on
         for number, course in self.courses.items():
             if course.state in ("leaving", "waiting"):
                 self._give_up(number, course)
@@ -141,7 +139,7 @@ class _Replay:
     def _release_the_last(self) -> bool:
         """What came to no end that is recorded may have completed."""
         self._paused.any_completed = any(one.state == "running" and not one.failed for one in self.courses.values())
-        return self._release(live_count=0)
+        return self._release(others_may_come=False)
 
     def _catch_up(self) -> None:
         while self._ready:
@@ -214,10 +212,10 @@ class _Replay:
         course.state = "waiting"
         self._paused.pause(number, place.milestone, place.value)
 
-    def _release(self, live_count: int = 1) -> bool:
+    def _release(self, *, others_may_come: bool = True) -> bool:
         """Whether anybody goes on. What is ready to come then runs."""
         any_at_all, found = False, self._rule.pauses
-        self._paused.live_count = live_count
+        self._paused.others_may_come = others_may_come
         while found:
             found = False
             for release in self._rule.releases(self._paused):
@@ -233,7 +231,7 @@ class _Replay:
         while course.stored and course.state == "running":
             self._report(course, course.stored.pop(0))
         if course.state == "running":
-            self._paused.live_count += 1
+            self._paused.others_may_come = True
             for one in course.held:
                 heappush(self._ready, one)
             course.held = []

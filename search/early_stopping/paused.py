@@ -20,8 +20,7 @@ class Paused:
     direction: Direction
     space: Space
     seed: int = 0
-    live_count: int = 0
-    more_to_come: bool = True
+    others_may_come: bool = True
     any_completed: bool = False
     params: Mapping[int, Params] = field(default_factory=dict)
     saved_steps: Mapping[int, int] = field(default_factory=dict)

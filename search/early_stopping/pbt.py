@@ -85,8 +85,8 @@ class Pbt(StoppingRule):
 
     def releases(self, waiting: Waiting) -> Iterator[Release]:
         """The next generation of those that have come least far, once nobody is left who may still come there."""
-        milestones = waiting.milestones()
-        if not milestones or waiting.live_count or waiting.more_to_come:
+        milestones = () if waiting.others_may_come else waiting.milestones()
+        if not milestones:
             return
         generation = _Generation(self, waiting, milestones[0])
         # All of them before the first is applied, which changes who waits.

@@ -45,24 +45,26 @@ def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
     for one in _earned(rule, waiting):
         earned = True
         yield one
-    if not (earned or waiting.more_to_come or waiting.live_count or waiting.any_completed):
+    if not (earned or waiting.others_may_come or waiting.any_completed):
         yield from _in_place_of_others(rule, waiting)
 
 
 def _earned(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
     for rung in reversed(waiting.milestones()):
+        best = waiting.best(rung)
+        if best is None:
+            continue
         peers = waiting.peers(rung, ALL)
         count = peers.count()
         quota = _quota(rule, count)
-        if not quota and (waiting.more_to_come or waiting.live_count):
+        if not quota and waiting.others_may_come:
             continue
         quota = max(quota, 1)
         first, near = around(peers, waiting.direction, quota - 1)
         cutoff = near[quota - 1 - first].value
-        while best := waiting.best(rung):
-            if not _is_among(peers, quota, best, cutoff, waiting.direction):
-                break
+        while best and _is_among(peers, quota, best, cutoff, waiting.direction):
             yield _promotion(rule, waiting, rung, best, cutoff, count, near)
+            best = waiting.best(rung)
 
 
 def _in_place_of_others(rule: Rungs, waiting: Waiting) -> Iterator[Release]:

@@ -61,22 +61,22 @@ class Waiting(Protocol):
         """The experiment's, for rules that draw."""
 
     @property
-    def live_count(self) -> int:
-        """How many trials run now, or are about to."""
-
-    @property
-    def more_to_come(self) -> bool:
-        """Whether there may be new trials yet."""
+    def others_may_come(self) -> bool:
+        """Whether somebody may reach a milestone yet: trials run, are about to, or may still be made."""
 
     @property
     def any_completed(self) -> bool:
         """Whether some trial has gone to its end."""
 
     def milestones(self) -> Sequence[int]:
-        """Those at which somebody waits, rising."""
+        """Those at which somebody waits, rising.
+
+        As long as others may come, they may be those alone at which something has changed since the rule was asked
+        before, whether somebody waits there or not.
+        """
 
     def best(self, milestone: int) -> Peer | None:
-        """Of those that wait there; of those that tie, the one with the lowest number."""
+        """Of those that wait there; of those that tie, the one with the lowest number. None if nobody does."""
 
     def members(self, milestone: int) -> Sequence[Member]:
         """All that wait there, by number."""

@@ -1,6 +1,6 @@
 """What early stopping says to a trial: a function of the stored curves, stored with what it looked at."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -39,25 +39,25 @@ class Decider:
     spec: ExperimentSpec
     now: datetime
 
-    def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> bool:
+    def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> Sequence[Verdict]:
         """Judges each milestone that the trial reaches with this report, up to the first that stops it.
 
-        Returns whether anything was said. A report without the metric that early stopping looks at says nothing. What
+        Returns what was said. A report without the metric that early stopping looks at says nothing. What
         comes while a trial leaves for a pause is judged when it goes on.
         """
         measure = self.spec.measure
         value = number_in(metrics, measure.metric)
         if value is None or trial.stop_cause == StopCause.PAUSED:
-            return False
+            return []
         report = Reported(trial.number, measure.metric, measure.direction, step, value, trial.judged_step)
         change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
-            return False
-        history, said = self.history(trial, report.previous_step), False
+            return []
+        history, said = self.history(trial, report.previous_step), []
         with self.session.no_autoflush:  # the history writes its part at once, and flushes where it reads the rest
             for verdict in decide(rule_for(self.spec.early_stopping), report, history):
                 self._act_on(trial, verdict)
-                said = True
+                said.append(verdict)
         return said
 
     def history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:

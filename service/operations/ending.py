@@ -1,5 +1,6 @@
 """How experiments end: a reason first, then the last running trials leave, then the status says so."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -49,24 +50,39 @@ def progress_of(session: Session, experiment: ExperimentRow, now: datetime) -> P
     )
 
 
-def settle_experiment(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
-    """Ends the experiment when its time has come; called after anything that may have brought it."""
+def settle_experiment(
+    session: Session,
+    experiment: ExperimentRow,
+    spec: ExperimentSpec,
+    now: datetime,
+    reached: Collection[int] | None = None,
+) -> None:
+    """Ends the experiment when its time has come; called after anything that may have brought it.
+
+    `reached`: the milestones that somebody has begun to wait at; None: any.
+    """
     if experiment.status not in LIVE_EXPERIMENT:
         return
     session.flush()
     if is_open(experiment):
-        _end_or_go_on(session, experiment, spec, now)
+        _end_or_go_on(session, experiment, spec, now, reached)
     if experiment.end_reason and not any_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
         give_up_paused(session, experiment, reason, now)
         move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
 
 
-def _end_or_go_on(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+def _end_or_go_on(
+    session: Session,
+    experiment: ExperimentRow,
+    spec: ExperimentSpec,
+    now: datetime,
+    reached: Collection[int] | None,
+) -> None:
     """Trials that go on from their pause are what keeps an experiment from having run all of its trials."""
     ending = why_end(session, experiment, spec, now)
     is_through = ending is None or ending[0] is EndReason.MAX_TRIALS
-    if (is_through and release(session, experiment, spec, now)) or ending is None:
+    if (is_through and release(session, experiment, spec, now, reached)) or ending is None:
         return
     reason, detail = ending
     begin_end(session, experiment, reason, now, detail)

@@ -81,7 +81,9 @@ def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
     )
     if ending.to is TrialStatus.COMPLETED:
         note_completion(held)
-    settle_experiment(held.session, held.experiment, held.spec, held.now)
+    waits_at = held.trial.paused_milestone if ending.to is TrialStatus.PAUSED else None
+    reached = [] if waits_at is None else [waits_at]
+    settle_experiment(held.session, held.experiment, held.spec, held.now, reached)
 
 
 def _next(context: Context, held: Held) -> Assignment | None:

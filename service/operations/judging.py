@@ -12,8 +12,9 @@ from service.operations.pausing import release
 
 def judge(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
     """Judges what the trial has reported. Whoever reaches a milestone may have others earn their promotion there."""
-    if _decider(held).judge(held.trial, step, metrics) and is_open(held.experiment):
-        release(held.session, held.experiment, held.spec, held.now)
+    reached = [verdict.milestone for verdict in _decider(held).judge(held.trial, step, metrics)]
+    if reached and is_open(held.experiment):
+        release(held.session, held.experiment, held.spec, held.now, reached)
 
 
 def note_completion(held: Held) -> None:

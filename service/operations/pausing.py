@@ -1,5 +1,7 @@
 """Paused trials: which of them go on, and what becomes of the others when their experiment ends."""
 
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -23,10 +25,17 @@ _RELEASED = "paceline_released"
 _PAGE = 1000
 
 
-def release(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:
+def release(
+    session: Session,
+    experiment: ExperimentRow,
+    spec: ExperimentSpec,
+    now: datetime,
+    reached: Collection[int] | None = None,
+) -> bool:
     """Queues the paused trials that early stopping lets go on now. Whether there were any.
 
-    The caller holds the lock of the experiment, which is open, and has flushed what it did to paused trials.
+    `reached`: the milestones that somebody has reached, or begun to wait at, since this was last asked; None: any. The
+    caller holds the lock of the experiment, which is open, and has flushed what it did to paused trials.
     """
     rule = rule_for(spec.early_stopping)
     if not rule.pauses:
@@ -34,7 +43,7 @@ def release(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
     decider = Decider(session, experiment, spec, now)
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.limits.max_trials
     waiting = StoredWaiting(
-        session, experiment.id, spec.measure, spec.space, seed_of(spec, experiment.id), more_to_come
+        session, experiment.id, spec.measure, spec.space, seed_of(spec, experiment.id), more_to_come, reached
     )
     found, any_queued = True, False
     with session.no_autoflush:  # what is looked at was flushed by whoever changed it
@@ -44,6 +53,7 @@ def release(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
                 any_queued |= _let_go_on(decider, one)
                 session.flush()
                 found = True
+            waiting = replace(waiting, reached=None)
     if any_queued:
         session.info[_RELEASED] = True
     return any_queued

@@ -1,9 +1,9 @@
 """Who is paused where, as an index answers for it: thousands of trials cost no more than ten."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import Member, Peer
@@ -19,7 +19,11 @@ from service.store.trials import any_with
 
 @dataclass(frozen=True)
 class StoredWaiting:
-    """`search.early_stopping.Waiting` of an experiment. Reads when asked, and flushes nothing."""
+    """`search.early_stopping.Waiting` of an experiment. Reads when asked, and flushes nothing.
+
+    `more_to_come`: new trials may still be made. `reached`: the milestones that somebody has reached, or begun to wait
+    at, since early stopping was asked before who goes on; None: any.
+    """
 
     session: Session
     experiment_id: str
@@ -27,6 +31,7 @@ class StoredWaiting:
     space: Space
     seed: int
     more_to_come: bool
+    reached: Collection[int] | None = None
 
     @property
     def metric(self) -> str:
@@ -37,16 +42,17 @@ class StoredWaiting:
         return self.measure.direction
 
     @property
-    def live_count(self) -> int:
-        live = TrialRow.status.in_((TrialStatus.QUEUED, TrialStatus.RUNNING))
-        query = select(func.count()).where(TrialRow.experiment_id == self.experiment_id, live)
-        return self.session.scalar(query) or 0
+    def others_may_come(self) -> bool:
+        live = TrialStatus.QUEUED, TrialStatus.RUNNING
+        return self.more_to_come or any_with(self.session, self.experiment_id, *live)
 
     @property
     def any_completed(self) -> bool:
         return any_with(self.session, self.experiment_id, TrialStatus.COMPLETED)
 
     def milestones(self) -> Sequence[int]:
+        if self.reached is not None and self.others_may_come:
+            return sorted(self.reached)
         found: list[int] = []
         while (further := self._after(found[-1] if found else -1)) is not None:
             found.append(further)

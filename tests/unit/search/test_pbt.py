@@ -29,8 +29,7 @@ class Population:
     seed: int = 7
     direction: Direction = "minimize"
     metric: str = "loss"
-    live_count: int = 0
-    more_to_come: bool = False
+    others_may_come: bool = False
     any_completed: bool = False
     asked: list[int] = field(default_factory=list)
 
@@ -132,8 +131,7 @@ def test_where_more_is_better_the_worst_have_the_lowest_values() -> None:
 
 
 def test_nobody_goes_on_while_somebody_may_still_come() -> None:
-    assert released(eight(live_count=1)) == {}
-    assert released(eight(more_to_come=True)) == {}
+    assert released(eight(others_may_come=True)) == {}
     assert released(Population({})) == {}
 
 

@@ -1,7 +1,7 @@
 """ASHA with promotion goes as in the paper, and a replay of it holds back what would not have come yet."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,10 +24,11 @@ DIRECTIONS: st.SearchStrategy[Any] = st.sampled_from(["minimize", "maximize"])
 class Race:
     """Trials that run to their next rung one at a time, in any order, and wait there or not."""
 
-    def __init__(self, rule: Pausing, direction: Direction) -> None:
+    def __init__(self, rule: Pausing, direction: Direction, waiting: type[Paused] = Paused) -> None:
         self.rule, self.direction = rule, direction
         self.memory = Memory()
-        self.paused = Paused(self.memory, "accuracy", direction, SPACE)
+        self.paused = waiting(self.memory, "accuracy", direction, SPACE)
+        self.more_to_come = True
         self.running: set[int] = set()
         self.steps: dict[int, int | None] = defaultdict(lambda: None)
 
@@ -38,17 +39,28 @@ class Race:
         if verdict.pauses:
             self.running.remove(number)
             self.paused.pause(number, verdict.milestone, verdict.value)
+        if isinstance(self.paused, Attentive):
+            self.paused.reached = verdict.milestone
         self.release()
 
     def release(self) -> list[int]:
-        self.paused.live_count = len(self.running)
+        self.paused.others_may_come = self.more_to_come or bool(self.running)
         released = []
         for one in self.rule.releases(self.paused):
             self.paused.resume(one.number)
             self.running.add(one.number)
-            self.paused.live_count += 1
+            self.paused.others_may_come = True
             released.append(one.number)
         return released
+
+
+class Attentive(Paused):
+    """Looks where somebody has just come to and nowhere else, as the service does with every report."""
+
+    reached = 0
+
+    def milestones(self) -> Sequence[int]:
+        return [self.reached] if self.others_may_come else super().milestones()
 
 
 class Paper:
@@ -66,9 +78,11 @@ class Paper:
             self.promoted[rung] |= {number for _, number in best}
 
 
-@given(st.data(), DIRECTIONS, st.integers(2, 4))
-def test_who_goes_on_when_is_as_in_the_paper(data: st.DataObject, direction: Direction, reduction_factor: int) -> None:
-    race = Race(rule_for(Asha(promote=True, reduction_factor=reduction_factor)), direction)
+@given(st.data(), DIRECTIONS, st.integers(2, 4), st.sampled_from([Paused, Attentive]))
+def test_who_goes_on_when_is_as_in_the_paper(
+    data: st.DataObject, direction: Direction, reduction_factor: int, waiting: type[Paused]
+) -> None:
+    race = Race(rule_for(Asha(promote=True, reduction_factor=reduction_factor)), direction, waiting)
     paper = Paper(reduction_factor, direction)
     next_rung: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 40), label="arrivals")):
@@ -90,7 +104,7 @@ def test_when_no_more_are_to_come_one_at_least_goes_to_the_end(
     race = Race(rule_for(Asha(promote=True, reduction_factor=reduction_factor)), "maximize")
     steps = dict.fromkeys(range(count), 1)
     race.running |= set(steps)
-    race.paused.more_to_come = False
+    race.more_to_come = False
     last = reduction_factor**4
     while race.running or race.release():
         number = data.draw(st.sampled_from(sorted(race.running)))
