@@ -22,6 +22,7 @@ from service.operations.context import Context
 from service.operations.ending import begin_end, is_open, limits_of, progress_of, settle_experiment
 from service.operations.leftovers import leftovers, run_name
 from service.operations.moving import move_trial
+from service.operations.proposals import Place, Proposal
 from service.operations.specs import spec_of
 from service.store.agents import nodes_of_connected
 from service.store.attempts import attempt_by_request
@@ -30,7 +31,8 @@ from service.store.events import append_event
 from service.store.experiments import lock_experiment, running_experiments
 from service.store.generations import place_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials import next_queued
+from service.store.trials import any_changed_after, any_with, next_queued
+from service.store.writing import change_later
 from trainer.wire import Assignment, CheckpointRef, Kind, Lease, Node
 
 logger = logging.getLogger(__name__)
@@ -58,24 +60,16 @@ class Given:
     assignment: Assignment | None
 
 
-@dataclass(frozen=True)
-class Place:
-    """What a trial is proposed for: its number, and the spec as it was last changed. A proposal holds for no other."""
-
-    number: int
-    spec_changed_at_event: int
-
-
 class ProposalFailed(Exception):
     """The search cannot propose for an experiment; the experiment ends with the reason."""
 
 
 def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | None:
     """None when the experiment has nothing to run now. The same request twice at once gets one answer."""
-    proposed: tuple[Place, Params] | None = None
-    for _ in range(MAX_PROPOSALS):
+    proposed = context.proposals.newest(experiment_id)
+    for asked in range(MAX_PROPOSALS):
         try:
-            taken = _take(context, experiment_id, asker, proposed)
+            taken = _take(context, experiment_id, asker, proposed, was_ready=asked == 0)
         except IntegrityError:
             given = given_before(context, asker)
             if given is None:
@@ -85,9 +79,8 @@ def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | N
             if proposed is not None:
                 propose_ahead(context, experiment_id)
             return taken
-        params = _propose(context, experiment_id, taken.number)
         # Without a proposal there may be trials yet that were waiting for the last new one.
-        proposed = (taken, params) if params is not None else None
+        proposed = _propose(context, experiment_id, taken.number)
     return None
 
 
@@ -107,11 +100,12 @@ def given_before(context: Context, asker: Asker) -> Given | None:
 def may_go_on(context: Context, experiment_id: str) -> bool:
     """Whether the experiment is the first in line for what its trial has just freed."""
     with context.database.read() as session:
-        agents = nodes_of_connected(session, database_now(session)).values()
+        now = database_now(session)
+        agents = nodes_of_connected(session, now).values()
         for row in running_experiments(session):
             if row.id == experiment_id:
-                return _room(session, row) is not None
-            if _could_run(row, agents) and _room(session, row) is not None:
+                return _room(session, row, now) is not None
+            if _could_run(row, agents) and _room(session, row, now) is not None:
                 return False
     return False
 
@@ -122,13 +116,20 @@ def _could_run(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) ->
 
 
 def _take(
-    context: Context, experiment_id: str, asker: Asker, proposed: tuple[Place, Params] | None
+    context: Context, experiment_id: str, asker: Asker, proposed: Proposal | None, *, was_ready: bool
 ) -> Assignment | Place | None:
-    """An assignment; or what to propose a trial for first; or None when there is no room."""
+    """An assignment; or what to propose a trial for first; or None when there is no room.
+
+    A proposal that was ready before anybody asked is given only if nothing has changed since. One that was computed for
+    the ask would be late each time if many trials end meanwhile.
+    """
     with context.database.write() as session:
         experiment = lock_experiment(session, experiment_id)
-        room = _room(session, experiment) if experiment is not None else None
-        if experiment is None or room is None:
+        if experiment is None:
+            return None
+        now = database_now(session)
+        room = _room(session, experiment, now)
+        if room is None:
             return None
         if asker.stands_back and _is_spoken_for(context, session, experiment):
             return None
@@ -136,11 +137,12 @@ def _take(
         if trial is None and room == "queued":
             return None
         place = Place(experiment.trial_count, experiment.spec_changed_at_event)
-        if trial is None and proposed is not None and proposed[0] == place:
-            trial = create_trial(session, experiment, proposed[1], "search", database_now(session))
+        if trial is None and proposed is not None and proposed.place == place:
+            is_late = was_ready and any_changed_after(session, experiment.id, proposed.seen_event)
+            trial = None if is_late else create_trial(session, experiment, dict(proposed.params), "search", now)
         if trial is None:
             return place
-        attempt = _start_attempt(context, session, experiment, trial, asker)
+        attempt = _start_attempt(context, session, experiment, trial, asker, now)
         return _assignment(context, session, experiment, trial, attempt)
 
 
@@ -158,14 +160,14 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
 
     def next_number(session: Session) -> int | None:
         experiment = session.get(ExperimentRow, experiment_id)
-        if experiment is None or _room(session, experiment) != "any" or next_queued(session, experiment_id):
+        if experiment is None or _room(session, experiment, database_now(session)) != "any":
             return None
-        return experiment.trial_count
+        return None if any_with(session, experiment_id, TrialStatus.QUEUED) else experiment.trial_count
 
     context.proposals.prepare(context.database, experiment_id, next_number)
 
 
-def _propose(context: Context, experiment_id: str, number: int) -> Params | None:
+def _propose(context: Context, experiment_id: str, number: int) -> Proposal | None:
     """None when the search has no more to propose. Raises ProposalFailed."""
     try:
         return context.proposals.propose(context.database, experiment_id, number)
@@ -188,32 +190,33 @@ def create_trial(
 
     `key` is the Idempotency-Key of the call that gave it.
     """
+    id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
+    change_later(experiment, trial_count=number + 1)
+    data = {"number": number, "params": params, "origin": origin}
     trial = TrialRow(
-        id=f"t-{secrets.token_hex(6)}",
+        id=id_,
         experiment_id=experiment.id,
-        number=experiment.trial_count,
+        number=number,
         params=params,
         origin=origin,
         status=TrialStatus.QUEUED,
         killed=False,
         attempt_count=0,
         enqueue_key=key,
+        changed_at_event=append_event(session, experiment, "trial.created", data, at=now, trial_id=id_),
         created_at=now,
     )
-    experiment.trial_count += 1
     session.add(trial)
     session.flush()
-    data = {"number": trial.number, "params": params, "origin": origin}
-    trial.changed_at_event = append_event(session, experiment, "trial.created", data, at=now, trial_id=trial.id)
     return trial
 
 
-def _room(session: Session, experiment: ExperimentRow) -> Literal["any", "queued"] | None:
+def _room(session: Session, experiment: ExperimentRow, now: datetime) -> Literal["any", "queued"] | None:
     """Whether a trial may start: any, or only one that is queued already."""
     if experiment.status != ExperimentStatus.RUNNING or not is_open(experiment):
         return None
     spec = spec_of(experiment)
-    progress = progress_of(session, experiment, database_now(session))
+    progress = progress_of(session, experiment, now)
     if not has_room(limits_of(spec), progress):
         return None
     if experiment.end_reason is None:
@@ -222,10 +225,9 @@ def _room(session: Session, experiment: ExperimentRow) -> Literal["any", "queued
 
 
 def _start_attempt(
-    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, asker: Asker
+    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, asker: Asker, now: datetime
 ) -> AttemptRow:
-    now = database_now(session)
-    place = place_of(session, trial.id)
+    place = place_of(session, trial.id) if trial.attempt_count else None
     trial.attempt_count += 1
     attempt = AttemptRow(
         trial_id=trial.id,
@@ -242,7 +244,6 @@ def _start_attempt(
         started_at=now,
     )
     session.add(attempt)
-    session.flush()
     facts = {"attempt": attempt.number, "agent": asker.holder}
     move_trial(session, experiment, trial, TrialStatus.RUNNING, reason=None, at=now, **facts)
     return attempt

@@ -12,13 +12,14 @@ from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.assigning import Asker, ProposalFailed, assign, given_before
 from service.operations.context import Context
+from service.operations.finding import experiment_named
 from service.operations.leases import locked
 from service.operations.leftovers import obsolete
 from service.operations.losing import BY_ASK, lose
 from service.operations.specs import spec_of
 from service.store.attempts import living_attempts
 from service.store.database import database_now
-from service.store.experiments import find_experiment, running_experiments
+from service.store.experiments import running_experiments
 from service.store.tables import AgentRow, AttemptRow
 from trainer.wire import Assignment, Claim, HeldAttempt, HeldAttempts, Instance, Kind, LostAttempt, Node
 
@@ -106,9 +107,7 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
     Raises NotFound, and WrongState for a finished experiment, for a key whose trial has ended, and for a failed search.
     """
     with context.database.read() as session:
-        experiment = find_experiment(session, name_or_id)
-        if experiment is None:
-            raise NotFound(f"there is no experiment {name_or_id!r}")
+        experiment = experiment_named(session, name_or_id)
         if experiment.status not in LIVE_EXPERIMENT:
             raise WrongState(
                 f"experiment {experiment.name} is {experiment.status}; only a running one gives trials",
@@ -116,7 +115,7 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
             )
         experiment_id = experiment.id
     asker = Asker(f"{BY_ASK}{experiment_id}", request_id or secrets.token_hex(16))
-    given = given_before(context, asker)
+    given = given_before(context, asker) if request_id else None
     if given is not None and given.assignment is None:
         raise WrongState("the trial that was given for this Idempotency-Key has ended; ask with a new key")
     try:

@@ -63,7 +63,7 @@ def take_away(held: Held, failure: Failure) -> None:
 def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
     """The only way an attempt ends."""
     failure = _failure(held, outcome, failure)
-    earlier = _earlier_failures(held)
+    earlier = _earlier_failures(held) if failure else []
     held.attempt.ended_at = held.now
     held.attempt.outcome = outcome
     held.attempt.failure = failure.model_dump(mode="json") if failure else None

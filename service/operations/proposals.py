@@ -16,7 +16,7 @@ from search.problem import SpaceExhausted
 from search.space import Params
 from search.study import StudyView
 from search.warm_start import from_json, still_fitting
-from service.errors import NotFound
+from service.operations.finding import experiment_named
 from service.operations.observing import observation_of, problem_of, seed_of
 from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
@@ -31,10 +31,18 @@ CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class _Proposed:
-    """What trial `number` gets, as long as the history is the one that `seen_event` was the last of."""
+class Place:
+    """What a trial is proposed for: its number, and the spec as it was last changed. A proposal holds for no other."""
 
     number: int
+    spec_changed_at_event: int
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a trial gets, as long as the history is the one that `seen_event` was the last of."""
+
+    place: Place
     seen_event: int
     params: Params
 
@@ -47,7 +55,7 @@ class _View:
     spec_changed_at_event: int
     study: StudyView
     seen_event: int = 0
-    newest: _Proposed | None = None
+    newest: Proposal | None = None
 
     def learn(self, trials: Sequence[TrialRow]) -> None:
         """What lies outside a space that has been narrowed is of no account any more."""
@@ -56,11 +64,11 @@ class _View:
         self.study.update([one for one in seen if not narrowed or inside(self.spec.space, one.params)])
         self.seen_event = max([self.seen_event, *(trial.changed_at_event for trial in trials)])
 
-    def propose(self, number: int) -> Params:
-        newest = self.newest
-        if newest is None or (newest.number, newest.seen_event) != (number, self.seen_event):
-            newest = self.newest = _Proposed(number, self.seen_event, self.study.propose([], number))
-        return dict(newest.params)
+    def propose(self, number: int) -> Proposal:
+        newest, place = self.newest, Place(number, self.spec_changed_at_event)
+        if newest is None or (newest.place, newest.seen_event) != (place, self.seen_event):
+            newest = self.newest = Proposal(place, self.seen_event, self.study.propose([], number))
+        return newest
 
 
 @dataclass
@@ -82,9 +90,19 @@ class Proposals:
         self._guard = threading.Lock()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="paceline-ahead")
 
-    def propose(self, database: Database, experiment_id: str, number: int) -> Params:
+    def propose(self, database: Database, experiment_id: str, number: int) -> Proposal:
         """The configuration of trial `number`, from all that is known now. Raises SpaceExhausted, NotFound."""
         return self._propose(self._cached(experiment_id), database, experiment_id, number)
+
+    def newest(self, experiment_id: str) -> Proposal | None:
+        """What was proposed last, which may hold no more. None while the next one is being computed."""
+        cached = self._cached(experiment_id)
+        if not cached.guard.acquire(blocking=False):
+            return None
+        try:
+            return cached.view.newest if cached.view else None
+        finally:
+            cached.guard.release()
 
     def prepare(self, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
         """Has the next proposal computed while nobody waits for it; `next_number` says whose, None: nobody's."""
@@ -114,7 +132,7 @@ class Proposals:
         except Exception as error:  # noqa: BLE001 - whoever asks will meet it, and ends the experiment with it
             logger.info("nothing was proposed ahead for experiment %s: %s", experiment_id, error)
 
-    def _propose(self, cached: _Cached, database: Database, experiment_id: str, number: int) -> Params:
+    def _propose(self, cached: _Cached, database: Database, experiment_id: str, number: int) -> Proposal:
         with cached.guard:
             with database.read() as session:
                 changed_at_event = _spec_changed_at_event(session, experiment_id)
@@ -139,9 +157,7 @@ def _spec_changed_at_event(session: Session, experiment_id: str) -> int | None:
 
 def _view(session: Session, experiment_id: str) -> _View:
     """Without a trial yet. Its spec and the event that made it so come from one look."""
-    experiment = session.get(ExperimentRow, experiment_id, populate_existing=True)
-    if experiment is None:
-        raise NotFound(f"there is no experiment {experiment_id!r}")
+    experiment = experiment_named(session, experiment_id)
     spec = spec_of(experiment)
     problem = problem_of(spec, seed_of(spec, experiment_id))
     warm = session.get(WarmStartRow, experiment_id) if spec.search.warm_start else None

@@ -84,6 +84,11 @@ def trials_enqueued_with(session: Session, experiment_id: str, key: str) -> Sequ
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
+def any_changed_after(session: Session, experiment_id: str, event: int) -> bool:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
+    return session.scalar(query.limit(1)) is not None
+
+
 def trials_changed_after(session: Session, experiment_id: str, event: int) -> Sequence[TrialRow]:
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
     return session.scalars(query.order_by(TrialRow.number)).all()

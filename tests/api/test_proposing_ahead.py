@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from search.study import StudyView
+from service.operations.proposals import Proposals
 from tests.conftest import Api
 
 TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}
@@ -41,6 +42,10 @@ class Computed:
             assert self._changed.wait_for(lambda: [one for one, _ in self.calls].count(number) >= times, 30)
 
 
+def experiment_id(service: Api, name: str) -> str:
+    return str(service.get(f"/v1/experiments/{name}")["id"])
+
+
 def run_one(service: Api, name: str, accuracy: float) -> None:
     held = service.ask(name)
     assert held
@@ -69,6 +74,24 @@ def test_what_was_computed_ahead_counts_no_more_when_the_history_has_changed(ser
     second.report(accuracy=0)
     second.finish("completed")
     computed.wait_for(2, times=2)
+
+
+def test_what_was_ready_is_not_given_after_the_history_has_changed(
+    service: Api, computed: Computed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another service process has told of the change, and nobody here has computed anew."""
+    name = service.create(search=TPE, limits={"max_trials": 20, "parallelism": 1})["name"]
+    held = service.ask(name)
+    assert held
+    computed.wait_for(0)
+    context = service.app.state.context
+    context.proposals.prepare(context.database, experiment_id(service, name), lambda _: 1)
+    computed.wait_for(1)
+    monkeypatch.setattr(Proposals, "prepare", lambda *_: None)
+    held.report(accuracy=1)
+    held.finish()
+    assert service.ask(name)
+    assert [number for number, _ in computed.calls] == [0, 1, 1]
 
 
 def test_nothing_is_computed_ahead_where_nothing_could_be_asked_for(service: Api, computed: Computed) -> None:
