@@ -74,6 +74,10 @@ def test_who_is_exploited_trains_on_with_the_donors_weights_and_its_new_params(a
     assert worst["values"][0] == pytest.approx(0.2**2 * 0.4**4, rel=1e-3)
     assert worst["checkpoint"]["step"] == 6
 
+    storage = Path(best["checkpoint"]["uri"]).parents[2]
+    kept = {one["checkpoint"]["uri"] for one in (best, second, third, worst)}
+    until(lambda: {str(path) for path in storage.rglob("checkpoint_*") if path.is_dir()} == kept, "no more is kept", 30)
+
 
 def trials_of(api: Api, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = api.get(f"/v1/experiments/{name}/trials")["items"]
