@@ -27,13 +27,15 @@ class Plan:
     """One run: the trainer's part of an assignment, in Ray's terms.
 
     `abandoned()` says whether the run is not wanted any more. It is asked while the gang's resources come together,
-    when there are no workers yet that could be ended.
+    when there are no workers yet that could be ended. `succeeded()` is called when all ranks have come to a good end
+    and all they reported is known, as soon as this can be told: Ray may still have to take the run down.
     """
 
     trainer: dict[str, Any]
     name: str
     storage_path: str
     abandoned: Callable[[], bool]
+    succeeded: Callable[[], None]
 
     @property
     def backend(self) -> Backend:
@@ -98,7 +100,7 @@ class WarmRuns:
         def saved(sequence: int, checkpoint: Any) -> None:
             self._saved(plan.name, sequence, checkpoint.path)
 
-        self.kept.abandoned = plan.abandoned
+        self.kept.abandoned, self.kept.succeeded = plan.abandoned, plan.succeeded
         try:
             trainer = hosted(plan.backend.trainer_class(), self.kept, saved)
             options = plan.backend.options()

@@ -12,6 +12,8 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from trainer.kinds import BACKENDS
 from trainer.memory import oom_kills
 from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
 from trainer.text import storable
-from trainer.worker_side import Job, train_function
+from trainer.worker_side import Job, run_job, train_function
 
 logger = logging.getLogger("paceline")
 
@@ -55,6 +57,8 @@ class Slot:
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._attempt: Attempt | None = None
         self._runs: Runs | None = None
+        self._code = ray.put(run_job)
+        self._teller = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-teller")
         self._package: tuple[Any, str] | None = None
         self._nodes: set[str] = set()
         self._placement_group: str | None = None
@@ -236,32 +240,45 @@ class Slot:
             attempt.ending, attempt.drained = "preempted", self._draining
         try:
             attempt.start()
-            body = self._conclude(attempt, runs, assignment)
+            return self._fit(attempt, runs, assignment)
         except Exception as error:
             attempt.abandon(error)
             raise
         finally:
             self._attempt = None
-        return attempt.finish({**body, "next": not self._leaves}) if body is not None else None
 
-    def _conclude(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
+    def _fit(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
+        """Run it and tell the service how it ended, in the case of success while Ray still takes the run down."""
         try:
             job = self._job(attempt, assignment)
         except (ServiceUnreachable, CallRefused) as error:
-            ended = attempt.conclude(None, lambda _rank: ("", None))
-            if attempt.ending is not None:
-                return ended
-            kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
-            return attempt.failed({"kind": kind, "message": f"no package to run: {error}"})
-        raised = None if attempt.ending else runs.fit(train_function(job), _plan(attempt))
-        body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
-        self._broken = raised is not None and (of_another_cluster(raised) or _never_began(body))
+            return self._without_package(attempt, error)
+        told: list[Future[dict[str, Any] | None]] = []
+        plan = _plan(attempt, lambda: told.append(self._teller.submit(self._finish, attempt, None)))
+        raised = None if attempt.ending else runs.fit(train_function(job, self._code), plan)
         self._served_count += 1
         if (why := attempt.dirt or self._tired(assignment["trainer"]["reuse_workers"])) is not None:
             logger.info("new worker processes after %s: %s", attempt.run, why)
             runs.end_workers()
             self._served_count = 0
-        return body
+        return told[0].result() if told else self._finish(attempt, raised)
+
+    def _finish(self, attempt: Attempt, raised: BaseException | None) -> dict[str, Any] | None:
+        """Deliver the rest of an attempt and how it ended; returns the next assignment, if there is one."""
+        body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
+        self._broken = raised is not None and (of_another_cluster(raised) or _never_began(body))
+        return self._tell(attempt, body)
+
+    def _without_package(self, attempt: Attempt, error: Exception) -> dict[str, Any] | None:
+        body = attempt.conclude(None, lambda _rank: ("", None))
+        if attempt.ending is None:
+            kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
+            body = attempt.failed({"kind": kind, "message": f"no package to run: {error}"})
+        return self._tell(attempt, body)
+
+    def _tell(self, attempt: Attempt, body: dict[str, Any] | None) -> dict[str, Any] | None:
+        self._attempt = None  # what is said of it from now on is too late
+        return attempt.finish({**body, "next": not self._leaves}) if body is not None else None
 
     def _tired(self, reuse_workers: bool | int) -> str | None:
         """What a trial leaves behind unseen, such as memory in pieces, adds up: no worker serves for ever."""
@@ -335,13 +352,14 @@ def _never_began(body: dict[str, Any] | None) -> bool:
     return error.get("kind") == LOST and not error["began"]
 
 
-def _plan(attempt: Attempt) -> Plan:
+def _plan(attempt: Attempt, succeeded: Callable[[], None]) -> Plan:
     assignment = attempt.assignment
     return Plan(
         trainer=assignment["trainer"],
         name=assignment["run_name"],
         storage_path=assignment["storage_path"],
         abandoned=lambda: attempt.ended_at_once,
+        succeeded=succeeded,
     )
 
 

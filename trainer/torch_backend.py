@@ -5,7 +5,9 @@ that fails at the start; gloo does the same work on the CPU.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,13 +21,43 @@ class WarmTorch:
         if backend_config.backend == "nccl" and not worker_group.execute_single(0, has_nccl):
             logger.warning("GPUs were asked for, but the workers' torch finds none: gloo instead of NCCL")
             backend_config = replace(backend_config, backend="gloo")
-        super().on_start(worker_group, backend_config)  # type: ignore[misc]
+        super().on_start(Gathered(worker_group), backend_config)  # type: ignore[misc]
 
     def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
         if len(worker_group) == 1:
             # Ray leaves a lone worker's process group to the end of its process, which here goes on.
             worker_group.execute(destroy_process_group)
         super().on_shutdown(worker_group, backend_config)  # type: ignore[misc]
+
+
+class Gathered:
+    """A worker group whose calls to all workers wait for the next call to each, and go with it.
+
+    Ray's backend sets environment variables in two rounds of calls before it makes the process group in a third; each
+    round takes as long as the slowest worker.
+    """
+
+    def __init__(self, worker_group: Any) -> None:
+        self._worker_group = worker_group
+        self._waiting: list[Callable[[], Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker_group, name)
+
+    def __len__(self) -> int:
+        return len(self._worker_group)
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self._waiting.append(partial(function, *args, **kwargs))
+
+    def execute_single_async(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        calls = [*self._waiting, partial(function, *args, **kwargs)]
+        return self._worker_group.execute_single_async(rank, call_in_turn, calls)
+
+
+def call_in_turn(calls: list[Callable[[], Any]]) -> Any:
+    """The last one's result."""
+    return [call() for call in calls][-1]
 
 
 def destroy_process_group() -> None:

@@ -29,6 +29,7 @@ from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGro
 LEFT_OUT = (PlacementGroupCleanerCallback, DatasetsCallback, ControllerMetricsCallback, WorkerMetricsCallback)
 
 PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
+CONTROLLER_LOGS = "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"
 
 # How often the workers are looked at when nobody has news of them: this is how a dead process is noticed.
 LIVENESS_SECONDS = 0.5
@@ -51,6 +52,8 @@ class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
         return self.handle.ready()
 
     def wait(self, timeout_seconds: float = 30) -> bool:
+        if self._kept.workers:
+            return True
         waited = 0.0
         while not self._kept.abandoned():
             if self.handle.wait(min(1.0, timeout_seconds - waited)):
@@ -76,9 +79,11 @@ class KeptGroup:
 
     It stands in for Ray's `WorkerGroup` class as the controller's factory of groups. `start_seconds`: how long the
     placement group may take to form. `abandoned`: says, meanwhile, whether the present run is not wanted any more.
+    `succeeded`: is told when all workers of the present run have ended well, before anything is taken down.
     """
 
     abandoned: Callable[[], bool]
+    succeeded: Callable[[], None]
 
     def __init__(self, start_seconds: float) -> None:
         self._start_seconds = start_seconds
@@ -194,6 +199,11 @@ class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
             self.kept.workers = super()._create_workers(*args, **kwargs)
         return self.kept.workers
 
+    @staticmethod
+    def _decorate_worker_log_file_paths(workers: list[Any]) -> list[Any]:
+        """Not asked for: only Ray's export of its state, which is off, tells where a worker's log is."""
+        return workers
+
     def shutdown(self) -> None:
         state: Any = self.get_worker_group_state()
         self._worker_group_state: Any = KeptState(**{f.name: getattr(state, f.name) for f in fields(state)})
@@ -204,9 +214,11 @@ class WarmController(TrainController):  # type: ignore[misc]
     """Ray's controller, woken by news instead of polling every two seconds."""
 
     def __init__(self, kept: KeptGroup, **arguments: Any) -> None:
-        with _environment(PREEMPTION_WATCHER, "0"):
+        # To set its loggers up again takes longer than all else that the controller does to begin.
+        logs = "0" if kept.workers else "1"
+        with _environment(PREEMPTION_WATCHER, "0"), _environment(CONTROLLER_LOGS, logs):
             super().__init__(**arguments)
-        self.worker_group_cls = kept
+        self.worker_group_cls = self._kept = kept
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._ending = False
@@ -234,7 +246,10 @@ class WarmController(TrainController):  # type: ignore[misc]
             await asyncio.wait_for(self._news.wait(), pause)
         self._news.clear()
         self._latest_poll_time = float("-inf")
-        return await super()._poll_workers()
+        status = await super()._poll_workers()
+        if self._is_training_succeeded(status):
+            self._kept.succeeded()
+        return status
 
     async def reported_checkpoints(self, *args: Any) -> Any:
         """`get_all_reported_checkpoints`, called from another event loop."""

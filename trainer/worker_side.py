@@ -1,7 +1,7 @@
 """What runs in every worker around the user's training function.
 
-It travels to the workers by value with each attempt, and uses only what Ray itself depends on. Code that travels by
-value has no module of its own, so nothing here is kept in globals.
+It travels to the workers by value, and uses only what Ray itself depends on. Code that travels by value has no module
+of its own, so nothing here is kept in globals.
 """
 
 import builtins
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import ray
@@ -33,6 +34,9 @@ from trainer.text import storable
 from trainer.worker_logs import LogTail
 
 FLUSH_SECONDS = 10.0
+
+# The name under which a worker process keeps this code from one attempt to the next.
+CODE = "_paceline_worker_side"
 
 logger = logging.getLogger("paceline")
 
@@ -62,13 +66,26 @@ class Job:
     resume: str | None
 
 
-def train_function(job: Job) -> Callable[[], None]:
-    """The training function that Ray Train gets."""
+def train_function(job: Job, code: Any) -> Callable[[], None]:
+    """The training function that Ray Train gets.
+
+    `code` refers to `run_job` in Ray's object store: to write all of it, and what it uses, for each attempt anew would
+    cost more than all else of the function. A worker process reads it once.
+    """
+    values = vars(job)
 
     def train() -> None:
-        Rank(job).run()
+        if CODE not in sys.modules:
+            sys.modules[CODE] = ModuleType(CODE)
+            sys.modules[CODE].__dict__["run_job"] = ray.get(code)
+        sys.modules[CODE].__dict__["run_job"](**values)
 
     return train
+
+
+def run_job(**values: Any) -> None:
+    """Run the attempt of these values, a `Job`'s, as one of its ranks. Raises AttemptFailed if it failed."""
+    Rank(Job(**values)).run()
 
 
 class Rank:

@@ -46,6 +46,41 @@ def test_the_controller_reads_whether_to_watch_for_preemption_only_when_it_is_ma
     assert "ENABLE_PREEMPTION_WATCHER_ENV_VAR" in source(TrainController.__init__)
 
 
+def test_the_controller_sets_its_loggers_up_only_when_it_is_made_and_unless_it_is_told_not_to() -> None:
+    from ray.train.v2._internal.constants import ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    from trainer.warm_group import CONTROLLER_LOGS
+
+    assert ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR == CONTROLLER_LOGS
+    assert "ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR" in source(TrainController.__init__)
+    assert source(TrainController).count("configure_controller_logger") == 1
+
+
+def test_the_controller_takes_a_poll_for_the_end_that_finds_all_workers_through_without_an_error() -> None:
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert parameters(TrainController._is_training_succeeded) == ["worker_group_status"]
+    assert "if self._is_training_succeeded(worker_group_status):" in source(TrainController._step)
+
+
+def test_where_a_workers_log_is_nobody_asks_but_the_export_of_rays_state() -> None:
+    from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+
+    assert "log_file_path" in source(WorkerGroup._decorate_worker_log_file_paths)
+    assert source(WorkerGroup).count("log_file_path") == source(WorkerGroup._decorate_worker_log_file_paths).count(
+        "log_file_path"
+    ) + source(WorkerGroup).count("self._decorate_worker_log_file_paths")
+
+
+def test_torchs_backend_does_nothing_with_what_its_calls_to_all_workers_return() -> None:
+    from ray.train.torch.config import _TorchBackend
+
+    lines = [line.strip() for line in source(_TorchBackend.on_start).splitlines() if ".execute(" in line]
+    assert len(lines) == 2
+    assert all(line.startswith("worker_group.execute(") for line in lines)
+
+
 def test_a_run_of_the_controller_ends_without_ending_its_process() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,38 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
     assert error is not None
     assert (error.kind, error.message) == (FailureKind.LOST, "the slot failed: MemoryError: no room left")
     assert ended(actor)
+
+
+def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService, tmp_path: Path) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+
+    taken_down = tmp_path / "taken down"
+
+    class Slow:
+        placement_group = None
+
+        def fit(self, _train: Any, plan: Any) -> None:
+            plan.succeeded()
+            while not taken_down.exists():
+                threading.Event().wait(0.05)
+
+        def end_workers(self) -> None:
+            pass
+
+    class SlowSlot(Slot):
+        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
+            return Slow()
+
+    first, following = (alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING}) for _ in range(2))
+    actor = ray.remote(SlowSlot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
+    assert ray.get(actor.run.remote(alone.assign(first)))
+    assert alone.finished(first).next
+    assert following not in alone.finishes
+    taken_down.touch()
+    alone.finished(following)
+    ray.kill(actor)
 
 
 def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_ends(alone: FakeService) -> None:
