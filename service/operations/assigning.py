@@ -66,47 +66,67 @@ class ProposalFailed(Exception):
 
 def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | None:
     """None when the experiment has nothing to run now. The same request twice at once gets one answer."""
-    proposed = context.proposals.newest(experiment_id)
-    for asked in range(MAX_PROPOSALS):
-        try:
-            taken = _take(context, experiment_id, asker, proposed, was_ready=asked == 0)
-        except IntegrityError:
-            given = given_before(context, asker)
-            if given is None:
-                raise
-            return given.assignment
+    ready = context.proposals.newest(experiment_id)
+    return complete(context, experiment_id, asker, _look(context, experiment_id, asker, ready, was_ready=True))
+
+
+def complete(context: Context, experiment_id: str, asker: Asker, taken: Assignment | Place | None) -> Assignment | None:
+    """`assign`, from what `take` has answered on."""
+    for _ in range(MAX_PROPOSALS):
         if not isinstance(taken, Place):
-            if proposed is not None:
-                propose_ahead(context, experiment_id)
-            return taken
-        # Without a proposal there may be trials yet that were waiting for the last new one.
+            break
         proposed = _propose(context, experiment_id, taken.number)
-    return None
+        # Without a proposal there may be trials yet that were waiting for the last new one.
+        taken = _look(context, experiment_id, asker, proposed)
+    if isinstance(taken, Place):
+        return None
+    if taken is not None:
+        propose_ahead(context, experiment_id)
+    return taken
+
+
+def _look(
+    context: Context, experiment_id: str, asker: Asker, proposed: Proposal | None, *, was_ready: bool = False
+) -> Assignment | Place | None:
+    try:
+        with context.database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment is None:
+                return None
+            return take(context, session, experiment, asker, proposed, was_ready=was_ready)
+    except IntegrityError:
+        given = given_before(context, asker)
+        if given is None:
+            raise
+        return given.assignment
 
 
 def given_before(context: Context, asker: Asker) -> Given | None:
     """What the same request was answered before; None for a new request."""
     with context.database.read() as session:
-        attempt = attempt_by_request(session, asker.holder, asker.request_id)
-        if attempt is None:
-            return None
-        if attempt.ended_at is not None:
-            return Given(None)
-        trial = session.get_one(TrialRow, attempt.trial_id)
-        experiment = session.get_one(ExperimentRow, attempt.experiment_id)
-        return Given(_assignment(context, session, experiment, trial, attempt))
+        return given_in(context, session, asker)
 
 
-def may_go_on(context: Context, experiment_id: str) -> bool:
-    """Whether the experiment is the first in line for what its trial has just freed."""
-    with context.database.read() as session:
-        now = database_now(session)
-        agents = nodes_of_connected(session, now).values()
-        for row in running_experiments(session):
-            if row.id == experiment_id:
-                return _room(session, row, now) is not None
-            if _could_run(row, agents) and _room(session, row, now) is not None:
-                return False
+def given_in(context: Context, session: Session, asker: Asker) -> Given | None:
+    """As `given_before`."""
+    attempt = attempt_by_request(session, asker.holder, asker.request_id)
+    if attempt is None:
+        return None
+    if attempt.ended_at is not None:
+        return Given(None)
+    trial = session.get_one(TrialRow, attempt.trial_id)
+    experiment = session.get_one(ExperimentRow, attempt.experiment_id)
+    return Given(_assignment(context, session, experiment, trial, attempt))
+
+
+def comes_first(session: Session, experiment: ExperimentRow, now: datetime) -> bool:
+    """Whether no other experiment is before it in line for what its trial has just freed."""
+    agents = nodes_of_connected(session, now).values()
+    for row in running_experiments(session):
+        if row.id == experiment.id:
+            return True
+        if _could_run(row, agents) and _room(session, row, now) is not None:
+            return False
     return False
 
 
@@ -115,35 +135,35 @@ def _could_run(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) ->
     return trainer.kind is not Kind.EXTERNAL and any(fits_ever(trainer.scaling, nodes) for nodes in agents)
 
 
-def _take(
-    context: Context, experiment_id: str, asker: Asker, proposed: Proposal | None, *, was_ready: bool
+def take(
+    context: Context,
+    session: Session,
+    experiment: ExperimentRow,
+    asker: Asker,
+    proposed: Proposal | None = None,
+    *,
+    was_ready: bool = False,
 ) -> Assignment | Place | None:
-    """An assignment; or what to propose a trial for first; or None when there is no room.
+    """An assignment; or what to propose a trial for first; or None when there is no room. Under the experiment's lock.
 
     A proposal that was ready before anybody asked is given only if nothing has changed since. One that was computed for
     the ask would be late each time if many trials end meanwhile.
     """
-    with context.database.write() as session:
-        experiment = lock_experiment(session, experiment_id)
-        if experiment is None:
-            return None
-        now = database_now(session)
-        room = _room(session, experiment, now)
-        if room is None:
-            return None
-        if asker.stands_back and _is_spoken_for(context, session, experiment):
-            return None
-        trial = next_queued(session, experiment.id)
-        if trial is None and room == "queued":
-            return None
-        place = Place(experiment.trial_count, experiment.spec_changed_at_event)
-        if trial is None and proposed is not None and proposed.place == place:
-            is_late = was_ready and any_changed_after(session, experiment.id, proposed.seen_event)
-            trial = None if is_late else create_trial(session, experiment, dict(proposed.params), "search", now)
-        if trial is None:
-            return place
-        attempt = _start_attempt(context, session, experiment, trial, asker, now)
-        return _assignment(context, session, experiment, trial, attempt)
+    now = database_now(session)
+    room = _room(session, experiment, now)
+    if room is None or (asker.stands_back and _is_spoken_for(context, session, experiment)):
+        return None
+    trial = next_queued(session, experiment.id)
+    if trial is None and room == "queued":
+        return None
+    place = Place(experiment.trial_count, experiment.spec_changed_at_event)
+    if trial is None and proposed is not None and proposed.place == place:
+        is_late = was_ready and any_changed_after(session, experiment.id, proposed.seen_event)
+        trial = None if is_late else create_trial(session, experiment, dict(proposed.params), "search", now)
+    if trial is None:
+        return place
+    attempt = _start_attempt(context, session, experiment, trial, asker, now)
+    return _assignment(context, session, experiment, trial, attempt)
 
 
 def _is_spoken_for(context: Context, session: Session, experiment: ExperimentRow) -> bool:

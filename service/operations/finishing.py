@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from service.domain.failures import Retry, after_failure, counting
 from service.domain.statuses import STOPPED_TRIAL, StopCause, TrialStatus
-from service.operations.assigning import Asker, ProposalFailed, assign, given_before, may_go_on, propose_ahead
+from service.operations.assigning import (
+    Asker,
+    ProposalFailed,
+    comes_first,
+    complete,
+    given_in,
+    propose_ahead,
+    take,
+)
 from service.operations.context import Context
 from service.operations.ending import settle_experiment
 from service.operations.judging import note_completion
@@ -13,6 +21,7 @@ from service.operations.leases import Held, find_held, lease_lost
 from service.operations.measuring import broken_constraints, missing_objectives
 from service.operations.moving import move_trial
 from service.operations.pausing import RULE_CHANGED
+from service.operations.proposals import Place
 from service.store.attempts import attempts_of
 from service.store.events import append_event
 from service.store.tables import TrialRow
@@ -42,13 +51,16 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             if message.next:
                 stack.enter_context(context.handover.of(held.experiment.id))
             was_open = held.experiment.end_reason is None
-            if held.attempt.ended_at is None:
+            is_new = held.attempt.ended_at is None
+            if is_new:
                 end_attempt(held, message.outcome, message.error)
             elif held.attempt.lease_expires_at is None or held.attempt.outcome != message.outcome:
                 raise lease_lost(held.attempt)
+            asker = Asker(held.attempt.holder, f"after-{held.attempt.id}")
+            taken = _take_next(context, held, asker, is_new=is_new) if message.next else None
             if was_open and held.experiment.end_reason:
                 stack.callback(context.told.ring)
-        next_one = _next(context, held) if message.next else None
+        next_one = _complete(context, held, asker, taken)
         if next_one is None:
             propose_ahead(context, held.experiment.id)
         return Finished(status=held.trial.status, next=next_one)
@@ -86,14 +98,21 @@ def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
     settle_experiment(held.session, held.experiment, held.spec, held.now, reached)
 
 
-def _next(context: Context, held: Held) -> Assignment | None:
-    """The experiment's next, for the holder that has just become free."""
-    asker = Asker(held.attempt.holder, f"after-{held.attempt.id}")
-    given = given_before(context, asker)
+def _take_next(context: Context, held: Held, asker: Asker, *, is_new: bool) -> Assignment | Place | None:
+    """What the holder that has just become free gets of the experiment, in the transaction that made it free."""
+    given = None if is_new else given_in(context, held.session, asker)
     if given is not None:
         return given.assignment
+    return (
+        take(context, held.session, held.experiment, asker)
+        if comes_first(held.session, held.experiment, held.now)
+        else None
+    )
+
+
+def _complete(context: Context, held: Held, asker: Asker, taken: Assignment | Place | None) -> Assignment | None:
     try:
-        return assign(context, held.experiment.id, asker) if may_go_on(context, held.experiment.id) else None
+        return complete(context, held.experiment.id, asker, taken)
     except ProposalFailed:
         return None  # the experiment says why; the end that was reported counts all the same
 
