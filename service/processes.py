@@ -1,6 +1,7 @@
 """A child process with its whole family: own session, output in a file, and nobody left when it is stopped."""
 
 import contextlib
+import os
 import random
 import socket
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from service.marks import bearing, end_marked, new_mark
 
+LEAST_PRIORITY = 19
+
 PORTS = range(20_000, 32_768)
 """Below those that systems lend to outgoing connections, so that none is lent while its server starts again."""
 
@@ -18,13 +21,21 @@ class Child:
     """`start` it again after it has died. Its output is appended to `log`.
 
     `command` is asked for at each start, because it may hold what only another child's start makes known. Input ends at
-    once, except with `lifeline`: then when it is stopped, or when this process is gone.
+    once, except with `lifeline`: then when it is stopped, or when this process is gone. One that `yields` gets what
+    processor time the others leave.
     """
 
     def __init__(
-        self, command: Callable[[], Sequence[str]], env: Mapping[str, str], log: Path, *, lifeline: bool = False
+        self,
+        command: Callable[[], Sequence[str]],
+        env: Mapping[str, str],
+        log: Path,
+        *,
+        lifeline: bool = False,
+        yields: bool = False,
     ) -> None:
         self.log = log
+        self._yields = yields
         self._command = command
         self._mark = new_mark(env)
         self._env = {**env, **bearing(self._mark)}
@@ -42,6 +53,8 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if self._yields:
+            _yield_to_others(self._process.pid)
 
     @property
     def exit_code(self) -> int | None:
@@ -69,6 +82,13 @@ class Child:
         """Return the last lines of its output."""
         with self.log.open(errors="replace") as output:
             return [line.rstrip("\n") for line in deque(output, lines)]
+
+
+def _yield_to_others(pid: int) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        os.setpriority(os.PRIO_PROCESS, pid, LEAST_PRIORITY)
+        # Where Linux shares processors among sessions, a process's own priority counts within its session alone.
+        Path(f"/proc/{pid}/autogroup").write_text(str(LEAST_PRIORITY))
 
 
 def is_free(host: str, port: int) -> bool:

@@ -203,7 +203,8 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Part:
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(options.mlflow_port)]
     command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}"]
     command += ["--artifacts-destination", str(home / "artifacts"), "--uvicorn-opts", "--log-level warning"]
-    child = Child(lambda: command, env, _fresh(logs / "mlflow.log"))
+    # What it shows may come a moment later; what trains may not.
+    child = Child(lambda: command, env, _fresh(logs / "mlflow.log"), yields=True)
     answers = partial(_answers, f"{options.mlflow_url}/health")
     return Part("mlflow", child, answers, answers=answers)
 
