@@ -36,7 +36,7 @@ from service.store.database import Database
 from service.store.tables import AttemptRow, CheckpointRow, EventRow, ExperimentRow, ReportRow, TrialRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
-from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, HeldAttempt, Outcome, Report
+from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, LostAttempt, Outcome, Report
 
 MAX_TRIALS, PARALLELISM = 4, 2
 
@@ -102,6 +102,23 @@ class Leases(RuleBasedStateMachine):
             self.finished.add(token)
             del self.living[token]
 
+    @rule(target=held, assignment=held, times=st.integers(1, 2))
+    def finish_and_go_on(self, assignment: Assignment, times: int) -> Assignment:
+        """A slot that asks for its next trial, and once more if it may not have heard the answer."""
+        token = assignment.lease.token
+        if token not in self.living:
+            return multiple()  # type: ignore[return-value]
+        message = Finish(outcome=Outcome.COMPLETED, next=True)
+        answers = [finish(self.context, assignment.trial, token, message).next for _ in range(times)]
+        self.finished.add(token)
+        del self.living[token]
+        following = answers[0]
+        assert {answer and answer.lease.token for answer in answers} == {following and following.lease.token}
+        if following is None:
+            return multiple()  # type: ignore[return-value]
+        self.living[following.lease.token] = following.trial
+        return following
+
     @rule(value=st.floats(0, 1))
     def run_as_told(self, value: float) -> None:
         """One whose holder leaves when it is told to, and is through after a few steps."""
@@ -132,7 +149,7 @@ class Leases(RuleBasedStateMachine):
 
     @rule(assignment=held, agent=st.sampled_from(["a holder", "another"]))
     def give_up(self, assignment: Assignment, agent: str) -> None:
-        give_up_lost(self.context, agent, [HeldAttempt(trial=assignment.trial, attempt=assignment.attempt)])
+        give_up_lost(self.context, agent, [LostAttempt(trial=assignment.trial, attempt=assignment.attempt)])
         if agent == "a holder":
             self.living.pop(assignment.lease.token, None)
 
