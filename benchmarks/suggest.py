@@ -2,7 +2,10 @@
 
 Everybody uses TPE with the same options, knows the same finished trials of ten parameters, and is asked for the next
 one; then that trial ends, and the next is asked for. Optuna's gRPC proxy stands before a copy of its SQLite storage.
-The medians of some asks are printed, and how many times longer the others take. Filling them takes minutes.
+The medians of some asks are printed, and how many times longer the others take. Optuna's storages are filled at once,
+with what they would have stored (`benchmarks/histories.py`): trial by trial that takes minutes. At last the service
+itself, with as many finished trials as the most of these: what it takes to start, to answer, and in memory
+(`benchmarks/served.py`).
 
     python -m benchmarks.suggest [--trials 10 100 1000 10000] [--asks 7]
 """
@@ -26,6 +29,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 
+from benchmarks.histories import filled
+from benchmarks.served import RUNS, of_service
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space import Params, Space
@@ -89,10 +94,8 @@ def _observed(number: int, params: Params) -> Observation:
     return Observation(number, params, "completed", (score(params),), 1, score(params))
 
 
-def filled(storage: BaseStorage, known: list[Params]) -> optuna.Study:
-    study = optuna.create_study(storage=storage, study_name=STUDY)
-    study.add_trials([optuna.create_trial(value=score(one), params=one, distributions=DISTRIBUTIONS) for one in known])
-    return study
+def study_in(storage: BaseStorage, known: list[Params]) -> optuna.Study:
+    return filled(storage, STUDY, DISTRIBUTIONS, [(one, score(one)) for one in known])
 
 
 def of_optuna(study: optuna.Study) -> tuple[Ask, Tell]:
@@ -140,9 +143,9 @@ def grpc_proxy(database: Path) -> Iterator[BaseStorage]:
 def studies(home: Path, known: list[Params]) -> Iterator[dict[str, optuna.Study]]:
     database, copy = home / "optuna.db", home / "proxied.db"
     found = {
-        "Optuna in memory": filled(InMemoryStorage(), known),
-        "Optuna, journal storage": filled(JournalStorage(JournalFileBackend(str(home / "journal.log"))), known),
-        "Optuna, RDB storage (SQLite)": filled(RDBStorage(f"sqlite:///{database}"), known),
+        "Optuna in memory": study_in(InMemoryStorage(), known),
+        "Optuna, journal storage": study_in(JournalStorage(JournalFileBackend(str(home / "journal.log"))), known),
+        "Optuna, RDB storage (SQLite)": study_in(RDBStorage(f"sqlite:///{database}"), known),
     }
     if importlib.util.find_spec("grpc") is None:
         print("Optuna's gRPC proxy is left out: pip install grpcio protobuf")
@@ -172,6 +175,7 @@ def main() -> None:
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     for count in options.trials:
         compare(count, options.asks)
+    of_service(max(options.trials), RUNS)
 
 
 if __name__ == "__main__":
