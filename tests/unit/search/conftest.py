@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -16,11 +15,6 @@ SCALARS = st.one_of(
     st.text("xy", max_size=2), st.integers(-3, 3), st.booleans(), st.none(), st.sampled_from([0.5, -1.5])
 )
 STATUSES: tuple[Status, ...] = ("running", "completed", "pruned", "failed", "diverged", "stopped")
-
-
-# How long an example takes says nothing about the search.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 def outcome(function: Any, *arguments: Any) -> Params | str:

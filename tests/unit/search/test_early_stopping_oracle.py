@@ -4,11 +4,12 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search.early_stopping import Rule
 from search.problem import Direction
+from tests.conftest import examples
 from tests.unit.search.test_early_stopping import Trials, rule_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -169,7 +170,7 @@ WRAPPED: dict[str, tuple[dict[str, Any], optuna.pruners.BasePruner | None]] = {
     patience=st.integers(0, 3),
     min_delta=st.sampled_from([0.0, 0.0, 0.25, 10.0]),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_patient_stops_whom_optuna_prunes(
     wrapped: str, data: st.DataObject, direction: Direction, patience: int, min_delta: float
 ) -> None:
@@ -184,7 +185,7 @@ def test_patient_stops_whom_optuna_prunes(
     p_threshold=st.sampled_from([0.0, 0.1, 0.3, 0.6, 1.0]),
     startup=st.integers(0, 4),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_wilcoxon_stops_whom_optuna_prunes(
     data: st.DataObject, direction: Direction, p_threshold: float, startup: int
 ) -> None:

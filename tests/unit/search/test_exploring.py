@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search.early_stopping.exploring import Exploring, explored
 from search.space import Space
+from tests.conftest import examples
 
 FACTORS = (0.8, 1.2)
 PERTURB, RESAMPLE = Exploring(0, FACTORS), Exploring(1, FACTORS)
@@ -31,7 +32,7 @@ def seen(space: dict[str, Any], params: dict[str, Any], how: Exploring, name: st
     return {explored(whole, params, how, chance(seed)).get(name) for seed in range(count)}
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.data(), st.floats(0, 1), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=3), st.integers())
 def test_what_is_explored_obeys_the_space(
     draws: Any, data: st.DataObject, probability: float, factors: list[float], seed: int
@@ -45,7 +46,7 @@ def test_what_is_explored_obeys_the_space(
     assert explored(space, params, how, chance(seed)) == found
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.data(), st.integers())
 def test_params_from_another_space_lead_into_this_one(draws: Any, data: st.DataObject, seed: int) -> None:
     """As after a space was narrowed; only what a parameter is of stays the same."""

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from search.narrowing import inside, mistakes_in_narrowing, without_dead_branches
 from search.space import Space
+from tests.conftest import examples
 
 
 def changed(draw: st.DrawFn, item: dict[str, Any]) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def changed(draw: st.DrawFn, item: dict[str, Any]) -> dict[str, Any]:
     return item | {"low": item["low"] + draw(moves), "high": item["high"] - draw(moves)}
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_every_configuration_of_what_is_allowed_is_one_of_the_space_before(data: st.DataObject, draws: Any) -> None:
     before = data.draw(draws.spaces())

@@ -2,12 +2,13 @@
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import create_trial
 
 from search.pareto import beats, hypervolume, pareto_front
 from search.problem import Direction
+from tests.conftest import examples
 
 # Few numbers, so that many are equal somewhere.
 SOME = st.sampled_from([-2.0, 0.0, 1e-9, 0.5, 1.0, 3.0]) | st.floats(-10, 10)
@@ -22,7 +23,7 @@ def measured(draw: st.DrawFn) -> tuple[list[list[float]], list[Direction]]:
     return draw(st.lists(st.lists(SOME, min_size=count, max_size=count), max_size=30)), directions
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(measured())
 def test_the_front_is_the_one_that_optuna_finds(case: tuple[list[list[float]], list[Direction]]) -> None:
     values, directions = case
@@ -31,7 +32,7 @@ def test_the_front_is_the_one_that_optuna_finds(case: tuple[list[list[float]], l
     assert pareto_front(values, directions) == sorted(trial.number for trial in study.best_trials)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(measured())
 def test_on_the_front_are_those_that_nobody_beats(case: tuple[list[list[float]], list[Direction]]) -> None:
     values, directions = case

@@ -4,7 +4,7 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
@@ -14,6 +14,7 @@ from search.samplers import SamplerSpec
 from search.samplers.base import stream
 from search.space import Params, Space
 from search.study import StudyView
+from tests.conftest import examples
 from tests.unit.search.conftest import outcome
 
 # Some options are still marked as experimental in Optuna.
@@ -114,7 +115,7 @@ def test_every_proposal_of_every_sampler_belongs_to_the_space_and_comes_again_fo
 
 
 @given(data=st.data(), sampler=st.sampled_from(SAMPLERS))
-@settings(max_examples=60)
+@examples(60)
 def test_a_view_told_of_changes_proposes_what_the_pure_function_does(
     data: st.DataObject, draws: Any, sampler: SamplerSpec
 ) -> None:
@@ -131,7 +132,7 @@ def test_a_view_told_of_changes_proposes_what_the_pure_function_does(
 
 @given(data=st.data(), direction=st.sampled_from(["minimize", "maximize"]), seed=st.integers(0, 2**32 - 1))
 @pytest.mark.parametrize("options", [{}, {"n_startup_trials": 3, "multivariate": False}, {"group": True}])
-@settings(max_examples=30)
+@examples(30)
 def test_tpe_proposes_what_a_study_of_optuna_with_the_same_seed_does(
     data: st.DataObject, draws: Any, direction: Any, seed: int, options: dict[str, Any]
 ) -> None:
@@ -147,7 +148,7 @@ def test_tpe_proposes_what_a_study_of_optuna_with_the_same_seed_does(
 
 
 @given(seed=st.integers(0, 2**32 - 1), number=st.integers(0, 10_000))
-@settings(max_examples=30)
+@examples(30)
 def test_random_proposes_what_a_study_of_optuna_with_the_same_seed_does(seed: int, number: int) -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=stream(seed, number)))
     problem = problem_of(sampler=SamplerSpec(sampler="random"), seed=seed)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import (
@@ -30,6 +30,7 @@ from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.base import stream
 from search.space import Params, Space
 from search.study import StudyView
+from tests.conftest import examples
 from tests.unit.search.conftest import outcome
 
 pytestmark = [
@@ -297,7 +298,7 @@ EVERYTHING = [
 
 
 @given(data=st.data(), sampler=st.sampled_from(EVERYTHING))
-@settings(max_examples=150)
+@examples(150)
 def test_whatever_the_space_a_proposal_obeys_it_and_comes_again_after_a_restart(
     data: st.DataObject, draws: Any, sampler: SamplerSpec
 ) -> None:
