@@ -27,6 +27,7 @@ import optuna
 
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
+from service.mlflow_server import mlflow_server
 from service.processes import Child, free_port
 from service.store.database import Database
 from service.store.schema import upgrade
@@ -49,11 +50,11 @@ def spec(trials: int) -> dict[str, Any]:
 
 
 @contextmanager
-def mlflow_server(home: Path) -> Iterator[str]:
+def mlflow(home: Path) -> Iterator[str]:
+    """As `paceline up` runs it."""
     port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}", "--uvicorn-opts", "--log-level warning"]
-    child = Child(lambda: command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}, home / "mlflow.log")
+    env = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    child = Child(lambda: mlflow_server(home / "mlflow", HOST, port), env, home / "mlflow.log", yields=True)
     child.start()
     try:
         yield f"http://{HOST}:{port}"
@@ -67,7 +68,7 @@ def of_paceline(database_url: str, home: Path, options: argparse.Namespace) -> L
     upgrade(database)
     database.close()
     with ExitStack() as stack:
-        env = {"PACELINE_MLFLOW_URI": stack.enter_context(mlflow_server(home))} if options.mlflow else {}
+        env = {"PACELINE_MLFLOW_URI": stack.enter_context(mlflow(home))} if options.mlflow else {}
         service = Paceline(database_url, home, **env)
         service.process.start()
         stack.callback(service.process.kill)

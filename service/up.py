@@ -22,6 +22,7 @@ from service.client import Client, Refused, Unreachable
 from service.leftovers import PREFIX, Leftovers
 from service.marks import VARIABLE as MARK
 from service.marks import bearing, end_marked, new_mark
+from service.mlflow_server import mlflow_server
 from service.processes import Child, accepts, free_port, is_free
 from service.supervision import Part, Supervisor
 
@@ -198,11 +199,7 @@ def _empty(directory: Path) -> None:
 
 
 def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Part:
-    home = options.data_dir / "mlflow"
-    home.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(options.mlflow_port)]
-    command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{home / 'mlflow.db'}"]
-    command += ["--artifacts-destination", str(home / "artifacts"), "--uvicorn-opts", "--log-level warning"]
+    command = mlflow_server(options.data_dir / "mlflow", HOST, options.mlflow_port)
     # What it shows may come a moment later; what trains may not.
     child = Child(lambda: command, env, _fresh(logs / "mlflow.log"), yields=True)
     answers = partial(_answers, f"{options.mlflow_url}/health")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from service.mlflow_server import mlflow_server
 from service.processes import free_port
 from service.store.database import Database
 from service.store.schema import upgrade
@@ -148,11 +149,8 @@ class Stack:
         return self._program("ray", Victim.RAY, command, listens(self.ray_port))
 
     def _mlflow(self) -> Program:
-        store = self.home.root / "mlflow"
-        store.mkdir(exist_ok=True)
-        command = ["mlflow", "server", "--host", "127.0.0.1", "--port", self.mlflow_url.rpartition(":")[2]]
-        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{store / 'mlflow.db'}"]
-        command += ["--artifacts-destination", str(store / "artifacts"), "--uvicorn-opts", "--log-level warning"]
+        port = int(self.mlflow_url.rpartition(":")[2])
+        command = mlflow_server(self.home.root / "mlflow", "127.0.0.1", port)[2:]
         return self._program("mlflow", Victim.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
 
     def _service(self, number: int) -> Program:
