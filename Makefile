@@ -2,7 +2,9 @@
 # python3.11 when there is one, because it is what the project is tested with.
 PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
-FAST := -m "not slow and not stack"
+# Containers like to forbid Python its bytecode, and dozens of short-lived processes compile all of it again and again.
+export PYTHONDONTWRITEBYTECODE :=
+FAST := -m "not slow and not stack" --hypothesis-profile=quick
 BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports recovery suggest growth search)))
 
 .PHONY: demo up test check chaos bench test-stack
@@ -20,13 +22,14 @@ up: .venv/.installed
 test: .venv/.installed
 	$(BIN)/pytest -m "not stack" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-## make check: style, types, import contracts and the fast tests; before every commit.
+## make check: style, types, import contracts and the fast tests; before every commit. It leaves to `make test` whatever
+## starts Ray, MLflow or PostgreSQL (so the API's tests on that database), what takes seconds, and most of Hypothesis's examples.
 check: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest $(FAST) -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest $(FAST) -n 2 --dist worksteal $(ARGS)
 
 ## make chaos: kill every part again and again while experiments run, then audit. SEED=, SECONDS=, DATABASE= choose.
 chaos: .venv/.installed

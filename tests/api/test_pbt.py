@@ -536,6 +536,7 @@ def test_a_generation_is_made_as_a_whole_or_not_at_all(service: Api, monkeypatch
     assert service.get(f"/v1/experiments/{name}")["counts"]["queued"] == 8
 
 
+@pytest.mark.slow
 def test_parameters_obey_their_conditions_after_every_exploit(service: Api) -> None:
     forbid = [{"optimizer": "sgd", "lr": {"min": 0.3}}]
     rule = {"rule": "pbt", "interval": 1, "max_step": 6, "quantile": 0.5, "resample_probability": 0.5}
@@ -550,6 +551,7 @@ def test_parameters_obey_their_conditions_after_every_exploit(service: Api) -> N
         assert not (params["optimizer"] == "sgd" and params["lr"] >= 0.3)
 
 
+@pytest.mark.slow
 def test_what_the_others_see_of_an_exploited_trial_are_its_newest_params(service: Api) -> None:
     rule, limits = {"rule": "pbt", "interval": 1, "max_step": 2}, {"max_trials": 10, "parallelism": 10}
     name = service.create(**a_population(early_stopping=rule, limits=limits))["name"]

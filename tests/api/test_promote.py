@@ -544,7 +544,7 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
     return (decision["number"], *(decision[name] for name in FACTS))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_rule_of_the_experiment_would_pause_and_promote_the_same_again(service: Api, seed: int) -> None:
     rule = PROMOTE | {"reduction_factor": 2 + seed % 2}
     name = simulated(service, seed, early_stopping=rule)

@@ -72,7 +72,11 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(decision[fact] for fact in STOP)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(str(value) for value in rule.values())[:40])
+@pytest.mark.parametrize(
+    "rule",
+    [*RULES[:4], *(pytest.param(rule, marks=pytest.mark.slow) for rule in RULES[4:])],
+    ids=lambda rule: "-".join(str(value) for value in rule.values())[:40],
+)
 def test_the_rule_of_the_experiment_would_decide_the_same_again(service: Api, rule: dict[str, Any]) -> None:
     name = simulated(service, early_stopping=rule)
     answer = replayed(service, name, rule)

@@ -263,7 +263,7 @@ def test_qmc_proposes_the_points_of_optunas_sequence(options: dict[str, Any]) ->
     assert of_paceline(problem, 32) == theirs[1:]
 
 
-@pytest.mark.parametrize(("objectives", "constrained"), [(1, False), (1, True)])
+@pytest.mark.parametrize(("objectives", "constrained"), [pytest.param(1, False, marks=pytest.mark.slow), (1, True)])
 def test_gp_proposes_what_a_study_of_optuna_does(objectives: int, *, constrained: bool) -> None:
     problem = problem_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), objectives)
     history = [
@@ -316,6 +316,7 @@ def test_whatever_the_space_a_proposal_obeys_it_and_comes_again_after_a_restart(
         assert outcome(propose, problem, data.draw(st.permutations(list(known.values()))), number) == proposed
 
 
+@pytest.mark.slow
 def test_gp_obeys_the_space_and_proposes_the_same_after_a_restart() -> None:
     problem = problem_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 2}))
     history = [observed(number, propose(problem, [], number), 1) for number in range(3)]
