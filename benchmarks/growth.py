@@ -155,8 +155,10 @@ def of_trials(database_url: str, home: Path, trials: int) -> dict[str, list[floa
             {
                 "GET /experiments/x": "/v1/experiments/large",
                 "GET /best": "/v1/experiments/large/best",
+                "GET /importance": "/v1/experiments/large/importance",
                 "GET /trials": "/v1/experiments/large/trials?limit=50",
                 "GET /trials?sort=value": "/v1/experiments/large/trials?sort=value&limit=50",
+                "  failed ones alone": "/v1/experiments/large/trials?sort=value&status=failed&limit=50",
                 "GET /events": f"/v1/experiments/large/events?follow=false&limit=100&after={trials * REPORTS // 2}",
             }
         )

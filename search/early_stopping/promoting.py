@@ -102,14 +102,14 @@ def _why(rule: Rungs, report: Reported, rung: int, cutoff: float | None, count: 
     if cutoff is None:
         needed = max(rule.reduction_factor, rule.bootstrap_count + 1)
         return f"{name} lets nobody go on until {needed} trials have reached it, and {what} is number {count}"
-    return f"{what} is {relation}, the cutoff of {rule.best_of(count)} trials at {name}"
+    return rule.beside_cutoff(what, relation, count, name)
 
 
 def _promotion(
     rule: Rungs, waiting: Waiting, rung: int, best: Peer, cutoff: float, count: int, near: Sequence[Peer]
 ) -> Release:
     value, relation = compared(best.value, cutoff)
-    reason = f"{waiting.metric} {value} is {relation}, the cutoff of {rule.best_of(count)} trials at "
+    why = rule.beside_cutoff(f"{waiting.metric} {value}", relation, count, rule.rung_name(best.number, rung))
     return Release(
         number=best.number,
         decision="promote",
@@ -118,5 +118,5 @@ def _promotion(
         cutoff=if_finite(cutoff),
         compared_count=count - 1,
         compared_with=tuple(number for number in numbers(near) if number != best.number),
-        reason=f"{reason}{rule.rung_name(best.number, rung)}: promoted",
+        reason=f"{why}: promoted",
     )

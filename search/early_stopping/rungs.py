@@ -69,6 +69,10 @@ class Rungs(StoppingRule):
             return f"{rung} lets nobody pass until {needed} trials have reached it, and {what} is number {count}"
         if count == 1:
             return f"{what} is the first to reach {rung}"
+        return self.beside_cutoff(what, relation, count, rung)
+
+    def beside_cutoff(self, what: str, relation: str, count: int, rung: str) -> str:
+        """What decides who goes on from a rung, in words."""
         return f"{what} is {relation}, the cutoff of {self.best_of(count)} trials at {rung}"
 
     def best_of(self, count: int) -> str:

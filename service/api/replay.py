@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from search.early_stopping import EarlyStoppingSpec, Release, Verdict
 from service.api.dependencies import Ctx
 from service.api.problems import responses
+from service.api.views import Grounds
 from service.operations.deciding import grounds_of
 from service.operations.replaying import Replayed, replay_experiment
 
@@ -26,34 +27,22 @@ class ReplayedTrial(BaseModel):
     value: float | None
 
 
-class ReplayedStop(BaseModel):
+class ReplayedStop(Grounds):
     """Where the rule would have stopped a trial, and why; `status` is how it ended in truth."""
 
     id: str
     number: int
     status: str
     step: int
-    milestone: int
-    value: float
-    cutoff: float | None
-    compared_count: int
-    compared_with: list[int]
-    reason: str
     steps_saved: int
 
 
-class ReplayedRelease(BaseModel):
+class ReplayedRelease(Grounds):
     """Where a trial that waited would have gone on, and why: `decision` is `promote`, for one that had earned it."""
 
     id: str
     number: int
     decision: str
-    milestone: int
-    value: float
-    cutoff: float | None
-    compared_count: int
-    compared_with: list[int]
-    reason: str
 
 
 class ReplayView(BaseModel):

@@ -262,22 +262,27 @@ class ReportView(RowView):
     at: datetime
 
 
-class DecisionView(RowView):
+class Grounds(BaseModel):
     """`cutoff` is what `value` was held against, from `compared_count` trials at the `milestone`.
 
     `compared_with` has the numbers of up to ten of them, those nearest to the cutoff, best first.
     """
 
-    decision: str
-    rule: str
-    metric: str
-    step: int
     milestone: int
     value: float
     cutoff: float | None
     compared_count: int
     compared_with: list[int]
     reason: str
+
+
+class DecisionView(Grounds, RowView):
+    """What early stopping said to a report, or of a trial that waited."""
+
+    decision: str
+    rule: str
+    metric: str
+    step: int
     attempt: int
     at: datetime
 
