@@ -5,9 +5,9 @@ import io
 import lzma
 import os
 import re
+import secrets
 import stat
 import struct
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
@@ -135,14 +135,16 @@ def _fault_in(info: zipfile.ZipInfo) -> str | None:
 
 
 def _write(path: Path, body: bytes) -> None:
-    """Whole or not at all: a kill in between leaves nothing that bears the name."""
+    """Whole or not at all: a kill in between leaves nothing that bears the name, a full disk nothing at all."""
     if path.exists():
         return
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        with part.open("xb") as file:
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
-        Path(file.name).rename(path)
+        part.rename(path)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise InsufficientStorage(f"the package could not be written: {error.strerror}") from error

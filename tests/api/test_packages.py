@@ -1,6 +1,8 @@
 """Packages: kept by digest, looked into before anything runs."""
 
+import errno
 import io
+import os
 import stat
 import zipfile
 from typing import Any
@@ -116,3 +118,17 @@ def test_code_that_is_hard_to_read_is_left_to_the_worker(service: Api, source: b
     sent: Any = service.post("/v1/packages", 201, content=source + TRAIN, params={"filename": "train.py"})
     trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": sent["id"]}
     service.post("/v1/experiments", 201, json=a_spec(trainer=trainer))
+
+
+def test_a_package_for_which_the_disk_has_no_room_is_refused_and_takes_none(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        refused = service.post("/v1/packages?filename=train.py", 507, content=b"def train_fn(): ...\n")
+    assert "No space left on device" in refused["detail"]
+    assert list(service.app.state.context.settings.packages_dir.iterdir()) == []
+    service.post("/v1/packages?filename=train.py", 201, content=b"def train_fn(): ...\n")
