@@ -150,6 +150,15 @@ class Attempt:
         """Where it is found from anywhere. `path` is that of Ray's filesystem, which has no scheme."""
         return self._uri(f"{self.run}/{path.rstrip('/').rpartition(f'/{self.run}/')[2]}")
 
+    def kept(self) -> tuple[list[str], str] | None:
+        """The names of its checkpoints that the service knows, and their folder, once it is concluded.
+
+        None for one of which the service may come to know more.
+        """
+        if self.ending in ("preempted", "abandoned", "lease-lost"):
+            return None
+        return [uri.partition("?")[0].rpartition("/")[2] for uri in self._checkpoints], self._uri(self.run)
+
     def _uri(self, name: str) -> str:
         folder, mark, query = str(self.assignment["storage_path"]).partition("?")
         return f"{folder.rstrip('/')}/{name}{mark}{query}"

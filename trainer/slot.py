@@ -267,6 +267,8 @@ class Slot:
         """Deliver the rest of an attempt and how it ended; returns the next assignment, if there is one."""
         body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
         self._broken = raised is not None and (of_another_cluster(raised) or _never_began(body))
+        if attempt.dirt is not None and (kept := attempt.kept()) is not None:
+            self._disposal.put_all_but(*kept)  # a worker may have died while it saved
         return self._tell(attempt, body)
 
     def _without_package(self, attempt: Attempt, error: Exception) -> dict[str, Any] | None:

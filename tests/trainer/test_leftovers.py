@@ -9,6 +9,7 @@ from typing import Any
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 from trainer.attempt import Attempt
+from trainer.disposal import remove_all_but
 
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
 
@@ -81,3 +82,26 @@ def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> N
         assert one.discarded == []
 
     asyncio.run(run())
+
+
+def test_of_a_folder_what_is_not_kept_is_removed_and_files_stay(tmp_path: Path) -> None:
+    for name in ("checkpoint_1", "checkpoint_2", "half"):
+        (tmp_path / "run" / name / "shards").mkdir(parents=True)
+    (tmp_path / "run" / "snapshot.json").touch()
+    remove_all_but(["checkpoint_2", "of another run"], f"file://{tmp_path}/run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint_2", "snapshot.json"]
+    remove_all_but([], str(tmp_path / "nothing"))
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_failed_attempt_keeps_what_the_service_knows_and_one_given_back_keeps_all(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with saving(tmp_path) as one:
+            await one.save()
+            second = await one.save()
+            await one.have_discarded(f"{tmp_path}/{one.attempt.run}/checkpoint_0")
+            assert one.attempt.kept() == ([Path(second).name], f"{tmp_path}/{one.attempt.run}")
+            one.attempt.ending = "preempted"
+            assert one.attempt.kept() is None
+
+    asyncio.run(play())
