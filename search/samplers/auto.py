@@ -64,7 +64,7 @@ def _for_one(setting: Setting, needs: frozenset[Need], most: float, budget: str)
         return Choice("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
     if setting.prunes:
         return Choice("tpe", Tpe(), "early stopping ends trials, and tpe learns from those too")
-    if most <= GP_TRIALS and together <= GP_PARALLELISM:
+    if most <= GP_TRIALS and together <= GP_PARALLELISM and not Gp().unsuited(setting):
         return Choice("gp", Gp(), f"{budget}, {together} at once: few enough for gp to make the most of each")
     if most >= EVOLVED_TRIALS and not needs and count >= CMAES_PARAMETERS:
         return Choice("cmaes", Cmaes(), f"{budget} let cmaes learn how {count} numeric parameters depend on each other")

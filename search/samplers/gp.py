@@ -6,6 +6,7 @@ import optuna
 from optuna.trial import FrozenTrial
 from pydantic import Field
 
+from search.mistakes import Mistake
 from search.problem import Need
 from search.samplers.asking import ask, made
 from search.samplers.base import Sampler
@@ -14,7 +15,11 @@ from search.samplers.obeying import obeying
 from search.space import Params
 
 if TYPE_CHECKING:
-    from search.problem import Observation, Problem
+    from search.problem import Observation, Problem, Setting
+
+MOST_VALUES = 2_000_000
+"""Optuna lays out all values of a parameter with steps, several times for each proposal."""
+_CURE = "make the step larger, or a float of it without a step"
 
 
 class Gp(Sampler):
@@ -24,6 +29,13 @@ class Gp(Sampler):
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 10
     deterministic_objective: bool = False
+
+    def unsuited(self, setting: "Setting") -> list[Mistake]:
+        return [
+            Mistake(("space", name), f"gp takes at most {MOST_VALUES:,} values, here are {len(values):,}: {_CURE}")
+            for name, parameter in setting.space.root.items()
+            if (values := parameter.values()) is not None and len(values) > MOST_VALUES
+        ]
 
     def proposer(self, problem: "Problem") -> "GpProposer":
         return GpProposer(problem, self)

@@ -13,6 +13,7 @@ from search.mistakes import Mistake, refuse
 from search.problem import Need
 from search.samplers.asking import ask, made, study_of
 from search.samplers.base import Sampler, stream
+from search.samplers.crossing import Bounded
 from search.samplers.generations import Generations
 from search.samplers.history import History
 from search.samplers.obeying import obeying
@@ -70,7 +71,7 @@ class Nsga2(Sampler):
 
     def _crossover(self) -> nsgaii.BaseCrossover:
         swapping = {"swapping_prob": self.swapping_prob} if self.crossover == "uniform" else {}
-        return made(CROSSOVERS[self.crossover], **swapping)
+        return Bounded(made(CROSSOVERS[self.crossover], **swapping))
 
 
 class Nsga3(Nsga2):
@@ -118,7 +119,8 @@ class NsgaProposer:
         # The numbers of generations must not meet those of trials, or their random numbers would be the same.
         sampler = self._options.sampler(stream(self._problem.seed, generation, 1))
         select = sampler._elite_population_selection_strategy  # noqa: SLF001
-        best = select(study_of(self._problem, sampler, [], 0), [*population, *(parents or [])])
+        with np.errstate(all="ignore"):  # between values at the limits of floats, distances are infinite
+            best = select(study_of(self._problem, sampler, [], 0), [*population, *(parents or [])])
         return sorted(best, key=lambda trial: trial.number)
 
 

@@ -6,8 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from search.mistakes import listed
+from search.problem import Setting
 from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.tpe import Tpe
+from search.space import Space
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,16 @@ def test_a_wrong_sampler_or_option_is_told_with_the_right_ones(spec: dict[str, A
     with pytest.raises(ValidationError) as refused:
         SamplerSpec.model_validate(spec)
     assert [f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in refused.value.errors()] == complaints
+
+
+@pytest.mark.parametrize(
+    "many",
+    [{"type": "int", "low": 1, "high": 10**9, "log": True}, {"type": "float", "low": 0, "high": 1, "step": 1e-9}],
+)
+def test_more_values_than_gp_can_lay_out_are_refused_and_not_given_to_it(many: dict[str, Any]) -> None:
+    setting = Setting(
+        Space.model_validate({"few": {"type": "int", "low": 0, "high": 10**6}, "many": many}), max_trials=50
+    )
+    [mistake] = SamplerSpec(sampler="gp").unsuited(setting)
+    assert str(mistake).startswith("space.many: gp takes at most 2,000,000 values, here are 1,000,000,00")
+    assert SamplerSpec(sampler="auto").chosen(setting).name == "tpe"

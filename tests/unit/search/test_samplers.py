@@ -230,6 +230,28 @@ def test_nsga2_proposes_what_a_study_of_optuna_does(
     assert of_paceline(problem, 40) == of_optuna(problem, 40, sampler, mixed)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("sampler", ["nsga2", "nsga3"])
+@pytest.mark.parametrize("crossover", ["blxalpha", "spx", "sbx", "vsbx", "undx"])
+def test_children_of_parents_at_the_limits_of_floats_are_in_their_space(crossover: str, sampler: str) -> None:
+    space = Space.model_validate(
+        {
+            "log": {"type": "float", "low": 5e-324, "high": 1e308, "log": True},
+            "wide": {"type": "float", "low": -8e307, "high": 8e307},
+            "whole": {"type": "int", "low": -(2**53), "high": 2**53},
+            "small": {"type": "float", "low": 0, "high": 1},
+        }
+    )
+    spec = SamplerSpec(
+        sampler=sampler, options={"population_size": 4, "crossover": crossover, "mutation": "polynomial"}
+    )
+    view, changes = StudyView(Problem(space, ("minimize", "maximize"), spec, 7)), list[Observation]()
+    for number in range(40):
+        params = view.propose(changes, number)
+        assert space.mistakes_in(params) == []
+        changes = [Observation(number, params, "completed", ((-1) ** number * 1e308, number % 3))]
+
+
 class Drawn(NSGAIIIElitePopulationSelectionStrategy):
     """Optuna draws with the random numbers of whoever asks first; these are the generation's own."""
 
