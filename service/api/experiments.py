@@ -1,37 +1,26 @@
 """`/v1/experiments`: create, look at, and steer them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from sqlalchemy.orm import Session
 
 from service.api.bodies import read_either, read_submission
 from service.api.cursors import EXPERIMENT_PLACE, from_cursor, to_cursor
 from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
+from service.api.overview import views_of
 from service.api.problems import responses
-from service.api.views import ExperimentView, Page, trial_views
-from service.domain.placement import waiting_for
+from service.api.views import ExperimentView, Page
 from service.domain.statuses import ExperimentStatus
 from service.errors import BadRequest
-from service.mirror.views import mlflow_url
 from service.operations import controlling
-from service.operations.best import best_trial
 from service.operations.changing import change
 from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.finding import experiment_named
-from service.operations.specs import spec_of
 from service.spec.changes import CHANGEABLE
-from service.spec.models import ExperimentSpec
 from service.spec.parsing import parse_spec
-from service.store.agents import nodes_of_connected
-from service.store.attempts import first_traceback
-from service.store.database import database_now
-from service.store.experiments import page_of_experiments, warm_start_of
-from service.store.tables import ExperimentRow, MirrorRow
-from service.store.trials import counts_by_status
-from trainer.wire import Kind
+from service.store.experiments import page_of_experiments
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -85,7 +74,7 @@ def get_experiments(
         rows = page_of_experiments(
             session, status=status, tag=(name, value) if tag else None, after=after, limit=limit + 1
         )
-        items = [view_of(context, session, row) for row in rows[:limit]]
+        items = views_of(context, session, rows[:limit])
     last = rows[limit - 1] if len(rows) > limit else None
     next_cursor = to_cursor(EXPERIMENT_PLACE, (last.created_at, last.id)) if last else None
     return Page(items=items, next_cursor=next_cursor)
@@ -134,31 +123,6 @@ def delete(experiment: str, context: Ctx) -> None:
     controlling.delete(context, experiment)
 
 
-def view_of(context: Context, session: Session, row: ExperimentRow) -> ExperimentView:
-    spec = spec_of(row)
-    best = best_trial(session, row) if len(spec.objectives) == 1 else None
-    counts = counts_by_status(session, row.id)
-    mirror = session.get(MirrorRow, row.id)
-    return ExperimentView.of(
-        row,
-        counts=counts,
-        best=trial_views(session, [best])[0] if best else None,
-        traceback=first_traceback(session, row.id) if row.status == ExperimentStatus.FAILED else None,
-        waiting_for=_waiting_for(session, row, spec, counts),
-        mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui),
-        mlflow_error=mirror.error if mirror else None,
-        warm_start=warm_start_of(session, row.id) if spec.search.warm_start else None,
-    )
-
-
 def _shown(context: Context, name_or_id: str) -> ExperimentView:
     with context.database.read() as session:
-        return view_of(context, session, experiment_named(session, name_or_id))
-
-
-def _waiting_for(session: Session, row: ExperimentRow, spec: ExperimentSpec, counts: dict[str, Any]) -> str | None:
-    if row.status != ExperimentStatus.RUNNING or row.end_reason or counts["running"]:
-        return None
-    if spec.trainer.kind is Kind.EXTERNAL:
-        return None
-    return waiting_for(spec.trainer.scaling, nodes_of_connected(session, database_now(session)))
+        return views_of(context, session, [experiment_named(session, name_or_id)])[0]

@@ -1,14 +1,15 @@
 """The best of an experiment's trials, or its Pareto front: of the feasible ones that ran to an end."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from typing import TypeVarTuple
 
-from sqlalchemy import Select, select
+from sqlalchemy import CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
-from search.problem import sign_of
-from service.domain.statuses import CONTENDERS
+from search.problem import Direction, sign_of
+from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.values import best_first, constraint_names, objective_names
 
@@ -17,8 +18,22 @@ Row = TypeVarTuple("Row")
 
 def best_trial(session: Session, experiment: ExperimentRow) -> TrialRow | None:
     """By the first objective; of equals the one with the lowest number."""
-    order = best_first(experiment.spec["objectives"][0]["direction"])
-    return session.scalar(_feasible(experiment, select(TrialRow)).order_by(*order).limit(1))
+    return best_trials(session, [experiment]).get(experiment.id)
+
+
+def best_trials(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, TrialRow]:
+    """As `best_trial`, by experiment."""
+    alike: defaultdict[tuple[Direction, bool], list[str]] = defaultdict(list)
+    for one in experiments:
+        alike[_direction(one), bool(constraint_names(one))].append(one.id)
+    best: dict[str, TrialRow] = {}
+    for (direction, constrained), ids in alike.items():
+        query = select(TrialRow).where(TrialRow.id.in_(_bests(direction, constrained, ids)))
+        # Of the best of each status, the better one.
+        best |= {
+            row.experiment_id: row for row in reversed(session.scalars(query.order_by(*best_first(direction))).all())
+        }
+    return best
 
 
 def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, int]]:
@@ -46,6 +61,26 @@ def nearest_to_feasible(session: Session, experiment: ExperimentRow) -> TrialRow
         return None
     query = _ended_well(experiment, select(TrialRow)).where(TrialRow.violation > 0)
     return session.scalar(query.order_by(TrialRow.violation, TrialRow.number).limit(1))
+
+
+def _direction(experiment: ExperimentRow) -> Direction:
+    direction: Direction = experiment.spec["objectives"][0]["direction"]
+    return direction
+
+
+def _bests(direction: Direction, constrained: bool, experiment_ids: Collection[str]) -> CompoundSelect[str]:
+    """The ids of each experiment's best trial of each status: each is the first of an index, however many there are."""
+
+    def best(status: TrialStatus) -> Select[str]:
+        query = select(TrialRow.id).where(
+            TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == status, TrialRow.value.is_not(None)
+        )
+        if constrained:
+            query = query.where(TrialRow.violation == 0)
+        first = query.order_by(*best_first(direction)).limit(1).correlate(ExperimentRow).scalar_subquery()
+        return select(first).where(ExperimentRow.id.in_(experiment_ids))
+
+    return union_all(*(best(status) for status in CONTENDERS))
 
 
 def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:

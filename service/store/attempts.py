@@ -9,8 +9,10 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
 from service.store.database import clock_of
-from service.store.tables import AttemptRow, TrialRow
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind
+
+_IS_LAST = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow.attempt_count)
 
 
 def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
@@ -67,10 +69,9 @@ def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
 
 def first_failures(session: Session, experiment_id: str, limit: int) -> list[Failure]:
     """Of the first trials, up to the first that has not failed. Without tracebacks."""
-    is_last = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow.attempt_count)
     query = (
         select(TrialRow.failure_kind, TrialRow.reason, AttemptRow.failure["began"].as_boolean())
-        .outerjoin(AttemptRow, is_last)
+        .outerjoin(AttemptRow, _IS_LAST)
         .where(TrialRow.experiment_id == experiment_id)
     )
     found = session.execute(query.order_by(TrialRow.number).limit(limit)).all()
@@ -81,14 +82,16 @@ def first_failures(session: Session, experiment_id: str, limit: int) -> list[Fai
     ]
 
 
-def first_traceback(session: Session, experiment_id: str) -> str | None:
-    """Of the first trial that failed, its last attempt's."""
-    query = (
-        select(AttemptRow.failure)
-        .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
-        .where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.FAILED)
-        .order_by(TrialRow.number, AttemptRow.number.desc())
+def first_tracebacks(session: Session, experiment_ids: Collection[str]) -> dict[str, str | None]:
+    """By experiment: of the first trial that failed, its last attempt's."""
+    first = (
+        select(TrialRow.id)
+        .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.FAILED)
+        .order_by(TrialRow.number)
         .limit(1)
+        .correlate(ExperimentRow)
+        .scalar_subquery()
     )
-    failure = session.scalar(query)
-    return failure.get("traceback") if failure else None
+    firsts = select(first).where(ExperimentRow.id.in_(experiment_ids))
+    query = select(TrialRow.experiment_id, AttemptRow.failure).join(AttemptRow, _IS_LAST).where(TrialRow.id.in_(firsts))
+    return {key: failure.get("traceback") for key, failure in session.execute(query) if failure}

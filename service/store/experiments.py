@@ -1,6 +1,6 @@
 """Queries on experiments."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -75,6 +75,7 @@ def find_experiment_by_key(session: Session, key: str) -> ExperimentRow | None:
     return session.scalar(select(ExperimentRow).where(ExperimentRow.idempotency_key == key))
 
 
-def warm_start_of(session: Session, experiment_id: str) -> list[Any] | None:
-    """What was taken from each earlier experiment."""
-    return session.scalar(select(WarmStartRow.sources).where(WarmStartRow.experiment_id == experiment_id))
+def warm_starts_of(session: Session, experiment_ids: Collection[str]) -> dict[str, list[Any]]:
+    """What was taken from each earlier experiment, by the one that took it."""
+    query = select(WarmStartRow.experiment_id, WarmStartRow.sources)
+    return dict(session.execute(query.where(WarmStartRow.experiment_id.in_(experiment_ids))).all())

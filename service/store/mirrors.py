@@ -1,6 +1,6 @@
 """How far the MLflow mirror has come, and what it has still to tell."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
@@ -68,6 +68,12 @@ def experiments_behind(session: Session) -> list[str]:
         .order_by(func.coalesce(MirrorRow.updated_at, ExperimentRow.created_at), ExperimentRow.id)
     )
     return list(session.scalars(behind))
+
+
+def mirrors_of(session: Session, experiment_ids: Collection[str]) -> dict[str, MirrorRow]:
+    """By experiment; none of one that MLflow has not been told of."""
+    rows = session.scalars(select(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))
+    return {row.experiment_id: row for row in rows}
 
 
 def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequence[str]) -> int:

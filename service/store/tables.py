@@ -63,7 +63,7 @@ class ExperimentRow(Base):
     name: Mapped[str] = mapped_column(String(200), unique=True)
     spec: Mapped[dict[str, Any]]
     tags: Mapped[dict[str, Any]]
-    status: Mapped[str] = mapped_column(String(20), index=True)
+    status: Mapped[str] = mapped_column(String(20))
     end_reason: Mapped[str | None] = mapped_column(String(40))
     end_detail: Mapped[str | None]
     priority: Mapped[int] = mapped_column(default=0)
@@ -74,7 +74,11 @@ class ExperimentRow(Base):
     ended_at: Mapped[datetime | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_digest: Mapped[str | None] = mapped_column(String(64))
-    __table_args__ = (_one_of("status", ExperimentStatus),)
+    __table_args__ = (
+        Index(None, "created_at", "id"),
+        Index(None, "status", "created_at", "id"),
+        _one_of("status", ExperimentStatus),
+    )
 
 
 class TrialRow(Base):

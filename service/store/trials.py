@@ -16,11 +16,22 @@ def counts_by_status(
     session: Session, experiment_id: str, statuses: Collection[TrialStatus] = tuple(TrialStatus)
 ) -> dict[str, int]:
     """Of each of the statuses, also those that no trial has."""
-    query = select(TrialRow.status, func.count()).where(
-        TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses)
+    return counts_of_all(session, [experiment_id], statuses)[experiment_id]
+
+
+def counts_of_all(
+    session: Session, experiment_ids: Collection[str], statuses: Collection[TrialStatus] = tuple(TrialStatus)
+) -> dict[str, dict[str, int]]:
+    """As `counts_by_status`, by experiment."""
+    query = (
+        select(TrialRow.experiment_id, TrialRow.status, func.count())
+        .where(TrialRow.experiment_id.in_(experiment_ids), TrialRow.status.in_(statuses))
+        .group_by(TrialRow.experiment_id, TrialRow.status)
     )
-    found = dict(session.execute(query.group_by(TrialRow.status)).all())
-    return {status.value: found.get(status, 0) for status in statuses}
+    counts = {key: {status.value: 0 for status in statuses} for key in experiment_ids}
+    for experiment_id, status, count in session.execute(query):
+        counts[experiment_id][status] = count
+    return counts
 
 
 def any_in_first_attempt(session: Session, experiment_id: str) -> bool:
@@ -152,5 +163,14 @@ def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:
 
 def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[str, CheckpointRow]:
     """As `newest_checkpoint`, by trial."""
-    query = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), of_newest_generation())
-    return {row.trial_id: row for row in session.scalars(query.order_by(CheckpointRow.step))}
+    newest = (
+        select(CheckpointRow.step)
+        .where(CheckpointRow.trial_id == TrialRow.id, of_newest_generation())
+        .order_by(CheckpointRow.step.desc())
+        .limit(1)
+        .correlate(TrialRow)
+        .scalar_subquery()
+    )
+    its_newest = (CheckpointRow.trial_id == TrialRow.id) & (CheckpointRow.step == newest)
+    query = select(CheckpointRow).join(TrialRow, its_newest).where(TrialRow.id.in_(trial_ids))
+    return {row.trial_id: row for row in session.scalars(query)}

@@ -156,6 +156,24 @@ def test_the_best_trials_are_found_in_their_order(service: Api, engine: Engine, 
     assert not [plan for plan in plans if "FOR ORDER BY" in plan]
 
 
+@pytest.mark.parametrize("path", ["/v1/experiments?limit=1", "/v1/experiments?limit=1&status=running"])
+def test_experiments_are_found_in_their_order_and_the_best_of_each(service: Api, engine: Engine, path: str) -> None:
+    """None of them is put in order, and of its trials at most those of one value."""
+    amid_others(service, {"rule": "none"})
+    amid_others(service, {"rule": "none"}, objectives=[{"metric": "accuracy", "direction": "minimize"}])
+    with recorded(engine) as queries:
+        service.get(f"{path}&cursor={service.get(path)['next_cursor']}")
+    pages = [one for one in queries if "ORDER BY experiments.created_at DESC" in one[0]]
+    bests = [one for one in queries if "ORDER BY trials.value" in one[0]]
+    assert (len(pages), len(bests)) == (2, 2)
+    with engine.connect() as connection:
+        if connection.dialect.name == "postgresql":  # of a handful it would rather sort all
+            connection.exec_driver_sql("set local enable_sort = off; set local enable_bitmapscan = off")
+        assert all("created_at_id" in plan_of(connection, *one) for one in pages)
+        assert not [one for one in pages if "FOR ORDER BY" in plan_of(connection, *one)]
+        assert all("status_value_number" in plan_of(connection, *one) for one in bests)
+
+
 def test_who_waits_is_found_by_an_index_of_those_alone(service: Api, engine: Engine) -> None:
     """When nobody else is to come, all who wait are looked at."""
     limits = {"max_trials": 2, "parallelism": 2}
