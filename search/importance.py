@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from search.loading import loaded
 from search.problem import Direction
 from search.space import Params, Space
 
@@ -68,6 +69,7 @@ def importance_of(
 
 
 def _found(space: Space, direction: Direction, trials: Sequence[Measured], evaluator: Evaluator) -> dict[str, float]:
+    loaded("search.evaluators")
     from search import evaluators  # noqa: PLC0415 - with it comes scikit-learn: a second, and 130 MB
 
     return evaluators.importances(space, direction, [(one.params, one.value) for one in trials], evaluator)

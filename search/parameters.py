@@ -134,9 +134,11 @@ class CategoricalParameter(ParameterBase):
     def _own_mistakes(self) -> Iterator[Mistake]:
         if not self.choices:
             yield Mistake(("choices",), "must have at least one choice")
+        before: set[tuple[bool, Scalar]] = set()  # as `same` compares, for thousands of them
         for index, choice in enumerate(self.choices):
-            if any(same(choice, before) for before in self.choices[:index]):
+            if (isinstance(choice, bool), choice) in before:
                 yield Mistake(("choices", index), f"{shown(choice)} is there already")
+            before.add((isinstance(choice, bool), choice))
 
     def values(self) -> Sequence[Scalar]:
         return self.choices

@@ -183,26 +183,33 @@ def mistakes_in_condition(parent: Parameter, name: str, wanted: Condition) -> It
 
 def _loop(parents: Mapping[str, Collection[str]], start: str) -> list[str]:
     """The shortest way from a parameter through its parents back to itself, or nothing."""
-    ways = [[start]]
-    seen: set[str] = set()
-    for way in ways:
-        for parent in parents.get(way[-1], ()):
+    found = {start: ""}  # and from which of its children
+    ahead = [start]
+    for name in ahead:
+        for parent in parents.get(name, ()):
             if parent == start:
-                return [*way, start]
-            if parent not in seen:
-                seen.add(parent)
-                ways.append([*way, parent])
+                return [*_way_back(found, name), start]
+            if parent not in found:
+                found[parent] = name
+                ahead.append(parent)
     return []
+
+
+def _way_back(found: Mapping[str, str], name: str) -> list[str]:
+    way = [name]
+    while child := found[way[-1]]:
+        way.append(child)
+    return way[::-1]
 
 
 def _parents_first(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
     order: dict[str, None] = {}
-
-    def place(name: str) -> None:
-        for parent in parameters[name].when:
-            place(parent)
-        order.setdefault(name)
-
     for name in parameters:
-        place(name)
+        way = [name]
+        while way:
+            parent = next((one for one in parameters[way[-1]].when if one not in order), None)
+            if parent is None:
+                order.setdefault(way.pop())
+            else:
+                way.append(parent)
     return tuple(order)

@@ -12,6 +12,7 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field, model_validator
 
+from search.loading import loaded
 from search.mistakes import Mistake, refuse
 from search.problem import Need, sign_of
 from search.samplers.asking import ask, made
@@ -32,7 +33,7 @@ class Cmaes(Sampler):
     cannot: ClassVar[frozenset[Need]] = frozenset(Need)
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 1
-    popsize: Annotated[int, Field(ge=4)] | None = None
+    popsize: Annotated[int, Field(ge=4, le=100_000)] | None = None
     consider_pruned_trials: bool = False
     use_separable_cma: bool = False
     with_margin: bool = False
@@ -46,6 +47,7 @@ class Cmaes(Sampler):
         return self
 
     def proposer(self, problem: "Problem") -> "CmaesProposer":
+        loaded("cmaes")
         return CmaesProposer(problem, self)
 
 

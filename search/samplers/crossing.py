@@ -27,4 +27,5 @@ class Bounded(nsgaii.BaseCrossover):
     def crossover(self, parents_params: Array, rng: Any, study: Any, search_space_bounds: Array) -> Array:
         child = self._crossover.crossover(parents_params, rng, study, search_space_bounds)
         child = np.where(np.isfinite(child), child, parents_params[0])
-        return np.minimum(child, search_space_bounds[:, 1])
+        bounded: Array = np.minimum(child, search_space_bounds[:, 1])
+        return bounded

@@ -6,6 +6,7 @@ import optuna
 from optuna.trial import FrozenTrial
 from pydantic import Field
 
+from search.loading import loaded
 from search.mistakes import Mistake
 from search.problem import Need
 from search.samplers.asking import ask, made
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 2_000_000
 """Optuna lays out all values of a parameter with steps, several times for each proposal."""
+_LIBRARIES = (
+    "scipy.stats",
+    "torch",
+    "torch.utils._device",
+    *(f"optuna._gp.{name}" for name in ("acqf", "batched_lbfgsb", "gp", "optim_mixed", "prior", "search_space")),
+)
 _CURE = "make the step larger, or a float of it without a step"
 
 
@@ -38,6 +45,7 @@ class Gp(Sampler):
         ]
 
     def proposer(self, problem: "Problem") -> "GpProposer":
+        loaded(*_LIBRARIES)
         return GpProposer(problem, self)
 
 

@@ -1,5 +1,6 @@
 """Genetic algorithms for several objectives: NSGA-II and NSGA-III."""
 
+from math import comb
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -36,6 +37,9 @@ CROSSOVERS: dict[str, type[nsgaii.BaseCrossover]] = {
 
 OF_THREE = ("spx", "undx")
 """The crossovers that take three parents."""
+
+MOST_POINTS = 100_000
+"""Every trial of a generation is held against each of them."""
 
 
 class Nsga2(Sampler):
@@ -78,14 +82,24 @@ class Nsga3(Nsga2):
     """Optuna's NSGAIIISampler. `reference_points`: each with a coordinate for every objective."""
 
     reference_points: tuple[tuple[float, ...], ...] | None = Field(default=None, min_length=1)
-    dividing_parameter: Annotated[int, Field(ge=1)] = 3
+    dividing_parameter: Annotated[int, Field(ge=1, le=MOST_POINTS)] = 3
 
     def unsuited(self, setting: "Setting") -> list[Mistake]:
+        if self.reference_points is None:
+            return self._too_many_points(setting.objective_count)
         return [
             Mistake(("search", "options", "reference_points", index), "must have a number for each objective")
-            for index, point in enumerate(self.reference_points or ())
+            for index, point in enumerate(self.reference_points)
             if len(point) != setting.objective_count
         ]
+
+    def _too_many_points(self, objectives: int) -> list[Mistake]:
+        count = comb(objectives + self.dividing_parameter - 1, self.dividing_parameter)
+        message = (
+            f"makes {count:,} reference points of {objectives} objectives, and more than {MOST_POINTS:,} are too many"
+        )
+        path = ("search", "options", "dividing_parameter")
+        return [Mistake(path, message)] if count > MOST_POINTS else []
 
     def sampler(self, seed: int) -> NSGAIIISampler:
         points = None if self.reference_points is None else np.array(self.reference_points, dtype=float)

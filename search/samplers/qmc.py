@@ -6,6 +6,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
+from search.loading import loaded
 from search.samplers.asking import ask, made
 from search.samplers.base import Sampler, stream
 from search.samplers.obeying import obeying
@@ -27,6 +28,7 @@ class Qmc(Sampler):
     scramble: bool = False
 
     def proposer(self, problem: "Problem") -> "QmcProposer":
+        loaded("scipy.stats")
         return QmcProposer(problem, self)
 
 

@@ -33,7 +33,7 @@ class Tpe(Sampler):
     takes_parts: ClassVar[bool] = True
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 10
-    n_ei_candidates: Annotated[int, Field(ge=1)] = 24
+    n_ei_candidates: Annotated[int, Field(ge=1, le=10_000)] = 24  # each is held against each trial
     multivariate: bool | None = None
     group: bool = False
     constant_liar: bool = True

@@ -49,3 +49,10 @@ def test_more_values_than_gp_can_lay_out_are_refused_and_not_given_to_it(many: d
     [mistake] = SamplerSpec(sampler="gp").unsuited(setting)
     assert str(mistake).startswith("space.many: gp takes at most 2,000,000 values, here are 1,000,000,00")
     assert SamplerSpec(sampler="auto").chosen(setting).name == "tpe"
+
+
+def test_more_reference_points_than_can_be_held_against_are_refused() -> None:
+    setting = Setting(Space.model_validate({"p": {"type": "int", "low": 0, "high": 9}}), objective_count=8)
+    [mistake] = SamplerSpec(sampler="nsga3", options={"dividing_parameter": 100}).unsuited(setting)
+    assert str(mistake).startswith("search.options.dividing_parameter: makes 26,075,972,546 reference points of 8 obj")
+    assert SamplerSpec(sampler="nsga3", options={"dividing_parameter": 10}).unsuited(setting) == []

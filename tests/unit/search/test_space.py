@@ -312,3 +312,23 @@ def test_parameters_that_all_depend_on_each_other_are_refused_instead_of_counted
     assert space.size() is None
     told = mistakes_in_forbidden(space.without([{"qp0": (1,)}]))
     assert [str(mistake) for mistake in told] == ["too many parameters depend on each other to tell what is possible"]
+
+
+def test_conditions_go_as_deep_as_one_likes_and_meet_again() -> None:
+    chain = {
+        f"p{n}": {"type": "int", "low": 0, "high": 1, "when": {f"p{n + 1}": 1} if n < 1200 else {}} for n in range(1201)
+    }
+    assert Space.model_validate(chain).size() == 1202
+    # With two parents each there are more ways up than anybody can go.
+    lattice = {
+        f"p{n}": {"type": "int", "low": 0, "high": 1, "when": {f"p{up}": 1 for up in (n - 1, n - 2) if up >= 0}}
+        for n in range(100)
+    }
+    assert Space.model_validate(lattice).size() == 101
+
+
+def test_thousands_of_choices_are_told_apart() -> None:
+    several = {"type": "categorical", "choices": [*range(20_000), True, False, "1", None]}
+    assert Space.model_validate({"p": several}).size() == 20_004
+    with pytest.raises(ValidationError, match=r"19999.0 is there already"):
+        Space.model_validate({"p": {**several, "choices": [*several["choices"], 19999.0]}})

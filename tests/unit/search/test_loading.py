@@ -1,0 +1,38 @@
+"""Heavy libraries come with the sampler that needs them, and not in the middle of a proposal."""
+
+import subprocess
+import sys
+
+PROPOSING = """
+import sys
+from search.problem import Observation, Problem
+from search.samplers import SamplerSpec
+from search.space import Space
+from search.study import StudyView
+
+space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}, "n": {"type": "int", "low": 0, "high": 9}})
+for heavy in ("scipy.stats", "torch", "sklearn", "cmaes"):
+    assert heavy not in sys.modules, heavy
+for name, options in SAMPLERS:
+    view = StudyView(Problem(space, ("minimize",), SamplerSpec(sampler=name, options=options), 7))
+    before = set(sys.modules)
+    for number in range(7):
+        params = view.propose([], number)
+        view.update([Observation(number, params, "completed", (params["x"],), 1, params["x"])])
+    later = [one for one in sys.modules if one not in before]
+    print(name, [one for one in later if one.startswith(("scipy", "torch", "optuna", "cmaes"))])
+"""
+SAMPLERS = [
+    ("tpe", {"n_startup_trials": 3}),
+    ("nsga2", {"population_size": 4}),
+    ("qmc", {}),
+    ("cmaes", {"popsize": 4}),
+    ("gp", {"n_startup_trials": 5}),
+]
+
+
+def test_a_sampler_has_all_its_libraries_before_it_proposes() -> None:
+    code = PROPOSING.replace("SAMPLERS", repr(SAMPLERS))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{name} []" for name, _ in SAMPLERS]
