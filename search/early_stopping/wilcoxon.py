@@ -8,8 +8,8 @@ from pydantic import Field
 
 from search.early_stopping.base import StoppingRule, compared
 from search.early_stopping.ranks import signed_rank_p
-from search.early_stopping.rule import AT_END, COMPLETED, History, Peer, Reported, Verdict
-from search.problem import sign_of
+from search.early_stopping.rule import AT_END, COMPLETED, History, Peer, Peers, Reported, Verdict
+from search.problem import Direction, sign_of
 
 FEWEST_STEPS = 2
 
@@ -34,10 +34,10 @@ class Wilcoxon(StoppingRule):
         return [report.step]
 
     def _look(self, report: Reported, milestone: int, history: History) -> Verdict | None:
-        best = history.peers(AT_END, COMPLETED).ranked(report.direction, 0, 1)
-        if not best:
+        best = _first_of_the_best(history.peers(AT_END, COMPLETED), report.direction)
+        if best is None:
             return None
-        own, rival = history.curve(), history.curve(best[0].number)
+        own, rival = history.curve(), history.curve(best.number)
         shared = sorted(own.keys() & rival.keys())
         if len(shared) < max(FEWEST_STEPS, self.n_startup_steps):
             return None
@@ -52,8 +52,8 @@ class Wilcoxon(StoppingRule):
             value=value,
             cutoff=cutoff,
             compared_count=1,
-            reason=self._reason(report, best[0], len(shared), compared(value, cutoff), p),
-            compared_with=(best[0].number,),
+            reason=self._reason(report, best, len(shared), compared(value, cutoff), p),
+            compared_with=(best.number,),
         )
 
     def _reason(self, report: Reported, best: Peer, count: int, comparison: tuple[str, str], p: float | None) -> str:
@@ -64,6 +64,14 @@ class Wilcoxon(StoppingRule):
             return f"{what}, the best so far, whose average over all its steps is no better"
         sure = "below" if p < self.p_threshold else "not below"
         return f"{what}, the best so far (that it is no worse: p = {p:.3g}, {sure} {self.p_threshold:g})"
+
+
+def _first_of_the_best(peers: Peers, direction: Direction) -> Peer | None:
+    """Of those that tie, the one with the lowest number, wherever the ranking has it."""
+    for best in peers.ranked(direction, 0, 1):
+        older_count = peers.standing(best.value, direction, best.number).better_count
+        return peers.ranked(direction, older_count, 1)[0] if older_count else best
+    return None
 
 
 def _average(values: Sequence[float]) -> float:

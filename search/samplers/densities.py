@@ -17,7 +17,7 @@ from optuna.samplers._tpe.probability_distributions import (
     _MixtureOfProductDistribution,
     _unique_inverse_2d,
 )
-from scipy.special import ndtr  # type: ignore[import-untyped]
+from scipy.special import ndtr
 
 Array = NDArray[np.float64]
 _Continuous = _BatchedTruncNormDistributions | _BatchedTruncLogNormDistributions

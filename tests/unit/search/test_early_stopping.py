@@ -234,6 +234,16 @@ def test_the_signed_rank_test_names_the_best_trial_and_how_sure_it_is() -> None:
     assert "that of trial 1, the best so far (that it is no worse: p = 0.0312, below 0.1)" in verdict.reason
 
 
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_of_the_best_that_tie_the_first_is_compared_with(direction: Direction) -> None:
+    trials = Trials(rule_of(rule="wilcoxon"), direction)
+    for number in range(3):
+        trials.ran(number, [0.5 + number / 10, 0.7])
+    trials.report(3, 1, 0.5)
+    [verdict] = trials.report(3, 2, 0.6)
+    assert verdict.compared_with == (0,)
+
+
 def test_no_rule_never_says_anything() -> None:
     assert Trials(rule_of()).ran(0, [0.1] * 9) == Trials(rule_of(rule="none")).ran(0, [0.1] * 9) == []
 

@@ -90,7 +90,9 @@ def test_a_perturbed_value_moves_to_one_nearby(parameter: dict[str, Any], value:
 def test_what_is_drawn_anew_comes_from_the_whole_range() -> None:
     """Evenly, on the scale that the parameter has."""
     space = Space.model_validate({"lr": WIDE["lr"], "units": {"type": "int", "low": 1, "high": 1000, "log": True}})
-    found = [explored(space, {"lr": 0.1, "units": 7}, RESAMPLE, chance(seed)) for seed in range(2000)]
+    found: list[dict[str, Any]] = [
+        explored(space, {"lr": 0.1, "units": 7}, RESAMPLE, chance(seed)) for seed in range(2000)
+    ]
     assert sum(one["lr"] < 1e-2 for one in found) / 2000 == pytest.approx(0.5, abs=0.05)
     small = (math.log(31.5) - math.log(0.5)) / (math.log(1000.5) - math.log(0.5))
     assert sum(one["units"] <= 31 for one in found) / 2000 == pytest.approx(small, abs=0.05)

@@ -9,6 +9,7 @@ import pytest
 from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
 
 from search.importance import FEWEST_TRIALS, MOST_TRIALS, Evaluator, Measured, importance_of, sampled
+from search.problem import Direction
 from search.space import Space
 
 SPACE = Space.model_validate(
@@ -45,7 +46,7 @@ def trials(count: int) -> list[Measured]:
 
 @pytest.mark.parametrize("evaluator", BOTH)
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_the_numbers_are_optuna_s(evaluator: Evaluator, direction: str) -> None:
+def test_the_numbers_are_optuna_s(evaluator: Evaluator, direction: Direction) -> None:
     some = trials(60)
     study = optuna.create_study(direction=direction)
     oracle = {"ped_anova": PedAnovaImportanceEvaluator(), "fanova": FanovaImportanceEvaluator(n_trees=16, seed=0)}
@@ -63,7 +64,7 @@ def test_the_numbers_are_optuna_s(evaluator: Evaluator, direction: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = get_param_importances(study, evaluator=oracle[evaluator])
-    found = importance_of(SPACE, direction, some, evaluator)  # type: ignore[arg-type]
+    found = importance_of(SPACE, direction, some, evaluator)
     assert found.parameters == pytest.approx(expected)
     assert direction == "maximize" or next(iter(found.parameters)) == "lr"
     assert found.used_count == 60

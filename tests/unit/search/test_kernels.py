@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from optuna.distributions import FloatDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator, _ParzenEstimatorParameters
 from optuna.samplers._tpe.sampler import default_weights
 
@@ -17,11 +17,11 @@ from search.samplers.kernels import Kernels
     magic_clip=st.booleans(),
 )
 def test_they_stand_and_spread_as_optunas(values: list[float], *, log: bool, endpoints: bool, magic_clip: bool) -> None:
-    space = {"x": FloatDistribution(1e-3, 1.0, log=log)}
+    space: dict[str, BaseDistribution] = {"x": FloatDistribution(1e-3, 1.0, log=log)}
     parameters = _ParzenEstimatorParameters(1.0, magic_clip, endpoints, default_weights, multivariate=True)
     seen = {"x": np.array(values)}
     [ours] = Kernels(seen, space, parameters, orders={"x": np.argsort(seen["x"])})._mixture_distribution.distributions
     [theirs] = _ParzenEstimator(seen, space, parameters)._mixture_distribution.distributions
     assert type(ours) is type(theirs)
-    assert ours.mu.tolist() == theirs.mu.tolist()
-    assert ours.sigma.tolist() == theirs.sigma.tolist()
+    for name in ("mu", "sigma"):
+        assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()

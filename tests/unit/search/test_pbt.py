@@ -15,7 +15,7 @@ from search.early_stopping.pbt import Pbt, told
 from search.early_stopping.rule import Peer, Peers
 from search.early_stopping.waiting import Member, Release
 from search.problem import Direction
-from search.space import Space
+from search.space import Params, Space
 
 SPACE = Space.model_validate({"lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}})
 
@@ -201,7 +201,7 @@ def test_another_seed_or_milestone_draws_otherwise() -> None:
 def test_what_changes_is_told_in_few_words() -> None:
     assert told({"a": 1, "b": "x", "c": 0.5}, {"a": 1, "b": "y", "d": 2}) == 'b "y" (was "x"), d 2 (new), without c'
     assert told({"a": 1}, {"a": 1}) == "its own params"
-    many = {str(number): number for number in range(12)}
+    many: Params = {str(number): number for number in range(12)}
     assert told({}, many).endswith("9 9 (new), 2 more")
 
 

@@ -24,7 +24,7 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 from optuna.samplers._nsgaiii._elite_population_selection_strategy import NSGAIIIElitePopulationSelectionStrategy
 from optuna.samplers.nsgaii._elite_population_selection_strategy import NSGAIIElitePopulationSelectionStrategy
 
-from search.problem import Observation, Problem, Setting, SpaceExhausted
+from search.problem import Direction, Observation, Problem, Setting, SpaceExhausted
 from search.proposing import propose
 from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.base import stream
@@ -79,8 +79,11 @@ def size(params: Params) -> float:
     return width * (1 - drop)
 
 
+DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize", "minimize")
+
+
 def problem_of(space: Space, sampler: SamplerSpec, objectives: int = 1, *, constrained: bool = False) -> Problem:
-    return Problem(space, ("minimize", "maximize", "minimize")[:objectives], sampler, 7, constrained)
+    return Problem(space, DIRECTIONS[:objectives], sampler, 7, constrained)
 
 
 def observed(number: int, params: Params, objectives: int) -> Observation:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from search.forbidding import Forbidden, dead_branches, mistakes_in_forbidden, still_possible
 from search.scalars import same
-from search.space import Space
+from search.space import Params, Space
 
 DIGITS = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
@@ -237,7 +237,7 @@ def test_dead_branches_are_those_that_no_configuration_has(data: st.DataObject, 
             assert others.size() == space.size()
 
 
-SGD = {
+SGD: dict[str, dict[str, Any]] = {
     "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"]},
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "layers": {"type": "int", "low": 1, "high": 8},
@@ -247,7 +247,7 @@ SGD = {
 
 def test_a_parameter_may_exist_under_ranges_of_its_parents() -> None:
     space = Space.model_validate(SGD)
-    base = {"optimizer": "sgd", "lr": 0.1, "layers": 4}
+    base: Params = {"optimizer": "sgd", "lr": 0.1, "layers": 4}
     assert space.active({**base, "skip": True}) == ("optimizer", "lr", "layers", "skip")
     assert said(space, {**base, "lr": 0.2, "skip": True}) == [
         "skip: exists only when layers is at least 4 and lr is at most 0.1; leave it out"

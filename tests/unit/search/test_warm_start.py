@@ -150,8 +150,8 @@ def test_every_sampler_goes_on_from_trials_with_numbers_below_zero(search: dict[
     steps = {"type": "float", "low": 0.0, "high": 1.0, "step": 0.1}
     space = Space.model_validate({"x": steps, "y": {"type": "int", "low": 0, "high": 4}})
     problem = a_problem(space, **search)
-    params = [{"x": round(step % 11 / 10, 1), "y": step % 5} for step in range(20)]
-    trials = [observed(one, one["x"] - one["y"], number=step) for step, one in enumerate(params)]
+    points = [(round(step % 11 / 10, 1), step % 5) for step in range(20)]
+    trials = [observed({"x": x, "y": y}, x - y, number=step) for step, (x, y) in enumerate(points)]
     observations, [report] = warm_start(problem, [source(*trials)])
     assert report.count == 20
     view = StudyView(problem, observations)
@@ -165,7 +165,7 @@ def test_every_sampler_goes_on_from_trials_with_numbers_below_zero(search: dict[
 
 @pytest.mark.parametrize("multivariate", [True, False])
 def test_tpe_proposes_what_optuna_does_after_the_same_trials_were_added(multivariate: bool) -> None:
-    search = {"options": {"multivariate": multivariate, "n_startup_trials": 5}}
+    search: dict[str, Any] = {"options": {"multivariate": multivariate, "n_startup_trials": 5}}
     problem = a_problem(**search)
     parts = [observed({"lr": 0.02, "layers": 3}, 0.7), observed({"lr": 0.03}, 0.8)]
     observations, _ = warm_start(problem, [source(*reversed([*HISTORY, *parts]))])
