@@ -42,7 +42,8 @@ SHARES = (0.25, 0.5, 1.0)
 
 
 class Trial(Protocol):
-    point: Point
+    @property
+    def point(self) -> Point: ...
 
     def report(self, step: int, value: float) -> bool:
         """Whether it is to go on."""

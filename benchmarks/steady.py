@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
-from benchmarks.reports import mlflow_server, spec
+from benchmarks.reports import mlflow, spec
 from service.store.database import Database
 from service.store.schema import upgrade
 
@@ -65,7 +65,7 @@ def main() -> None:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paceline-steady-")))
         url = stack.enter_context(database(options.database, home))
         upgrade(Database(url))
-        env = {"PACELINE_MLFLOW_URI": stack.enter_context(mlflow_server(home))} if options.mlflow else {}
+        env = {"PACELINE_MLFLOW_URI": stack.enter_context(mlflow(home))} if options.mlflow else {}
         service = Paceline(url, home, **env)
         service.process.start()
         stack.callback(service.process.kill)

@@ -46,7 +46,8 @@ def train_one_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: 
     model.train()
     for images, labels in loader:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()
+        loss: Tensor = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 
@@ -54,4 +55,5 @@ def train_one_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, loader: 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     model.eval()
     device = next(model.parameters()).device
-    return (model(images.to(device)).argmax(dim=1) == labels.to(device)).float().mean().item()
+    right: Tensor = model(images.to(device)).argmax(dim=1) == labels.to(device)
+    return float(right.float().mean())

@@ -68,7 +68,11 @@ def test_a_warm_slot_goes_on_only_while_nobody_is_worse_off(service: Api) -> Non
 def test_an_experiment_says_what_it_waits_for(service: Api) -> None:
     scaling = {"num_workers": 2, "use_gpu": True}
     name = service.create(trainer=TORCH | {"scaling": scaling})["name"]
-    waiting = lambda: service.get(f"/v1/experiments/{name}")["waiting_for"]  # noqa: E731
+
+    def waiting() -> str | None:
+        said: str | None = service.get(f"/v1/experiments/{name}")["waiting_for"]
+        return said
+
     assert waiting() == "an agent: none is connected (needs 2 workers x 1 GPU)"
     service.claim(status=204, nodes=nodes({"CPU": 8}))
     assert waiting() == "2 workers x 1 GPU; the largest agent has 0 GPU"

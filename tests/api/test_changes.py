@@ -14,7 +14,7 @@ from service.settings import Settings
 from service.store.database import Database
 from tests.conftest import Api, Held, running
 
-SPACE = {
+SPACE: dict[str, dict[str, Any]] = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "hidden": {"type": "int", "low": 16, "high": 256, "step": 16},
     "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"]},
@@ -107,7 +107,8 @@ def test_what_may_not_be_changed_is_told_with_what_may(service: Api) -> None:
         assert word in by_path["config"]
     assert changes(service, name) == []
     assert patched(service, name, 422, limits={"max_trails": 5})["errors"][0]["path"] == "limits.max_trails"
-    for wrong in ([], 1, "limits"):
+    mistaken: tuple[Any, ...] = ([], 1, "limits")
+    for wrong in mistaken:
         assert service.http.patch(f"/v1/experiments/{name}", json=wrong).status_code == 422
 
 

@@ -9,7 +9,7 @@ from tests.conftest import Api, Held, a_spec
 TWO = [{"metric": "accuracy", "direction": "maximize"}, {"metric": "latency", "direction": "minimize"}]
 
 
-def ran(service: Api, name: str, *reports: dict[str, float]) -> Held:
+def ran(service: Api, name: str, *reports: dict[str, Any]) -> Held:
     held = service.ask(name)
     assert held
     for metrics in reports:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -28,11 +29,12 @@ def paths_of(response: httpx.Response) -> set[str]:
 
 
 def test_json_yaml_and_what_curl_sends_by_default_are_understood(service: Api) -> None:
-    for content_type, dump in [
-        ("application/json", json.dumps),
-        ("application/yaml", yaml.safe_dump),
-        ("application/x-www-form-urlencoded", json.dumps),
-    ]:
+    understood: dict[str, Callable[[Any], str]] = {
+        "application/json": json.dumps,
+        "application/yaml": yaml.safe_dump,
+        "application/x-www-form-urlencoded": json.dumps,
+    }
+    for content_type, dump in understood.items():
         headers = {"Content-Type": content_type}
         service.post("/v1/experiments", 201, content=dump(a_spec()).encode(), headers=headers)
 

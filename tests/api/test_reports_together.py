@@ -57,6 +57,7 @@ def test_those_that_are_refused_keep_nobody_else_from_being_stored(service: Api,
     wrong, late, *good = [held for _ in range(TRIALS) if (held := service.ask(name))]
     late.fail()
     other = service.ask(service.create()["name"])
+    assert other
     fine = {"sequence": 0, "metrics": {"accuracy": 0.5, "epoch": 1}}
     calls = [(wrong, {"sequence": 0, "metrics": {"accuracy": 0.5}}), (late, fine), (other, fine)]
     assert together([*calls, *((one, fine) for one in good)]) == [422, 409, 200, *([200] * len(good))]

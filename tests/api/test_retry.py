@@ -1,12 +1,15 @@
 """A user has a trial tried again, over HTTP."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from service.domain.failures import MAX_LOSSES
 from service.domain.statuses import TRIAL_REVIVALS, TrialStatus
 from tests.conftest import Api, Held
 
-ENDS = {
+ENDS: dict[TrialStatus, Callable[[Held], Any]] = {
     TrialStatus.COMPLETED: lambda held: (held.report(accuracy=0.5), held.finish()),
     TrialStatus.FAILED: lambda held: held.fail(),
     TrialStatus.STOPPED: lambda held: held.finish("stopped"),

@@ -61,7 +61,7 @@ def test_all_of_them_at_once_keep_the_limits_and_one_may_be_killed(services: Any
 
     def run_trials(number: int) -> list[str]:
         """Until the experiment is over; whoever finds its service gone turns to another."""
-        mine, done = clients[number % 3], []
+        mine, done = clients[number % 3], list[str]()
         while True:
             try:
                 asked = mine.post(f"/v1/experiments/{name}/ask", headers={"Idempotency-Key": f"{number}-{len(done)}"})

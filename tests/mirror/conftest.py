@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
 from service.store.database import Database
@@ -154,10 +155,8 @@ class Story:
             experiment.status, experiment.end_reason, experiment.ended_at = status, reason, self.now
         self.tell(f"experiment.{status}", {"reason": reason, "detail": None})
 
-    def _experiment(self, session: Any) -> ExperimentRow:
-        experiment = session.get(ExperimentRow, self.experiment_id)
-        assert experiment is not None
-        return experiment
+    def _experiment(self, session: Session) -> ExperimentRow:
+        return session.get_one(ExperimentRow, self.experiment_id)
 
     def _move(self, trial_id: str, status: str) -> int:
         with self._database.write() as session:

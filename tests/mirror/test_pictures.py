@@ -55,7 +55,7 @@ def test_a_picture_that_cannot_be_drawn_is_left_out(tmp_path: Path, monkeypatch:
 
     from service.mirror import drawing  # noqa: PLC0415 - Matplotlib takes a second to import
 
-    monkeypatch.setattr(drawing.plots, "plot_optimization_history", fail)
+    monkeypatch.setattr("optuna.visualization.matplotlib.plot_optimization_history", fail)
     made = drawing.draw(sketch(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path)
     assert {path.stem for path in made} == {"parallel_coordinate", "slices", "learning_curves"}
 
@@ -116,7 +116,7 @@ def test_what_went_through_the_api_is_pictured_in_mlflow(settings: Settings, mlf
 
 def pictures_of(client: MlflowClient, name: str, count: int) -> set[str]:
     """Once there are as many."""
-    deadline, found = time.monotonic() + 120, set()
+    deadline, found = time.monotonic() + 120, set[str]()
     while time.monotonic() < deadline and len(found) < count:
         time.sleep(0.2)
         experiment = client.get_experiment_by_name(name)

@@ -13,7 +13,7 @@ from optuna.visualization._hypervolume_history import _get_hypervolume_history_i
 from service.mirror import limits
 from service.mirror.fronts import Front
 from service.mirror.patience import Patience
-from service.mirror.projection import DESCRIPTION, Facts, Standing, project
+from service.mirror.projection import DESCRIPTION, Facts, Point, RunOf, Standing, project
 from service.mirror.runs import trial_run
 from service.mirror.views import leaderboard, mlflow_url
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
@@ -44,7 +44,7 @@ def test_a_trial_that_only_waits_has_no_run_yet() -> None:
 
 def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
     told = project(Facts(experiment(), {"t-0": trial()}), [event(5, "trial.stopped", reason="stopped by a user")])
-    update = told.runs["t-0", 0]
+    update = told.runs[RunOf("t-0")]
     then = START + timedelta(seconds=5)
     assert (update.status, update.started_at, update.ended_at) == ("KILLED", then, then)
 
@@ -55,7 +55,7 @@ def test_a_trial_that_waits_has_a_run_that_waits() -> None:
         event(2, "trial.paused", number=0, milestone=3, step=4, reason="0.1 is below 0.5; it waits there"),
     ]
     told = project(Facts(experiment(), {"t-0": trial()}, counts={"paused": 1}), events)
-    update = told.runs["t-0", 0]
+    update = told.runs[RunOf("t-0")]
     assert (update.status, update.ended_at) == ("SCHEDULED", None)
     assert (update.tags["paceline.status"], update.tags["paceline.last_step"]) == ("paused", "4")
     assert update.tags[DESCRIPTION] == "paused at step 3: 0.1 is below 0.5; it waits there"
@@ -170,7 +170,7 @@ def test_infeasible_trials_are_on_no_front_and_never_the_best() -> None:
     ends = [ended(0, 3, 0.5, feasible=True), ended(1, 1, 0.9, feasible=False)]
     told = project(Facts(experiment(**TWO), trials, standing=Standing(front=Front.of(experiment(**TWO)))), ends)
     assert told.parent.tags["paceline.pareto_front"] == "0"
-    assert [told.runs[id_, 0].tags["paceline.feasible"] for id_ in ("t-0", "t-1")] == ["yes", "no"]
+    assert [told.runs[RunOf(id_)].tags["paceline.feasible"] for id_ in ("t-0", "t-1")] == ["yes", "no"]
     best = {point.metric: point.value for point in told.parent.metrics}
     assert best == {"best_loss": 3, "best_accuracy": 0.5}
 
@@ -195,7 +195,7 @@ def test_batches_of_any_size_tell_the_same_front() -> None:
     spec = experiment(**TWO)
     ends = [ended(number, (number * 7) % 10, (number * 3) % 10) for number in range(20)]
     whole = project(Facts(spec, standing=Standing(front=Front.of(spec))), ends)
-    standing, metrics = Standing(front=Front.of(spec)), []
+    standing, metrics = Standing(front=Front.of(spec)), list[Point]()
     for start in range(0, 20, 3):
         part = project(Facts(spec, standing=standing), ends[start : start + 3])
         standing, metrics = part.standing, [*metrics, *part.parent.metrics]

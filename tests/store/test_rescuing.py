@@ -19,6 +19,7 @@ from service.operations.context import Context
 from service.operations.creating import create_experiment
 from service.operations.finishing import finish
 from service.operations.leases import Held
+from service.operations.losing import lose
 from service.operations.reporting import take_heartbeat
 from service.operations.rescuing import enforce_time_limits, extend_all_leases, rescue_lost_attempts
 from service.settings import Settings, without_password
@@ -137,6 +138,7 @@ def test_an_attempt_that_no_slot_ever_took_up_never_began(context: Context, hear
 def test_who_asks_for_a_trial_runs_it_from_then_on(context: Context) -> None:
     experiment = create_experiment(context, parse_spec(a_spec()))
     held = ask(context, experiment.id, None)
+    assert held
     let_pass(context, 31)
     assert rescue_lost_attempts(context) == 1
     assert failure_of(context, held).began
@@ -287,7 +289,6 @@ def test_one_attempt_that_cannot_be_rescued_does_not_keep_the_others_from_it(
 ) -> None:
     first, second = an_assignment(context), an_assignment(context)
     let_pass(context, 31)
-    lose = rescuing.lose
 
     def fail_for_one(held: Held, message: str, lease_seconds: float) -> None:
         if held.trial.id == first.trial:

@@ -169,7 +169,10 @@ class FakeService:
         return HeldAttempts(attempts=attempts, obsolete=self.obsolete)
 
     def agent_call(self, agent: str, verb: str, body: bytes) -> Assignment | None:
-        return self.claim(agent, body) if verb == "claim" else self.leave(body)
+        if verb == "claim":
+            return self.claim(agent, body)
+        self.leave(body)
+        return None
 
     def leave(self, body: bytes) -> None:
         with self._changed:
@@ -284,7 +287,8 @@ class FakeService:
                 if failure is not None:
                     self._send(*failure)
                 elif self.path.startswith("/v1/agents/"):
-                    self._answer(200, service.agent_call(*self.path.split("/")[3:], body))
+                    agent, verb = self.path.split("/")[3:]
+                    self._answer(200, service.agent_call(agent, verb, body))
                 else:
                     self._trial_call(body)
 
@@ -292,8 +296,7 @@ class FakeService:
                 _, _, _, trial, verb = self.path.split("/")
                 assert self.headers["Authorization"] == f"Bearer lease-{trial}"
                 answer = service.refusal(trial, verb) or verbs[verb](trial, body)
-                refused = isinstance(answer, dict) and "detail" in answer
-                self._answer(answer["status"] if refused else 200, answer)
+                self._answer(answer["status"] if isinstance(answer, dict) and "detail" in answer else 200, answer)
 
             def _answer(self, status: int, value: Any) -> None:
                 self._send(*encoded(status, value))

@@ -72,7 +72,7 @@ def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_
 ) -> None:
     from trainer import agent  # noqa: PLC0415 - heavy
 
-    fleet, stop, ends = Watched(), threading.Event(), []
+    fleet, stop, ends = Watched(), threading.Event(), list[str]()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
     monkeypatch.setattr(agent, "Fleet", lambda *_arguments: fleet)

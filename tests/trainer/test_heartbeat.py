@@ -60,7 +60,9 @@ def test_the_call_of_a_finished_attempt_ends_and_says_nothing(service: FakeServi
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     service.assign(trial)
     said: queue.Queue[Any] = queue.Queue()
-    heartbeat = Heartbeat(Service(service.url, f"lease-{trial}"), trial, 30, said.put, lambda: said.put("lost"))
+    heartbeat = Heartbeat(
+        Service(service.url, f"lease-{trial}"), trial, 30, lambda *order: said.put(order), lambda: said.put("lost")
+    )
     heartbeat.start()
     service.wait_for(lambda: service.heartbeats[trial], PATIENCE_SECONDS)
     heartbeat.close()

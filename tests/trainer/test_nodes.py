@@ -77,7 +77,7 @@ def lives(node: str) -> bool:
 
 def drain(address: str, node: str, seconds: float) -> None:
     """As the autoscaler does for a spot node that is taken away."""
-    from ray._raylet import GcsClient  # noqa: PLC0415 - heavy
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # noqa: PLC0415 - heavy
     from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # noqa: PLC0415 - heavy
 
     deadline = int((time.time() + seconds) * 1000)

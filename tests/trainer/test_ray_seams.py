@@ -165,7 +165,7 @@ def test_of_the_worker_its_context_may_be_given_new_pools_and_a_checkpoint() -> 
 
     names = {field.name for field in dataclasses.fields(context.TrainContext)}
     assert {"checkpoint", "report_order_condition", "checkpoint_upload_threadpool"} <= names
-    assert not context.TrainContext.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert not context.TrainContext.__dataclass_params__.frozen
     assert context.MAX_CHECKPOINT_UPLOAD_THREADS >= 1
 
 

@@ -110,7 +110,8 @@ def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_en
         placement_group = None
 
         def fit(self, *_arguments: Any) -> BaseException:
-            return AuthenticationError("RPC error: WrongClusterID: Perhaps the client is accessing GCS after ...")
+            refusal: BaseException = AuthenticationError("RPC error: WrongClusterID: Perhaps the client ...")
+            return refusal
 
         def end_workers(self) -> None:
             ray.kill = lambda _actor: None

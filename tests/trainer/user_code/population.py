@@ -39,7 +39,7 @@ def train_fn(config: dict[str, Any]) -> None:
             ray.train.report({"step": step, "loss": float(1 - model.weight)}, checkpoint=saved)
 
 
-def write_down(config: dict[str, Any], what: str, step: int, model: torch.nn.Module) -> None:
+def write_down(config: dict[str, Any], what: str, step: int, model: torch.nn.Linear) -> None:
     rank = ray.train.get_context().get_world_rank()
     with Path(config["record"]).open("a") as file:
         file.write(f"{rank} {config['lr']!r} {what} {step} {float(model.weight)!r}\n")
