@@ -1,5 +1,6 @@
 """What time does: leases run out, limits are reached. Each attempt and experiment in a transaction of its own."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from service.spec.models import ExperimentSpec
 from service.store.agents import expired_names
 from service.store.attempts import expired_attempts, living_attempts
 from service.store.database import database_now
-from service.store.experiments import live_experiment_ids, lock_experiment
+from service.store.experiments import experiments_limited_in_time, lock_experiment
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow
 from trainer.wire import Failure, FailureKind
 
@@ -55,8 +56,13 @@ def release_silent_names(context: Context, hearing: Hearing = Hearing()) -> int:
 def enforce_time_limits(context: Context, hearing: Hearing = Hearing()) -> int:
     """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop."""
     with context.database.read() as session:
-        ids = live_experiment_ids(session)
-    return _each(context, ids, partial(_enforce, hearing=hearing))
+        experiments = experiments_limited_in_time(session)
+        if not experiments:
+            return 0
+        now, living = database_now(session), defaultdict[str, list[AttemptRow]](list)
+        for attempt in living_attempts(session, [row.id for row in experiments]):
+            living[attempt.experiment_id].append(attempt)
+    return _each(context, experiments, lambda _, row: _enforce(context, row, living[row.id], now, hearing))
 
 
 def extend_all_leases(context: Context) -> datetime:
@@ -114,19 +120,15 @@ def _release(context: Context, name: str, hearing: Hearing) -> bool:
         return True
 
 
-def _enforce(context: Context, experiment_id: str, hearing: Hearing) -> int:
-    with context.database.read() as session:
-        experiment = session.get(ExperimentRow, experiment_id)
-        if experiment is None:
-            return 0
-        spec = spec_of(experiment)
-        now = database_now(session)
-        living = living_attempts(session, experiment_id)
-        overdue = [a.id for a in living if _overdue(spec, a, now, hearing.since) is not None]
-        expired = _out_of_time(spec, experiment, now)
+def _enforce(
+    context: Context, row: ExperimentRow, living: Sequence[AttemptRow], now: datetime, hearing: Hearing
+) -> int:
+    spec = spec_of(row)
+    overdue = [a.id for a in living if _overdue(spec, a, now, hearing.since) is not None]
+    expired = _out_of_time(spec, row, now)
     if expired:
         with context.database.write() as session:
-            experiment = lock_experiment(session, experiment_id)
+            experiment = lock_experiment(session, row.id)
             if experiment is not None:
                 settle_experiment(session, experiment, spec, database_now(session))
     return sum(_end_overdue(context, attempt_id, hearing) for attempt_id in overdue) + expired

@@ -46,11 +46,11 @@ def expired_attempts(session: Session, now: datetime) -> Sequence[AttemptRow]:
 
 
 def living_attempts(
-    session: Session, experiment_id: str | None = None, holder: str | None = None
+    session: Session, experiment_ids: Collection[str] | None = None, holder: str | None = None
 ) -> Sequence[AttemptRow]:
     query = select(AttemptRow).where(AttemptRow.ended_at.is_(None))
-    if experiment_id:
-        query = query.where(AttemptRow.experiment_id == experiment_id)
+    if experiment_ids is not None:
+        query = query.where(AttemptRow.experiment_id.in_(experiment_ids))
     if holder:
         query = query.where(AttemptRow.holder == holder)
     return session.scalars(query.order_by(AttemptRow.id)).all()

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import NO_NEW_TRIALS, ExperimentStatus, TrialStatus
+from service.domain.statuses import LIVE_EXPERIMENT, NO_NEW_TRIALS, ExperimentStatus, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.types import UtcDateTime
 
@@ -44,11 +44,11 @@ def running_experiments(session: Session) -> Sequence[ExperimentRow]:
     return session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
 
 
-def live_experiment_ids(session: Session) -> Sequence[str]:
-    query = select(ExperimentRow.id).where(
-        ExperimentRow.status.in_([ExperimentStatus.RUNNING, ExperimentStatus.PAUSED])
-    )
-    return session.scalars(query).all()
+def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:
+    """The live ones in which time may end something other than a lease."""
+    limits = (("limits", "max_seconds"), ("limits", "max_trial_seconds"), ("failures", "report_timeout_seconds"))
+    limited = or_(*(ExperimentRow.spec[limit].as_string().is_not(None) for limit in limits))
+    return session.scalars(select(ExperimentRow).where(ExperimentRow.status.in_(LIVE_EXPERIMENT), limited)).all()
 
 
 def page_of_experiments(
