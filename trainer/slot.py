@@ -36,6 +36,8 @@ logger = logging.getLogger("paceline")
 ORPHAN_SECONDS = 30.0
 CLOSE_SECONDS = 8.0
 DISPOSAL_SECONDS = 2.0
+# For Ray to end the process group of a run that has succeeded; it takes a twentieth of a second.
+TAKEDOWN_SECONDS = 10.0
 REST_SECONDS = 5.0
 # For leaving nothing behind. A Ray that has forgotten this process may never answer.
 END_SECONDS = 30.0
@@ -254,14 +256,26 @@ class Slot:
         except (ServiceUnreachable, CallRefused) as error:
             return self._without_package(attempt, error)
         told: list[Future[dict[str, Any] | None]] = []
-        plan = _plan(attempt, lambda: told.append(self._teller.submit(self._finish, attempt, None)))
-        raised = None if attempt.ending else runs.fit(train_function(job, self._code), plan)
+        # From then on nobody else would end workers that hang, and the next attempt's lease may run.
+        takedown = threading.Timer(min(TAKEDOWN_SECONDS, assignment["lease"]["seconds"] / 2), runs.end_workers)
+
+        def succeeded() -> None:
+            told.append(self._teller.submit(self._finish, attempt, None))
+            takedown.start()
+
+        raised = None if attempt.ending else runs.fit(train_function(job, self._code), _plan(attempt, succeeded))
+        takedown.cancel()
         self._served_count += 1
-        if (why := attempt.dirt or self._tired(assignment["trainer"]["reuse_workers"])) is not None:
+        not_down = f"Ray could not take the run down: {raised}" if told and raised is not None else None
+        if (why := attempt.dirt or not_down or self._tired(assignment["trainer"]["reuse_workers"])) is not None:
             logger.info("new worker processes after %s: %s", attempt.run, why)
             runs.end_workers()
             self._served_count = 0
-        return told[0].result() if told else self._finish(attempt, raised)
+        if not told:
+            return self._finish(attempt, raised)
+        following = told[0].result()
+        self._broken = raised is not None and of_another_cluster(raised)
+        return following
 
     def _finish(self, attempt: Attempt, raised: BaseException | None) -> dict[str, Any] | None:
         """Deliver the rest of an attempt and how it ended; returns the next assignment, if there is one."""
