@@ -153,11 +153,13 @@ class Attempt:
     def kept(self) -> tuple[list[str], str] | None:
         """The names of its checkpoints that the service knows, and their folder, once it is concluded.
 
-        None for one of which the service may come to know more.
+        None for one of which the service may know more, or come to know more.
         """
-        if self.ending in ("preempted", "abandoned", "lease-lost"):
+        untold = self._undelivered is not None and self._undelivered["kind"] == LOST
+        if untold or self.ending in ("preempted", "abandoned", "lease-lost"):
             return None
-        return [uri.partition("?")[0].rpartition("/")[2] for uri in self._checkpoints], self._uri(self.run)
+        paths = [uri.partition("?")[0].rpartition(f"/{self.run}/")[2] for uri in self._checkpoints]
+        return [path.partition("/")[0] for path in paths], self._uri(self.run)
 
     def _uri(self, name: str) -> str:
         folder, mark, query = str(self.assignment["storage_path"]).partition("?")

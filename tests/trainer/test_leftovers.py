@@ -101,6 +101,8 @@ def test_a_failed_attempt_keeps_what_the_service_knows_and_one_given_back_keeps_
             second = await one.save()
             await one.have_discarded(f"{tmp_path}/{one.attempt.run}/checkpoint_0")
             assert one.attempt.kept() == ([Path(second).name], f"{tmp_path}/{one.attempt.run}")
+            one.attempt._checkpoints.append(one.attempt.checkpoint_uri(f"{tmp_path}/{one.attempt.run}/epochs/3"))
+            assert one.attempt.kept() == ([Path(second).name, "epochs"], f"{tmp_path}/{one.attempt.run}")
             one.attempt.ending = "preempted"
             assert one.attempt.kept() is None
 
