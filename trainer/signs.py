@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 LOCAL = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"})
 """Types of file systems that one kernel has for itself."""
 
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
 STALE_SECONDS = 7 * 86_400.0
 """What killed agents leave is removed when nobody can ask for it any more."""
 
@@ -42,7 +44,7 @@ class Signs:
             self._directory.mkdir(parents=True, exist_ok=True)
             if is_local(self._directory):
                 _clean(self._directory)
-                self._held = _locked(self._directory / _name(instance), instance)
+                self._held = _locked(self._directory / _name(instance))
         except OSError as error:
             logger.info("no sign of life can be left at %s: %s", self._directory, error)
 
@@ -79,7 +81,7 @@ def _name(instance: Instance) -> str:
     return hashlib.sha256(json.dumps(instance, sort_keys=True).encode()).hexdigest()[:32] + ".lock"
 
 
-def _locked(path: Path, instance: Instance) -> TextIO:
+def _locked(path: Path) -> TextIO:
     file = path.open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,22 +89,33 @@ def _locked(path: Path, instance: Instance) -> TextIO:
         path.unlink()  # a file that nobody holds would say that this process is dead
         file.close()
         raise
-    file.write(json.dumps(instance))
+    file.write(_mark(file))
     file.flush()
     return file
+
+
+def _mark(file: TextIO) -> str:
+    """What no copy of the file has in common with it: an unlocked copy would say that a living process is dead."""
+    return f"{BOOT.read_text().strip()} {os.fstat(file.fileno()).st_ino}"
 
 
 def _clean(directory: Path) -> None:
     for sign in directory.glob("*.lock"):
         with contextlib.suppress(FileNotFoundError):  # somebody else was faster
-            if time.time() - sign.stat().st_mtime > STALE_SECONDS and _is_let_go(sign):
+            if time.time() - sign.stat().st_mtime > STALE_SECONDS and _let_go(sign) is not None:
                 sign.unlink()
 
 
 def _is_let_go(sign: Path) -> bool:
+    found = _let_go(sign)
+    return found is not None and found[0] == found[1]
+
+
+def _let_go(sign: Path) -> tuple[str, str] | None:
+    """What a sign that nobody holds says, and what the same sign, left since the machine's start, would say."""
     try:
         with sign.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return is_local(sign.parent)
+            return (file.read(), _mark(file)) if is_local(sign.parent) else None
     except OSError:  # there is none, somebody holds it, or this file system has no locks
-        return False
+        return None

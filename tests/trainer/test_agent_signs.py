@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -112,12 +113,21 @@ def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Pat
             os.utime(path, (0, path.stat().st_mtime - STALE_SECONDS - 1))
         kill()
         newcomer.show(mine := instance_of(os.getpid()))
-        assert sorted(json.loads(path.read_text())["place"] for path in files(tmp_path)) == sorted(
-            [another["place"], mine["place"]]
-        )
+        assert len(files(tmp_path)) == 2
+        assert not newcomer.tell_the_end_of(another)
+        assert not newcomer.tell_the_end_of(mine)
         assert not newcomer.tell_the_end_of(old)
         newcomer.withdraw()
         assert len(files(tmp_path)) == 1
+
+
+def test_a_copy_of_the_folder_says_nothing_of_those_who_live(tmp_path: Path) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    living = Signs(original)
+    living.show(mine := instance_of(os.getpid()))
+    shutil.copytree(original, copy)
+    assert not Signs(copy).tell_the_end_of(mine)
+    living.withdraw()
 
 
 @pytest.mark.parametrize(
