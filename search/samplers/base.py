@@ -41,6 +41,15 @@ class Sampler(BaseModel, ABC):
     def proposer(self, problem: "Problem") -> Proposer: ...
 
 
+def too_large(option: str, value: int, most: int) -> list[Mistake]:
+    """For an option that would cost all of the service's memory or time.
+
+    A limit is checked when an experiment is submitted or changed, and not, as a field's, each time that it is read:
+    those that were submitted before there was the limit go on.
+    """
+    return [Mistake(("search", "options", option), f"must be at most {most:,}")] if value > most else []
+
+
 def stream(seed: int, *numbers: int) -> int:
     """The seed of one proposal's random numbers, for samplers of Optuna (32 bits). Warm starts number below 0."""
     return int(np.random.SeedSequence((seed, *(number % 2**32 for number in numbers))).generate_state(1)[0])

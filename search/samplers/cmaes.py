@@ -16,7 +16,7 @@ from search.loading import loaded
 from search.mistakes import Mistake, refuse
 from search.problem import Need, sign_of
 from search.samplers.asking import ask, made
-from search.samplers.base import Sampler, stream
+from search.samplers.base import Sampler, stream, too_large
 from search.samplers.generations import Generations
 from search.samplers.history import History
 from search.samplers.obeying import obeying
@@ -24,7 +24,7 @@ from search.samplers.remembering import searched
 from search.space import Params
 
 if TYPE_CHECKING:
-    from search.problem import Observation, Problem
+    from search.problem import Observation, Problem, Setting
 
 
 class Cmaes(Sampler):
@@ -33,7 +33,7 @@ class Cmaes(Sampler):
     cannot: ClassVar[frozenset[Need]] = frozenset(Need)
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 1
-    popsize: Annotated[int, Field(ge=4, le=100_000)] | None = None
+    popsize: Annotated[int, Field(ge=4)] | None = None
     consider_pruned_trials: bool = False
     use_separable_cma: bool = False
     with_margin: bool = False
@@ -45,6 +45,9 @@ class Cmaes(Sampler):
         mistakes = [Mistake((name,), f"cannot be used together with {chosen[0]}") for name in chosen[1:]]
         refuse(type(self).__name__, mistakes, self.model_dump())
         return self
+
+    def unsuited(self, setting: "Setting") -> list[Mistake]:  # noqa: ARG002
+        return too_large("popsize", self.popsize or 0, 100_000)
 
     def proposer(self, problem: "Problem") -> "CmaesProposer":
         loaded("cmaes")

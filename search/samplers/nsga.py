@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from search.mistakes import Mistake, refuse
 from search.problem import Need
 from search.samplers.asking import ask, made, study_of
-from search.samplers.base import Sampler, stream
+from search.samplers.base import Sampler, stream, too_large
 from search.samplers.crossing import Bounded
 from search.samplers.generations import Generations
 from search.samplers.history import History
@@ -82,11 +82,12 @@ class Nsga3(Nsga2):
     """Optuna's NSGAIIISampler. `reference_points`: each with a coordinate for every objective."""
 
     reference_points: tuple[tuple[float, ...], ...] | None = Field(default=None, min_length=1)
-    dividing_parameter: Annotated[int, Field(ge=1, le=MOST_POINTS)] = 3
+    dividing_parameter: Annotated[int, Field(ge=1)] = 3
 
     def unsuited(self, setting: "Setting") -> list[Mistake]:
         if self.reference_points is None:
-            return self._too_many_points(setting.objective_count)
+            dividing = too_large("dividing_parameter", self.dividing_parameter, MOST_POINTS)
+            return dividing or self._too_many_points(setting.objective_count)
         return [
             Mistake(("search", "options", "reference_points", index), "must have a number for each objective")
             for index, point in enumerate(self.reference_points)

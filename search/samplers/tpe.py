@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
 from search.samplers.asking import ask, made
-from search.samplers.base import Sampler
+from search.samplers.base import Sampler, too_large
 from search.samplers.columns import Columns, Rows
 from search.samplers.densities import Array, log_density
 from search.samplers.kernels import Kernels
@@ -20,7 +20,7 @@ from search.samplers.obeying import obeying
 from search.space import Params
 
 if TYPE_CHECKING:
-    from search.problem import Observation, Problem
+    from search.problem import Observation, Problem, Setting
 
 
 _MANY = 256
@@ -33,7 +33,7 @@ class Tpe(Sampler):
     takes_parts: ClassVar[bool] = True
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 10
-    n_ei_candidates: Annotated[int, Field(ge=1, le=10_000)] = 24  # each is held against each trial
+    n_ei_candidates: Annotated[int, Field(ge=1)] = 24
     multivariate: bool | None = None
     group: bool = False
     constant_liar: bool = True
@@ -43,6 +43,9 @@ class Tpe(Sampler):
         if self.group and self.multivariate is False:
             refuse("Tpe", [Mistake(("group",), "needs multivariate: true")], self.model_dump())
         return self
+
+    def unsuited(self, setting: "Setting") -> list[Mistake]:  # noqa: ARG002
+        return too_large("n_ei_candidates", self.n_ei_candidates, 10_000)  # each is held against each trial
 
     def proposer(self, problem: "Problem") -> "TpeProposer":
         return TpeProposer(problem, self)

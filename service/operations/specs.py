@@ -4,7 +4,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any
 
-from service.spec.models import ExperimentSpec
+from service.spec.models import STORED, ExperimentSpec
 from service.store.tables import ExperimentRow
 
 MAX_SPECS = 2000
@@ -18,7 +18,7 @@ def spec_of(experiment: ExperimentRow) -> ExperimentSpec:
     document, spec = _parsed.get(experiment.id, (None, None))
     if spec is not None and document == experiment.spec:
         return spec
-    spec = ExperimentSpec.model_validate(experiment.spec)
+    spec = ExperimentSpec.model_validate(experiment.spec, context=STORED)
     with _guard:
         _parsed[experiment.id] = experiment.spec, spec
         _parsed.move_to_end(experiment.id)

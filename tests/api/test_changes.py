@@ -12,6 +12,7 @@ from search.space import Space
 from service.operations.proposals import Proposals
 from service.settings import Settings
 from service.store.database import Database
+from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, running
 
 SPACE: dict[str, dict[str, Any]] = {
@@ -369,3 +370,20 @@ def test_a_range_that_its_parent_has_left_takes_its_parameter_along(service: Api
     shown = patched(service, name, space={"layers": {"high": 4}})
     assert set(shown["spec"]["space"]) == {"layers", "wide"}
     patched(service, name, 422, space={"wide": {"when": {"layers": {"max": 7}}}})
+
+
+def test_what_was_accepted_before_there_was_a_limit_goes_on(settings: Settings) -> None:
+    with running(settings) as service:
+        name = service.create(limits={"max_trials": 9, "parallelism": 9})["name"]
+    database = Database(settings.database_url)
+    with database.write() as session:
+        row = session.query(ExperimentRow).one()
+        row.spec = row.spec | {
+            "search": row.spec["search"] | {"sampler": "tpe", "options": {"n_ei_candidates": 10_001}}
+        }
+    database.close()
+    with running(settings) as service:
+        ran(service, name, 0.5)
+        assert service.claim("an-agent", 204, wait_seconds=0) is None
+        assert [one["name"] for one in service.get("/v1/experiments")["items"]] == [name]
+        assert paths_of(patched(service, name, 422, priority=1)) == {"search.options.n_ei_candidates"}

@@ -56,3 +56,14 @@ def test_more_reference_points_than_can_be_held_against_are_refused() -> None:
     [mistake] = SamplerSpec(sampler="nsga3", options={"dividing_parameter": 100}).unsuited(setting)
     assert str(mistake).startswith("search.options.dividing_parameter: makes 26,075,972,546 reference points of 8 obj")
     assert SamplerSpec(sampler="nsga3", options={"dividing_parameter": 10}).unsuited(setting) == []
+
+
+@pytest.mark.parametrize(
+    ("sampler", "option", "most"),
+    [("tpe", "n_ei_candidates", 10_000), ("cmaes", "popsize", 100_000), ("nsga3", "dividing_parameter", 100_000)],
+)
+def test_options_that_would_only_fill_the_memory_are_refused(sampler: str, option: str, most: int) -> None:
+    setting = Setting(Space.model_validate({"p": {"type": "float", "low": 0, "high": 9}}))
+    [mistake] = SamplerSpec(sampler=sampler, options={option: most + 1}).unsuited(setting)
+    assert str(mistake) == f"search.options.{option}: must be at most {most:,}"
+    assert SamplerSpec(sampler=sampler, options={option: most}).unsuited(setting) == []
