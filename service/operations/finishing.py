@@ -56,6 +56,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
                 end_attempt(held, message.outcome, message.error)
             elif held.attempt.lease_expires_at is None or held.attempt.outcome != message.outcome:
                 raise lease_lost(held.attempt)
+            status = TrialStatus(held.trial.status)  # its own next attempt may be what is given on
             asker = Asker(held.attempt.holder, f"after-{held.attempt.id}")
             taken = _take_next(context, held, asker, is_new=is_new) if message.next else None
             if was_open and held.experiment.end_reason:
@@ -63,7 +64,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
         next_one = _complete(context, held, asker, taken)
         if next_one is None:
             propose_ahead(context, held.experiment.id)
-        return Finished(status=held.trial.status, next=next_one)
+        return Finished(status=status, next=next_one)
 
 
 def take_away(held: Held, failure: Failure) -> None:

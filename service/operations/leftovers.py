@@ -85,7 +85,7 @@ def _obsolete(session: Session, experiment: ExperimentRow, storage: str) -> Iter
     folder, mark, query = storage.partition("?")
     run = rf"{re.escape(folder.rstrip('/'))}/{re.escape(experiment.name)}-{experiment.id}/trial-\d+-attempt-\d+"
     for uri in donations(session, experiment.id) - needed:
-        found = re.fullmatch(rf"({run})/[^/?]+{re.escape(mark + query)}", uri)
+        found = re.fullmatch(rf"({run})/(?!\.+[?]|\.+$)[^/?]+{re.escape(mark + query)}", uri)
         if found is not None:  # else it is nothing that our slots have saved
             is_needed = any(other.startswith(f"{found[1]}/") for other in needed)
             yield uri if is_needed else f"{found[1]}{mark}{query}"

@@ -130,7 +130,7 @@ def _enforce(
         with context.database.write() as session:
             experiment = lock_experiment(session, row.id)
             if experiment is not None:
-                settle_experiment(session, experiment, spec, database_now(session))
+                settle_experiment(session, experiment, spec_of(experiment), database_now(session))
     return sum(_end_overdue(context, attempt_id, hearing) for attempt_id in overdue) + expired
 
 
