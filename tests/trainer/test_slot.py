@@ -50,6 +50,9 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
         def fit(self, *_arguments: Any) -> None:
             raise MemoryError("no room left")
 
+        def end_workers(self) -> None:
+            pass
+
         def close(self) -> None:
             pass
 
