@@ -27,7 +27,7 @@ import optuna
 
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
-from service.mlflow_server import mlflow_server
+from service.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
 from service.processes import Child, free_port
 from service.store.database import Database
 from service.store.schema import upgrade
@@ -53,8 +53,8 @@ def spec(trials: int) -> dict[str, Any]:
 def mlflow(home: Path) -> Iterator[str]:
     """As `paceline up` runs it."""
     port = free_port()
-    env = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    child = Child(lambda: mlflow_server(home / "mlflow", HOST, port), env, home / "mlflow.log", yields=True)
+    command, env = mlflow_server(home / "mlflow", HOST, port), os.environ | MLFLOW_ENVIRONMENT
+    child = Child(lambda: command, env, home / "mlflow.log", yields=True)
     child.start()
     try:
         yield f"http://{HOST}:{port}"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from search.conditions import Condition
 from search.mistakes import Mistake, listed, refuse
-from search.scalars import NotABool, Scalar, same, shown
+from search.scalars import NotABool, Scalar, repetitions, same, shown
 
 # Beyond this, JSON numbers and floats no longer tell neighbouring integers apart.
 EXACT = 2**53
@@ -134,11 +134,8 @@ class CategoricalParameter(ParameterBase):
     def _own_mistakes(self) -> Iterator[Mistake]:
         if not self.choices:
             yield Mistake(("choices",), "must have at least one choice")
-        before: set[tuple[bool, Scalar]] = set()  # as `same` compares, for thousands of them
-        for index, choice in enumerate(self.choices):
-            if (isinstance(choice, bool), choice) in before:
-                yield Mistake(("choices", index), f"{shown(choice)} is there already")
-            before.add((isinstance(choice, bool), choice))
+        for index, message in repetitions(self.choices).items():
+            yield Mistake(("choices", index), message)
 
     def values(self) -> Sequence[Scalar]:
         return self.choices

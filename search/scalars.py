@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -33,3 +34,15 @@ def same(one: Any, other: Any) -> bool:
 
 def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def repetitions(values: Iterable[Scalar]) -> dict[int, str]:
+    """The places of those that are the `same` as one before them, with what is wrong. Also of many thousands."""
+    before: set[tuple[bool, Scalar]] = set()
+    found: dict[int, str] = {}
+    for place, value in enumerate(values):
+        known = isinstance(value, bool), value
+        if known in before:
+            found[place] = f"{shown(value)} is there already"
+        before.add(known)
+    return found

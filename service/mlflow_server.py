@@ -6,9 +6,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+MLFLOW_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # Seven processes that run MLflow's own jobs, of which Paceline has none.
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+}
+
 
 def mlflow_server(home: Path, host: str, port: int) -> Sequence[str]:
-    """The command that serves what is, or will be, in `home`."""
+    """The command that serves what is, or will be, in `home`; it is to be run in the MLFLOW_ENVIRONMENT."""
     home.mkdir(exist_ok=True)
     database = home / "mlflow.db"
     _log_ahead(database)

@@ -22,7 +22,7 @@ from service.client import Client, Refused, Unreachable
 from service.leftovers import PREFIX, Leftovers
 from service.marks import VARIABLE as MARK
 from service.marks import bearing, end_marked, new_mark
-from service.mlflow_server import mlflow_server
+from service.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
 from service.processes import Child, accepts, free_port, is_free
 from service.supervision import Part, Supervisor
 
@@ -153,6 +153,7 @@ def _environment(options: Options) -> dict[str, str]:
     return (
         inherited
         | mlflow
+        | MLFLOW_ENVIRONMENT
         | {
             "PACELINE_DATA_DIR": str(options.data_dir),
             "PACELINE_HOST": HOST,
@@ -161,9 +162,6 @@ def _environment(options: Options) -> dict[str, str]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-            # Seven processes that run MLflow's own jobs, of which Paceline has none.
-            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             "PYTHONUNBUFFERED": "1",
         }
     )

@@ -32,12 +32,16 @@ def is_dead(instance: Instance) -> bool:
         return _is_gone(instance["pid"])
 
 
+def boot() -> str:
+    """Names the machine's last start. Raises OSError where that is not Linux."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 @cache
 def _place() -> str:
     """Where processes see one another: the machine since its last start, or a container on it."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/pid').readlink()}"
+        return f"{socket.gethostname()} {boot()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:  # not Linux: nobody is known to be dead
         return f"{socket.gethostname()} {uuid.uuid4().hex}"
 

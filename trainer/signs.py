@@ -16,14 +16,12 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from trainer.instances import Instance
+from trainer.instances import Instance, boot
 
 logger = logging.getLogger(__name__)
 
 LOCAL = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"})
 """Types of file systems that one kernel has for itself."""
-
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 STALE_SECONDS = 7 * 86_400.0
 """What killed agents leave is removed when nobody can ask for it any more."""
@@ -96,7 +94,7 @@ def _locked(path: Path) -> TextIO:
 
 def _mark(file: TextIO) -> str:
     """What no copy of the file has in common with it: an unlocked copy would say that a living process is dead."""
-    return f"{BOOT.read_text().strip()} {os.fstat(file.fileno()).st_ino}"
+    return f"{boot()} {os.fstat(file.fileno()).st_ino}"
 
 
 def _clean(directory: Path) -> None:

@@ -12,7 +12,7 @@ from search.mistakes import Mistake, listed
 from search.parameters import coded
 from search.problem import SpaceExhausted
 from search.samplers.base import Sampler
-from search.scalars import Scalar, same, shown
+from search.scalars import Scalar, repetitions
 from search.space import Params, Space
 
 if TYPE_CHECKING:
@@ -97,15 +97,12 @@ def _mistakes_in(space: Space, name: str, values: Sequence[Scalar]) -> list[Mist
         return [Mistake((), f"unknown parameter; the space has {listed(space.root)}")]
     if not values:
         return [Mistake((), "must have at least one value")]
+    repeated = repetitions(values)
     return [
         Mistake((index,), message)
         for index, value in enumerate(values)
-        if (message := space.root[name].mistake_in(value) or _repeated(value, values[:index]))
+        if (message := space.root[name].mistake_in(value) or repeated.get(index))
     ]
-
-
-def _repeated(value: Scalar, before: Sequence[Scalar]) -> str | None:
-    return f"{shown(value)} is there already" if any(same(value, one) for one in before) else None
 
 
 def _shuffled(place: int, size: int, seed: int) -> int:

@@ -67,7 +67,11 @@ class ProposalFailed(Exception):
 def assign(context: Context, experiment_id: str, asker: Asker) -> Assignment | None:
     """None when the experiment has nothing to run now. The same request twice at once gets one answer."""
     ready = context.proposals.newest(experiment_id)
-    return complete(context, experiment_id, asker, _look(context, experiment_id, asker, ready, was_ready=True))
+    taken = _look(context, experiment_id, asker, ready, was_ready=True)
+    assignment = complete(context, experiment_id, asker, taken)
+    if assignment is not None:
+        propose_ahead(context, experiment_id)
+    return assignment
 
 
 def complete(context: Context, experiment_id: str, asker: Asker, taken: Assignment | Place | None) -> Assignment | None:
@@ -78,11 +82,7 @@ def complete(context: Context, experiment_id: str, asker: Asker, taken: Assignme
         proposed = _propose(context, experiment_id, taken.number)
         # Without a proposal there may be trials yet that were waiting for the last new one.
         taken = _look(context, experiment_id, asker, proposed)
-    if isinstance(taken, Place):
-        return None
-    if taken is not None:
-        propose_ahead(context, experiment_id)
-    return taken
+    return None if isinstance(taken, Place) else taken
 
 
 def _look(

@@ -62,8 +62,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             if was_open and held.experiment.end_reason:
                 stack.callback(context.told.ring)
         next_one = _complete(context, held, asker, taken)
-        if next_one is None:
-            propose_ahead(context, held.experiment.id)
+        propose_ahead(context, held.experiment.id)
         return Finished(status=status, next=next_one)
 
 

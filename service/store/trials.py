@@ -139,12 +139,6 @@ def _first(session: Session, query: Select[TrialRow], limit: int) -> list[TrialR
     return list(session.scalars(query.limit(limit)))
 
 
-def curve_of(session: Session, trial_id: str) -> dict[int, float]:
-    """The objective's values by step."""
-    query = select(ReportRow.step, ReportRow.value).where(ReportRow.trial_id == trial_id, ReportRow.value.is_not(None))
-    return {step: value for step, value in session.execute(query.order_by(ReportRow.step)) if value is not None}
-
-
 def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> Sequence[ReportRow]:
     query = select(ReportRow).where(ReportRow.trial_id == trial_id, ReportRow.step > after_step)
     return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()

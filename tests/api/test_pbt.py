@@ -205,9 +205,9 @@ def test_every_generation_is_shown_with_its_donor_params_and_sentence(service: A
     assert best[1]["reason"] == "loss 0.98 at step 2 is among the best 1 of 4; goes on as it is"
 
 
-def test_the_curve_of_an_exploited_trial_goes_on_in_its_new_generation(service: Api) -> None:
-    """What a trial reported beyond its milestone, before it left, was of weights that are given up."""
-    name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
+def a_pair_of_which_the_worse_ran_on(service: Api) -> str:
+    """The experiment. Both have left at step 2; the worse one had come to step 4 by then, and gives that up."""
+    name: str = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
     first, second = two(service, name)
     for step in (1, 2):
         first.report(loss=0.1, checkpoint=f"/first-{step}")
@@ -216,7 +216,13 @@ def test_the_curve_of_an_exploited_trial_goes_on_in_its_new_generation(service: 
     second.report(loss=0.7, checkpoint="/second-4")
     second.finish("stopped")
     first.finish("stopped")
-    first, second = two(service, name)
+    return name
+
+
+def test_the_curve_of_an_exploited_trial_goes_on_in_its_new_generation(service: Api) -> None:
+    """What a trial reported beyond its milestone, before it left, was of weights that are given up."""
+    name = a_pair_of_which_the_worse_ran_on(service)
+    _, second = two(service, name)
     assert second.assignment["resume"] == {"uri": "/first-2", "step": 2}
     assert second.shown()["checkpoint"] is None  # the own one is of other params
     assert second.report(loss=0.05)["decision"] == "continue"
@@ -245,15 +251,7 @@ def test_what_was_reported_before_an_exploit_is_not_judged_after_it(service: Api
 
 
 def test_what_an_exploit_gave_up_counts_for_no_rule_that_comes_later(service: Api) -> None:
-    name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
-    first, second = two(service, name)
-    for step in (1, 2):
-        first.report(loss=0.1, checkpoint=f"/first-{step}")
-        second.report(loss=0.9, checkpoint=f"/second-{step}")
-    second.report(loss=0.8, checkpoint="/second-3")
-    second.report(loss=0.7, checkpoint="/second-4")
-    second.finish("stopped")
-    first.finish("stopped")
+    name = a_pair_of_which_the_worse_ran_on(service)
     asked = {"early_stopping": {"rule": "threshold", "upper": 100}}
     assert service.post(f"/v1/experiments/{name}/replay", json=asked)["step_count"] == 4
     service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": {"quantile": 0.5}}).raise_for_status()

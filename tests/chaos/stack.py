@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from service.mlflow_server import mlflow_server
+from service.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
 from service.processes import free_port
 from service.store.database import Database
 from service.store.schema import upgrade
@@ -128,19 +128,21 @@ class Stack:
     @property
     def env(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name not in {"RAY_ADDRESS", "PYTHONPATH"}}
-        return inherited | {
-            "PACELINE_DATA_DIR": str(self.home.data),
-            "PACELINE_DATABASE_URL": self.database_url,
-            "PACELINE_MLFLOW_URI": self.mlflow_url,
-            "PACELINE_LEASE_SECONDS": str(self.size.lease_seconds),
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "MLFLOW_DISABLE_TELEMETRY": "true",
-            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONWARNINGS": "ignore",
-            "TMPDIR": str(self.home.ray),
-        }
+        return (
+            inherited
+            | MLFLOW_ENVIRONMENT
+            | {
+                "PACELINE_DATA_DIR": str(self.home.data),
+                "PACELINE_DATABASE_URL": self.database_url,
+                "PACELINE_MLFLOW_URI": self.mlflow_url,
+                "PACELINE_LEASE_SECONDS": str(self.size.lease_seconds),
+                "RAY_AUTH_MODE": "disabled",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONWARNINGS": "ignore",
+                "TMPDIR": str(self.home.ray),
+            }
+        )
 
     def _ray(self) -> Program:
         command = ["ray.scripts.scripts", "start", "--head", "--block", "--port", str(self.ray_port)]

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,17 +17,14 @@ from mlflow import MlflowClient
 from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
+from service.mlflow_server import MLFLOW_ENVIRONMENT
+from service.mlflow_server import mlflow_server as server_command
 from service.store.database import Database
 from service.store.events import append_event
 from service.store.schema import upgrade
 from service.store.tables import ExperimentRow, TrialRow
 
-# Without the seven processes that run MLflow's own jobs, of which there are none.
-QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    "PYTHONWARNINGS": "ignore",
-}
+QUIET = MLFLOW_ENVIRONMENT | {"PYTHONWARNINGS": "ignore"}
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 SPEC: dict[str, Any] = {
     "name": "digits",
@@ -61,12 +57,9 @@ class MlflowServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
-        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self._directory / 'mlflow.db'}"]
-        command += ["--artifacts-destination", str(self._directory / "artifacts")]
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                command,
+                server_command(self._directory, "127.0.0.1", self._port),
                 cwd=self._directory,
                 stdout=log,
                 stderr=log,

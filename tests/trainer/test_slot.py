@@ -39,11 +39,22 @@ def ended(actor: Any) -> bool:
         return False
 
 
-def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> None:
+def running(runs: Any, trial: str, service: FakeService) -> Any:
+    """A slot that runs the trial by these `runs`, a stand-in for Ray Train's."""
     import ray  # noqa: PLC0415 - heavy
 
     from trainer.slot import Slot  # noqa: PLC0415 - heavy
 
+    class SlotByThese(Slot):
+        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
+            return runs()
+
+    actor = ray.remote(SlotByThese).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot", "key", SCALING)
+    assert ray.get(actor.run.remote(service.assign(trial)))
+    return actor
+
+
+def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> None:
     class Broken:
         placement_group = None
 
@@ -56,13 +67,8 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
         def close(self) -> None:
             pass
 
-    class BrokenSlot(Slot):
-        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
-            return Broken()
-
     trial = alone.add_trial({"entrypoint": "train:train_fn", "scaling": SCALING})
-    actor = ray.remote(BrokenSlot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
-    assert ray.get(actor.run.remote(alone.assign(trial)))
+    actor = running(Broken, trial, alone)
     error = alone.finished(trial).error
     assert error is not None
     assert (error.kind, error.message) == (FailureKind.LOST, "the slot failed: MemoryError: no room left")
@@ -71,8 +77,6 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
 
 def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService, tmp_path: Path) -> None:
     import ray  # noqa: PLC0415 - heavy
-
-    from trainer.slot import Slot  # noqa: PLC0415 - heavy
 
     taken_down = tmp_path / "taken down"
 
@@ -87,13 +91,8 @@ def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService
         def end_workers(self) -> None:
             pass
 
-    class SlowSlot(Slot):
-        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
-            return Slow()
-
     first, following = (alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING}) for _ in range(2))
-    actor = ray.remote(SlowSlot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
-    assert ray.get(actor.run.remote(alone.assign(first)))
+    actor = running(Slow, first, alone)
     assert alone.finished(first).next
     assert following not in alone.finishes
     taken_down.touch()
@@ -104,8 +103,6 @@ def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService
 def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_ends(alone: FakeService) -> None:
     import ray  # noqa: PLC0415 - heavy
     from ray.exceptions import AuthenticationError  # noqa: PLC0415 - heavy
-
-    from trainer.slot import Slot  # noqa: PLC0415 - heavy
 
     class Refused:
         """Nothing that asks the head gets through; nor would `ray.kill`, by which the slot might end itself."""
@@ -122,13 +119,8 @@ def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_en
         def close(self) -> None:
             raise AuthenticationError("RPC error: WrongClusterID")
 
-    class CutOffSlot(Slot):
-        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
-            return Refused()
-
     first, following = (alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING}) for _ in range(2))
-    actor = ray.remote(CutOffSlot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
-    assert ray.get(actor.run.remote(alone.assign(first)))
+    actor = running(Refused, first, alone)
     finish = alone.finished(first)
     assert finish.error is not None
     assert (finish.error.kind, finish.error.began, finish.next) == (FailureKind.LOST, False, False)
