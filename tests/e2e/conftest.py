@@ -18,11 +18,11 @@ from service.client import Client
 
 REPOSITORY = Path(__file__).parents[2]
 PACELINE = [sys.executable, "-m", "service.cli"]
-START_SECONDS = 150
+START_SECONDS = 300
 STOP_SECONDS = 30
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {what}"
@@ -41,9 +41,9 @@ class Stack:
             return client.experiment(name)
 
     def paceline(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the command line against this stack; it must not need longer than a minute."""
+        """Run a command of the command line against this stack; it must not need longer than two minutes."""
         command = [*PACELINE, *arguments, "--url", self.url]
-        return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
 
     def processes(self) -> list[psutil.Process]:
         return [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]

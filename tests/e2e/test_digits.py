@@ -19,7 +19,7 @@ def test_the_script_trains_by_itself() -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     script = REPOSITORY / "examples/digits/train.py"
     ended = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=200, check=False
+        [sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=500, check=False
     )
     assert ended.returncode == 0, ended.stderr
     assert re.search(r"^val_accuracy 0\.[89]\d+, checkpoint ", ended.stdout, re.MULTILINE)
@@ -27,7 +27,7 @@ def test_the_script_trains_by_itself() -> None:
 
 def test_the_demo_searches_with_the_same_script_and_leaves_nothing_running(tmp_path: Path) -> None:
     command = [*PACELINE, "demo", "--data-dir", str(tmp_path), "--port", "0", "--mlflow-port", "0"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=290, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=500, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"^experiment +digits completed \(max_trials\)$", ended.stdout, re.MULTILINE)

@@ -28,7 +28,7 @@ def test_the_readmes_tour_works_as_written(stack: Stack, tmp_path: Path) -> None
         env=os.environ | {"PACELINE_URL": stack.url, "PATH": f"{tools}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=500,
         check=False,
     )
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"

@@ -102,7 +102,7 @@ def kill(processes: Sequence[psutil.Process]) -> None:
 
 def refused(*arguments: str) -> str:
     """What `paceline up` says when it does not start."""
-    ended = subprocess.run([*PACELINE, "up", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([*PACELINE, "up", *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
     return ended.stderr
 
@@ -158,7 +158,7 @@ def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Sign
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_killed_and_started_again_it_goes_on_and_counts_every_trial_once(data_dir: Path, tmp_path: Path) -> None:
     with running_stack(data_dir) as stack:
         submit(stack, tmp_path)

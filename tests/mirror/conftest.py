@@ -76,7 +76,7 @@ class MlflowServer:
             self._process = None
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.uri}/health", timeout=5):
                 return
