@@ -25,6 +25,25 @@ FROZEN = "_paceline_frozen"
 TORCH_FRESH_SEED = 67280421310721
 
 
+@dataclass(frozen=True)
+class LoggerState:
+    handlers: tuple[logging.Handler, ...]
+    level: int
+    propagate: bool
+    disabled: bool
+
+    @classmethod
+    def of(cls, logger: logging.Logger) -> "LoggerState":
+        return cls(tuple(logger.handlers), logger.level, logger.propagate, logger.disabled)
+
+    def put_back(self, logger: logging.Logger) -> None:
+        if logger.handlers or self.handlers:
+            logger.handlers[:] = self.handlers
+        logger.propagate, logger.disabled = self.propagate, self.disabled
+        if logger.level != self.level:  # setting it empties the caches of all loggers
+            logger.setLevel(self.level)
+
+
 @dataclass
 class Baseline:
     """What an attempt may change and the next must not see. Taken before the user's code is imported."""
@@ -34,7 +53,7 @@ class Baseline:
     modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
     path: list[str] = field(default_factory=lambda: list(sys.path))
     threads: frozenset[int] = field(default_factory=lambda: frozenset(t.ident or 0 for t in threading.enumerate()))
-    handlers: dict[str | None, list[logging.Handler]] = field(default_factory=lambda: log_handlers())  # noqa: PLW0108
+    loggers: dict[str | None, LoggerState] = field(default_factory=lambda: logger_states())  # noqa: PLW0108
     torch: dict[str, Any] = field(default_factory=lambda: torch_settings())  # noqa: PLW0108 - defined below
 
     def restore(self, package: Path | None) -> str | None:
@@ -44,7 +63,7 @@ class Baseline:
             os.chdir(self.folder)
         sys.path[:] = self.path
         _forget_modules(set(sys.modules) - self.modules, package)
-        _restore_handlers(self.handlers)
+        _restore_loggers(self.loggers)
         _reseed()
         _restore_torch(self.torch)
         collect_garbage()
@@ -83,14 +102,24 @@ def torch_settings() -> dict[str, Any]:
     }
 
 
-def log_handlers() -> dict[str | None, list[logging.Handler]]:
-    """The handlers of each logger by its name; None is the root."""
-    return {name: list(logging.getLogger(name).handlers) for name in (None, *logging.Logger.manager.loggerDict)}
+def logger_states() -> dict[str | None, LoggerState]:
+    """How each logger is set up, by its name; None is the root."""
+    return {name: LoggerState.of(logger) for name, logger in _loggers().items()}
 
 
-def _restore_handlers(handlers: dict[str | None, list[logging.Handler]]) -> None:
-    for name in (None, *logging.Logger.manager.loggerDict):
-        logging.getLogger(name).handlers[:] = handlers.get(name, [])
+def _loggers() -> dict[str | None, logging.Logger]:
+    """There are about a thousand: `logging.getLogger`, with its lock, would take milliseconds for them."""
+    named = logging.Logger.manager.loggerDict.items()
+    return {None: logging.root, **{name: found for name, found in named if isinstance(found, logging.Logger)}}
+
+
+def _restore_loggers(states: dict[str | None, LoggerState]) -> None:
+    """Those that are new keep their levels, which libraries set when they are imported, and that is once."""
+    for name, logger in _loggers().items():
+        if (state := states.get(name)) is not None:
+            state.put_back(logger)
+        else:
+            logger.handlers.clear()
 
 
 def _restore_environment(environment: dict[str, str]) -> None:
@@ -114,7 +143,15 @@ def _reseed() -> None:
         numpy.random.seed()
     torch = sys.modules.get("torch")
     if torch is not None:
+        _seed_torch(torch)
+
+
+def _seed_torch(torch: Any) -> None:
+    """Where there is no accelerator, the general function takes milliseconds, to seed it once there is one."""
+    if torch.cuda.is_available() or torch.xpu.is_available() or torch.backends.mps.is_available():
         torch.manual_seed(TORCH_FRESH_SEED)
+    else:
+        torch.default_generator.manual_seed(TORCH_FRESH_SEED)
 
 
 def _restore_torch(settings: dict[str, Any]) -> None:

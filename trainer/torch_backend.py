@@ -5,11 +5,14 @@ that fails at the start; gloo does the same work on the CPU.
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
+
+import ray
 
 logger = logging.getLogger("paceline")
 
@@ -24,10 +27,10 @@ class WarmTorch:
         super().on_start(Gathered(worker_group), backend_config)  # type: ignore[misc]
 
     def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
-        if len(worker_group) == 1:
-            # Ray leaves a lone worker's process group to the end of its process, which here goes on.
-            worker_group.execute(destroy_process_group)
+        # Ray leaves a lone worker's process group to the end of its process, which here goes on.
+        left = worker_group.execute_async(leave_process_group)
         super().on_shutdown(worker_group, backend_config)  # type: ignore[misc]
+        ray.get(left)
 
 
 class Gathered:
@@ -50,6 +53,10 @@ class Gathered:
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self._waiting.append(partial(function, *args, **kwargs))
 
+    def execute_single(self, rank: int, function: Callable[..., Any]) -> Any:
+        asked = getattr(self._worker_group, "early", {}).pop(function, None) if rank == 0 else None
+        return self._worker_group.execute_single(rank, function) if asked is None else ray.get(asked)
+
     def execute_single_async(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         calls = [*self._waiting, partial(function, *args, **kwargs)]
         return self._worker_group.execute_single_async(rank, call_in_turn, calls)
@@ -60,10 +67,14 @@ def call_in_turn(calls: list[Callable[[], Any]]) -> Any:
     return [call() for call in calls][-1]
 
 
-def destroy_process_group() -> None:
+def leave_process_group() -> None:
+    """What gloo's destructor does is wait for its threads, which look up every 10 ms: nobody else has to."""
     distributed = import_module("torch.distributed")
     if distributed.is_initialized():
+        groups = distributed.distributed_c10d._world.pg_map  # noqa: SLF001
+        held = [group for group in groups if distributed.get_backend(group) == "gloo"]
         distributed.destroy_process_group()
+        threading.Thread(target=held.clear, name="paceline-gloo", daemon=True).start()
 
 
 def has_nccl() -> bool:
@@ -77,5 +88,7 @@ def torch_config(*, share_gpus: bool) -> Any:
     `share_gpus`: a worker sees the GPUs of all workers on its node, not its own alone.
     """
     rays = import_module("ray.train.torch.config")
+    utils = import_module("ray.train._internal.utils")
     backend = type("TorchBackend", (WarmTorch, rays._TorchBackend), {"share_cuda_visible_devices": share_gpus})  # noqa: SLF001
-    return type("TorchConfig", (rays.TorchConfig,), {"backend_cls": property(lambda _self: backend)})()
+    ours = {"backend_cls": property(lambda _self: backend), "asked_early": (utils.get_address_and_port,)}
+    return type("TorchConfig", (rays.TorchConfig,), ours)()

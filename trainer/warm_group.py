@@ -8,33 +8,55 @@ runs in the caller's thread, and what it takes down is kept for the next run of 
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import fields
 from typing import Any
 
 import ray
-from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray._private.ray_constants import env_bool
+from ray.train import BackendConfig
+from ray.train.constants import RAY_CHDIR_TO_TRIAL_DIR
+from ray.train.v2._internal.callbacks import DatasetsCallback, WorkingDirectorySetupCallback
 from ray.train.v2._internal.callbacks.metrics import ControllerMetricsCallback, WorkerMetricsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import ReportCallback
+from ray.train.v2._internal.execution.context import get_train_context
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.worker_group import worker_group as ray_worker_group
 from ray.train.v2._internal.execution.worker_group.placement_group_handle import PlacementGroupHandle
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
+from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+from ray.train.v2._internal.logging.logging import TrainContextFilter
+
+from trainer.worker_side import OVER
 
 # Callbacks that cost a process or a second per run: nothing to clean up after ourselves (this process owns the
 # placement group, and its death frees it), no datasets, and metrics that would be those of one process for all runs.
-LEFT_OUT = (PlacementGroupCleanerCallback, DatasetsCallback, ControllerMetricsCallback, WorkerMetricsCallback)
+# The working directory is changed without a call of its own, by `KeptWorker`.
+LEFT_OUT = (
+    PlacementGroupCleanerCallback,
+    DatasetsCallback,
+    ControllerMetricsCallback,
+    WorkerMetricsCallback,
+    WorkingDirectorySetupCallback,
+)
 
 PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 CONTROLLER_LOGS = "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"
+WORKER_LOGS = "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING"
+
+RAYS_LOGGER = "ray.train"
 
 # How often the workers are looked at when nobody has news of them: this is how a dead process is noticed.
 LIVENESS_SECONDS = 0.5
 # ... and when the ranks have said that they are done, and only their threads' ends are waited for.
 ENDING_SECONDS = 0.005
+# ... for which a worker that is asked then waits, unless it goes on saving.
+LAST_WAIT_SECONDS = 0.02
 
 
 class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
@@ -90,6 +112,7 @@ class KeptGroup:
         self.placement_group: KeptPlacementGroup | None = None
         self.sync_actor: Any = None
         self.workers: list[Any] = []
+        self.coordinator: Any = None
         self.controller: WarmController | None = None
 
     def create(self, train_run_context: Any, worker_group_context: Any, callbacks: Any = None) -> "WarmWorkerGroup":
@@ -145,6 +168,9 @@ class KeptGroup:
         if self.placement_group is not None:
             self.placement_group.handle.shutdown()
             self.placement_group = None
+        if self.coordinator is not None:
+            coordinator, self.coordinator = self.coordinator, None
+            coordinator.cancel_resource_request()
 
     def keep_placement_group(self, create: Callable[[], PlacementGroupHandle]) -> KeptPlacementGroup:
         if self.placement_group is None:
@@ -170,6 +196,64 @@ class KeptGroup:
         return self.sync_actor
 
 
+class KeptWorker(RayTrainWorker):  # type: ignore[misc]
+    """Ray's worker, made ready for one run after another."""
+
+    _logs = False
+
+    def init_train_context(self, *args: Any, **kwargs: Any) -> None:
+        """To set the loggers up again takes longer than all the rest: only what they say of the run is new."""
+        with _environment(WORKER_LOGS, "0") if self._logs else contextlib.nullcontext():
+            super().init_train_context(*args, **kwargs)
+        self._logs = True
+        for name in (None, RAYS_LOGGER):
+            for handler in logging.getLogger(name).handlers:
+                for found in handler.filters:
+                    if isinstance(found, TrainContextFilter):
+                        vars(found).update(vars(TrainContextFilter(get_train_context())))
+        quiet()
+        if env_bool(RAY_CHDIR_TO_TRIAL_DIR, True):
+            WorkingDirectorySetupCallback().after_execution_group_start(_Here())
+
+    def poll_status(self) -> Any:
+        """Let a thread that is about to end do so, for otherwise this would have to be asked again."""
+        context = get_train_context()
+        running = context.execution_context
+        if getattr(context, OVER, False) and running.result_queue.empty():
+            running.training_thread_runner._thread.join(LAST_WAIT_SECONDS)  # noqa: SLF001
+        return super().poll_status()
+
+
+KeptWorker.__name__ = RayTrainWorker.__name__  # which Ray names its processes after
+
+
+class _Here:
+    """What Ray would execute on all workers, executed in this one."""
+
+    def execute(self, function: Callable[[], Any]) -> None:
+        function()
+
+
+def quiet() -> None:
+    """Let Ray Train write down no more than what is worth a line: each costs a quarter of a millisecond."""
+    logging.getLogger(RAYS_LOGGER).setLevel(logging.INFO)
+
+
+class KeptRequest:
+    """Mixed into Ray's scaling policy: what is kept is asked for once, not for each run."""
+
+    kept: KeptGroup
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        if self.kept.coordinator is None:
+            super().after_controller_start(train_run_context)  # type: ignore[misc]
+            self.kept.coordinator = vars(self)["_coordinator_client"]
+        self._coordinator_client = self.kept.coordinator
+
+    async def before_controller_shutdown(self) -> None:
+        """Kept. `KeptGroup.close` takes it back; Ray itself renews it where it is due."""
+
+
 class _Instead:
     """`Actor.options(...).remote(...)`, answered by `keep(create)`."""
 
@@ -188,11 +272,25 @@ class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
     """Ray's worker group over what is kept."""
 
     kept: KeptGroup
+    early: dict[Callable[..., Any], Any]
+    _worker_cls = KeptWorker
 
     def _create_placement_group(self, scaling_config: Any, worker_group_context: Any) -> KeptPlacementGroup:
         return self.kept.keep_placement_group(
             lambda: WorkerGroup._create_placement_group(self, scaling_config, worker_group_context)  # noqa: SLF001
         )
+
+    def _init_train_context_on_workers(self, workers: list[Any], *args: Any) -> None:
+        whole = self._train_run_context
+        # Its answer is there by the time Ray's backend would ask.
+        self.early = {ask: workers[0].execute_async(ask) for ask in getattr(whole.backend_config, "asked_early", ())}
+        # Ours is of a class that would have to travel whole, for nobody reads it there.
+        self._train_run_context: Any = copy(whole)
+        vars(self._train_run_context)["backend_config"] = BackendConfig()
+        try:
+            super()._init_train_context_on_workers(workers, *args)
+        finally:
+            self._train_run_context = whole
 
     def _create_workers(self, *args: Any, **kwargs: Any) -> list[Any]:
         if not self.kept.workers:
@@ -218,6 +316,7 @@ class WarmController(TrainController):  # type: ignore[misc]
         logs = "0" if kept.workers else "1"
         with _environment(PREEMPTION_WATCHER, "0"), _environment(CONTROLLER_LOGS, logs):
             super().__init__(**arguments)
+        quiet()
         self.worker_group_cls = self._kept = kept
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
@@ -294,8 +393,9 @@ class HostedFit:
         rays: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
         return [*(c for c in rays if not isinstance(c, LEFT_OUT)), Reported(self.reported)]
 
-    def _initialize_and_run_controller(self, **arguments: Any) -> Any:
-        return self.kept.run(arguments)
+    def _initialize_and_run_controller(self, *, scaling_policy: Any, **arguments: Any) -> Any:
+        asked_once = type("KeptPolicy", (KeptRequest, type(scaling_policy)), {"kept": self.kept})
+        return self.kept.run({**arguments, "scaling_policy": asked_once(scaling_policy.scaling_config)})
 
 
 def hosted(trainer: type[Any], kept: KeptGroup, saved: Callable[[int, Any], None]) -> type[Any]:

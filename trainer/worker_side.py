@@ -38,6 +38,9 @@ FLUSH_SECONDS = 10.0
 # The name under which a worker process keeps this code from one attempt to the next.
 CODE = "_paceline_worker_side"
 
+# What tells that a context's training thread is about to end.
+OVER = "paceline_over"
+
 logger = logging.getLogger("paceline")
 
 
@@ -113,6 +116,7 @@ class Rank:
         if self._held is not None:
             os.close(self._held)
         tail.finish()
+        setattr(self.context, OVER, True)
         with contextlib.suppress(ray.exceptions.GetTimeoutError):
             ray.get(self.job.slot.ended.remote(self.job.run, self.rank, {**end, "dirt": dirt}), timeout=FLUSH_SECONDS)
         if end["failure"] is not None:

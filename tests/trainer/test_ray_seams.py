@@ -81,6 +81,36 @@ def test_torchs_backend_does_nothing_with_what_its_calls_to_all_workers_return()
     assert all(line.startswith("worker_group.execute(") for line in lines)
 
 
+def test_torchs_backend_asks_the_first_worker_for_its_address_before_it_does_anything() -> None:
+    from ray.train._internal.utils import get_address_and_port
+    from ray.train.torch import config
+
+    asked = source(config._TorchBackend.on_start).partition("worker_group.execute_single(")[2]
+    assert asked.split()[:2] == ["0,", "get_address_and_port"]
+    assert config.get_address_and_port is get_address_and_port
+
+
+def test_torchs_backend_leaves_alone_a_process_group_that_is_no_more() -> None:
+    from ray.train.torch import config
+    from torch.distributed import distributed_c10d
+
+    assert "if destroy_process_group and dist.is_initialized():" in source(config._shutdown_torch)
+    assert isinstance(distributed_c10d._world.pg_map, dict)
+
+
+def test_a_scaling_policy_is_made_of_a_configuration_and_asks_for_its_resources_from_run_to_run() -> None:
+    from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
+    from ray.train.v2._internal.execution.scaling_policy.factory import create_scaling_policy
+    from ray.train.v2.api.config import ScalingConfig
+
+    policy = create_scaling_policy(ScalingConfig(num_workers=2))
+    assert parameters(type(policy)) == ["scaling_config"]
+    assert "self._coordinator_client = " in source(ScalingPolicy.after_controller_start)
+    shutdown = source(ScalingPolicy.before_controller_shutdown)
+    assert shutdown.splitlines()[-1].strip() == "self._cancel_resource_request()"
+    assert "maybe_send_resource_request()" in source(type(policy).make_decision_for_running_worker_group)
+
+
 def test_a_run_of_the_controller_ends_without_ending_its_process() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 
@@ -120,6 +150,51 @@ def test_a_worker_group_finds_the_synchronization_actor_by_a_name_of_its_module(
 
     assert "sync_actor = SynchronizationActor.options(" in source(worker_group.WorkerGroup._start_impl)
     assert hasattr(worker_group, "SynchronizationActor")
+
+
+def test_a_worker_group_makes_its_workers_of_a_class_attribute_that_may_be_replaced() -> None:
+    from ray.train.v2._internal.execution.worker_group.worker_group import RayTrainWorker, WorkerGroup
+
+    assert WorkerGroup._worker_cls is RayTrainWorker
+    assert "(self._worker_cls)" in source(WorkerGroup._create_workers)
+
+
+def test_no_worker_reads_its_backends_configuration() -> None:
+    from ray.train.v2._internal.execution import context, train_fn_utils
+    from ray.train.v2._internal.execution.worker_group import worker
+    from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+
+    assert source(context).count("backend_config") == 1
+    assert "backend_config" not in source(worker) + source(train_fn_utils)
+    assert parameters(WorkerGroup._init_train_context_on_workers)[:2] == ["self", "workers"]
+
+
+def test_a_worker_group_is_asked_but_once_to_change_to_its_working_directory() -> None:
+    from ray.train.v2._internal.callbacks import WorkingDirectorySetupCallback
+
+    change = source(WorkingDirectorySetupCallback.after_execution_group_start)
+    assert re.findall(r"execution_group\.(.*)", change) == ["execute(chdir_to_working_dir)"]
+
+
+def test_a_worker_sets_its_loggers_up_unless_it_is_told_not_to_and_filters_by_its_context() -> None:
+    from ray.train.v2._internal.constants import ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR
+    from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+    from ray.train.v2._internal.logging.logging import TrainContextFilter
+
+    from trainer.warm_group import WORKER_LOGS
+
+    assert ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR == WORKER_LOGS
+    prepared = source(RayTrainWorker.init_train_context)
+    assert prepared.index("ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR") < prepared.index("configure_worker_logger")
+    assert parameters(TrainContextFilter) == ["context"]
+
+
+def test_a_worker_that_is_polled_says_whether_its_training_thread_lives() -> None:
+    from ray.train.v2._internal.execution.worker_group.thread_runner import ThreadRunner
+    from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+
+    assert "execution_context.training_thread_runner.is_running()" in source(RayTrainWorker.poll_status)
+    assert "self._thread.is_alive()" in source(ThreadRunner.is_running)
 
 
 def test_a_worker_groups_shutdown_ends_its_processes_through_its_state_alone() -> None:
