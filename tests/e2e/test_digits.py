@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from tests.e2e.conftest import PACELINE, REPOSITORY
 
@@ -26,6 +25,8 @@ def test_the_script_trains_by_itself() -> None:
 
 
 def test_the_demo_searches_with_the_same_script_and_leaves_nothing_running(tmp_path: Path) -> None:
+    import torch  # noqa: PLC0415 - heavy
+
     command = [*PACELINE, "demo", "--data-dir", str(tmp_path), "--port", "0", "--mlflow-port", "0"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=500, check=False)
 
