@@ -2,14 +2,16 @@
 
 Trials cost no time: four workers are simulated, which report their curves step by step. Paceline is asked over HTTP,
 as anybody may; Optuna's study and pruner and Ray Tune's searcher and scheduler are called directly. All use TPE as it
-comes, and successive halving with the same rungs where a trial has more than one step.
+comes, and where a trial has more than one step successive halving with the same rungs: in one bracket (`asha`), and in
+several whose lowest rungs differ (`hyperband`), for curves whose first steps mislead.
 
 Printed is the best value, less the least one where that is known, after a quarter, a half and all of the budget: the
-median over the seeds with its quartiles; and by how much the others are behind at the end, with the 95 % interval of
-that difference's mean (bootstrap). The budget is a number of trials, or simulated seconds where trials are stopped
-early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`).
+median over the seeds with its quartiles; and by how much the others are behind Paceline at the end, with the 95 %
+interval of that difference's mean (bootstrap). The budget is a number of trials, or simulated seconds where trials are
+stopped early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`).
 
-    python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...] [--start 0.15 0 16]
+    python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...]
+                                [--rules asha hyperband] [--start 0.15 0 16]
 """
 
 import argparse
@@ -22,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -38,6 +41,7 @@ from service.store.schema import upgrade
 WORKERS = 4
 METRIC = "value"
 MIN_STEP, REDUCTION_FACTOR = 1, 3
+RULES = "asha", "hyperband"
 SHARES = (0.25, 0.5, 1.0)
 
 
@@ -53,6 +57,8 @@ class Trial(Protocol):
 
 
 Ask = Callable[[], Trial]
+Search = Callable[[Task, str | None, int], Ask]
+"""With a rule for early stopping (None: without), and a seed."""
 
 
 @dataclass
@@ -77,14 +83,14 @@ class OfPaceline:
         return answer.raise_for_status().json()
 
 
-def of_paceline(http: httpx.Client, name: str, task: Task, seed: int) -> Ask:
-    rule = {"rule": "asha", "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR}
+def of_paceline(http: httpx.Client, name: str, task: Task, rule: str | None, seed: int) -> Ask:
+    halving = {"rule": rule, "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR, "max_step": task.steps}
     spec = {
-        "name": f"{name}-{seed}",
+        "name": f"{name}-{rule}-{seed}",
         "space": task.space,
         "objectives": [{"metric": METRIC, "direction": "minimize"}],
         "search": {"sampler": "tpe", "seed": seed},
-        "early_stopping": rule if task.steps > 1 else {"rule": "none"},
+        "early_stopping": halving if rule else {"rule": "none"},
         "trainer": {"kind": "external"},
         "limits": {"max_trials": 100_000, "parallelism": WORKERS},
     }
@@ -110,12 +116,16 @@ class OfOptuna:
         self.study.tell(self.trial, value) if value is not None else self.study.tell(self.trial, state=pruned)
 
 
-def of_optuna(task: Task, seed: int) -> Ask:
-    halving = optuna.pruners.SuccessiveHalvingPruner(MIN_STEP, REDUCTION_FACTOR)
-    pruner = halving if task.steps > 1 else optuna.pruners.NopPruner()
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=pruner)
+def of_optuna(task: Task, rule: str | None, seed: int) -> Ask:
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=_pruner(task, rule))
     distributions = {name: _distribution(**parameter) for name, parameter in task.space.items()}
     return lambda: OfOptuna(study, study.ask(distributions))
+
+
+def _pruner(task: Task, rule: str | None) -> optuna.pruners.BasePruner:
+    if rule == "hyperband":
+        return optuna.pruners.HyperbandPruner(MIN_STEP, task.steps, REDUCTION_FACTOR)
+    return optuna.pruners.SuccessiveHalvingPruner(MIN_STEP, REDUCTION_FACTOR) if rule else optuna.pruners.NopPruner()
 
 
 def _distribution(type: str, **options: Any) -> optuna.distributions.BaseDistribution:  # noqa: A002 - as a spec says
@@ -142,7 +152,7 @@ class OfRayTune:
         self.search.on_trial_complete(self.number, self.last)
 
 
-def of_ray_tune(task: Task, seed: int) -> Ask:
+def of_ray_tune(task: Task, rule: str | None, seed: int) -> Ask:
     from ray import tune  # noqa: PLC0415 (left out where it is not installed)
     from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler  # noqa: PLC0415
     from ray.tune.search.optuna import OptunaSearch  # noqa: PLC0415
@@ -159,7 +169,8 @@ def of_ray_tune(task: Task, seed: int) -> Ask:
     search = OptunaSearch(metric=METRIC, mode="min", seed=seed)
     search.set_search_properties(METRIC, "min", space)
     scheduler = FIFOScheduler()
-    if task.steps > 1:
+    if rule:
+        brackets = 1 + round(math.log(task.steps / MIN_STEP, REDUCTION_FACTOR)) if rule == "hyperband" else 1
         scheduler = AsyncHyperBandScheduler(
             "training_iteration",
             METRIC,
@@ -167,6 +178,7 @@ def of_ray_tune(task: Task, seed: int) -> Ask:
             max_t=task.steps + 1,  # a trial that reaches it is stopped; ours end by themselves
             grace_period=MIN_STEP,
             reduction_factor=REDUCTION_FACTOR,
+            brackets=brackets,
         )
     numbers = map(str, range(1_000_000))
 
@@ -240,24 +252,27 @@ def paceline() -> Iterator[httpx.Client]:
 
 def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
     task = prepared(name)
-    searches: dict[str, Callable[[int], Ask]] = {
-        "Paceline": lambda seed: of_paceline(http, name, task, seed),
-        "Optuna": lambda seed: of_optuna(task, seed),
-    }
+    searches: dict[str, Search] = {"Paceline": partial(of_paceline, http, name), "Optuna": of_optuna}
     if importlib.util.find_spec("ray.tune") is not None:
-        searches["Ray Tune"] = lambda seed: of_ray_tune(task, seed)
+        searches["Ray Tune"] = of_ray_tune
     by_time = task.steps > 1
     budget = options.trials * (_mean_seconds(task) if by_time else 1)
     limit = {"seconds": budget / WORKERS * task.steps / 3} if by_time else {"trials": options.trials}
     print(f"\n{name}: {'after simulated seconds' if by_time else 'after trials'}, {options.seeds} seeds", flush=True)
-    ends: dict[str, list[float]] = {}
-    for place, (searcher, search) in enumerate(searches.items()):
-        start = options.start[place] if by_time else 0
-        courses = [simulate(task, search(seed), start=start, **limit) for seed in range(options.seeds)]
-        ends[searcher] = _show(searcher, courses, task.least, *limit.items())
-    for searcher, found in ends.items():
-        if searcher != "Paceline":
-            _show_difference(searcher, np.array(found) - np.array(ends["Paceline"]))
+    ends: dict[tuple[str, str | None], list[float]] = {}
+    for rule in options.rules if by_time else [None]:
+        for (searcher, search), start in zip(searches.items(), options.start, strict=False):
+            begun = start if by_time else 0
+            courses = [simulate(task, search(task, rule, seed), start=begun, **limit) for seed in range(options.seeds)]
+            ends[searcher, rule] = _show(_shown(searcher, rule), courses, task.least, *limit.items())
+    for ours, found in ends.items():
+        if ours[0] == "Paceline":
+            others = {_shown(*key): there for key, there in ends.items() if key[0] != "Paceline"}
+            _show_differences(_shown(*ours), found, others)
+
+
+def _shown(searcher: str, rule: str | None) -> str:
+    return f"{searcher}, {rule}" if rule else searcher
 
 
 def _mean_seconds(task: Task) -> float:
@@ -275,16 +290,18 @@ def _show(searcher: str, courses: Sequence[Course], least: float, limit: tuple[s
         low, median, high = np.quantile(found, [0.25, 0.5, 0.75], method="inverted_cdf")
         columns.append(f"{share * budget:6.0f}: {median:8.4f} ({low:.4f} to {high:.4f})")
     trials = np.median([len(course.best) - 1 for course in courses])
-    print(f"  {searcher:<10} {'   '.join(columns)}   {trials:.0f} trials", flush=True)
+    print(f"  {searcher:<19} {'   '.join(columns)}   {trials:.0f} trials", flush=True)
     return found
 
 
-def _show_difference(searcher: str, behind: Any) -> None:
+def _show_differences(ours: str, found: Sequence[float], others: Mapping[str, Sequence[float]]) -> None:
     chance = np.random.default_rng(0)
-    means = [chance.choice(behind, len(behind)).mean() for _ in range(5000)]
-    low, high = np.quantile(means, [0.025, 0.975])
-    word = "better" if high < 0 else "worse" if low > 0 else "no different"
-    print(f"  {searcher} is behind by {behind.mean():.4f} ({low:.4f} to {high:.4f}): {word} than Paceline", flush=True)
+    for other, there in others.items():
+        behind = np.array(there) - np.array(found)
+        means = [chance.choice(behind, len(behind)).mean() for _ in range(5000)]
+        low, high = np.quantile(means, [0.025, 0.975])
+        word = "better" if high < 0 else "worse" if low > 0 else "no different"
+        print(f"  {other} is behind by {behind.mean():.4f} ({low:.4f} to {high:.4f}): {word} than {ours}", flush=True)
 
 
 def main() -> None:
@@ -292,6 +309,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--problems", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
     parser.add_argument("--start", type=float, nargs=3, default=[0, 0, 0], metavar="SECONDS")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
