@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import Memory, rule_for
@@ -14,10 +14,10 @@ from service.operations.moving import move_trial
 from service.operations.pausing import RULE_CHANGED
 from service.operations.recorded import KINDS, events_of, without_given_up
 from service.spec.models import ExperimentSpec
-from service.store.curves import PAGE, told
+from service.store.curves import told
 from service.store.generations import exploits_of
-from service.store.peers import milestone_row
-from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
+from service.store.reached import replace_milestones
+from service.store.tables import ExperimentRow, TrialRow
 
 
 def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
@@ -26,7 +26,6 @@ def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
     A trial that waits does so at the highest milestone of the new rule that it has reached; without one it goes on.
     """
     session.flush()
-    session.execute(delete(MilestoneRow).where(MilestoneRow.experiment_id == experiment.id))
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     numbers = {trial.id: trial.number for trial in trials}
     told_ever = told(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
@@ -34,9 +33,7 @@ def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
     rule = rule_for(spec.early_stopping)
     memory = remember(rule, spec.measure, events_of(told_before, numbers, spec.measure.metric))
     ids = {number: trial_id for trial_id, number in numbers.items()}
-    rows = list(_rows(experiment, memory, ids))
-    for first in range(0, len(rows), PAGE):
-        session.execute(insert(MilestoneRow), rows[first : first + PAGE])
+    replace_milestones(session, experiment, _rows(memory, ids))
     for trial in trials:
         trial.judged_step = max(memory.curves[trial.number], default=None)  # also of those that a user may have retried
         if trial.paused_milestone is not None:
@@ -57,7 +54,7 @@ def _wait_elsewhere(
         move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=RULE_CHANGED, at=now)
 
 
-def _rows(experiment: ExperimentRow, memory: Memory, ids: dict[int, str]) -> Iterator[dict[str, object]]:
+def _rows(memory: Memory, ids: dict[int, str]) -> Iterator[tuple[str, int, int, float, int]]:
     for number, reached in memory.reached.items():
         for milestone, (value, pool) in reached.items():
-            yield milestone_row(experiment.id, ids[number], number, milestone, value, pool)
+            yield ids[number], number, milestone, value, pool

@@ -11,6 +11,7 @@ from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
+from service.store.reached import KNOWN, KnownMilestones
 from service.store.types import UtcDateTime
 from service.store.writing import WriteSession
 
@@ -31,7 +32,10 @@ class Database:
         self.engine = _engine(url)
         self._reads = sessionmaker(self.engine.execution_options(paceline_begin="DEFERRED"), expire_on_commit=False)
         writing = self.engine.execution_options(paceline_begin="IMMEDIATE")
-        self._writes = sessionmaker(writing, class_=WriteSession, expire_on_commit=False)
+        self._milestones = KnownMilestones()
+        self._writes = sessionmaker(
+            writing, class_=WriteSession, expire_on_commit=False, info={KNOWN: self._milestones}
+        )
         # SQLite has one writer; waiting here is fair and quick, waiting in its busy handler is neither.
         self._one_writer = threading.Lock() if self.is_sqlite else nullcontext()
 
@@ -46,9 +50,11 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        with self._one_writer, self._writes() as session, session.begin():
-            yield session
-            session.flush()  # a commit would not, had only rows been added for later
+        with self._one_writer, self._writes() as session:
+            with session.begin():
+                yield session
+                session.flush()  # a commit would not, had only rows been added for later
+            self._milestones.keep(session)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -55,7 +55,8 @@ class ExperimentRow(Base):
     """`trial_count` and `event_count` hand out numbers; both move under this row's lock only.
 
     `end_reason` may be set while trials still run: the status follows when the last of them has ended.
-    `spec_changed_at_event` tells a study view that it was made from an older spec.
+    `spec_changed_at_event` tells a study view that it was made from an older spec. `milestone_count` numbers what
+    changes in the experiment's milestones.
     """
 
     __tablename__ = "experiments"
@@ -70,6 +71,7 @@ class ExperimentRow(Base):
     trial_count: Mapped[int] = mapped_column(default=0)
     event_count: Mapped[Int64] = mapped_column(default=0)
     spec_changed_at_event: Mapped[Int64] = mapped_column(default=0, server_default="0")
+    milestone_count: Mapped[Int64] = mapped_column(default=0, server_default="0")
     created_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
@@ -216,7 +218,8 @@ class ReportRow(Base):
 class MilestoneRow(Base):
     """The value with which a trial reached a step at which early stopping compares trials; -1 is its end, if completed.
 
-    `pool` says among whom: `search.early_stopping.rule` names them. The index holds all that is asked of the others.
+    `pool` says among whom: `search.early_stopping.rule` names them. `change` is the number of the change that made the
+    row what it is; with a new early stopping, all of them are replaced.
     """
 
     __tablename__ = "milestones"
@@ -226,7 +229,8 @@ class MilestoneRow(Base):
     number: Mapped[int] = mapped_column(server_default="0")
     pool: Mapped[int] = mapped_column(server_default="0")
     value: Mapped[float]
-    __table_args__ = (Index(None, "experiment_id", "milestone", "pool", "value", "number"),)
+    change: Mapped[Int64] = mapped_column(server_default="0")
+    __table_args__ = (Index(None, "experiment_id", "change"),)
 
 
 class DecisionRow(Base):

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from search.early_stopping import Member, Peer
+from search.early_stopping import Member, Peer, Peers
 from search.early_stopping.measure import Measure
 from search.problem import Direction
 from search.space import Space
 from service.domain.statuses import TrialStatus
 from service.store.generations import places_of
-from service.store.peers import StoredPeers
+from service.store.reached import milestones_of
 from service.store.tables import TrialRow
 from service.store.trials import any_with
 
@@ -75,8 +75,8 @@ class StoredWaiting:
             if row.paused_value is not None
         ]
 
-    def peers(self, milestone: int, pool: int) -> StoredPeers:
-        return StoredPeers(self.session, self.experiment_id, milestone, pool)
+    def peers(self, milestone: int, pool: int) -> Peers:
+        return milestones_of(self.session, self.experiment_id).at(milestone).peers(pool)
 
     @property
     def _paused(self) -> tuple[ColumnElement[bool], ...]:

@@ -1,0 +1,34 @@
+"""changes of milestones
+
+Whoever knows the milestones of an experiment reads only those that were changed since. Nobody ranks them in the
+database any more.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+branch_labels = None
+depends_on = None
+
+BY_VALUE = "ix_milestones_experiment_id_milestone_pool_value_number"
+BY_CHANGE = "ix_milestones_experiment_id_change"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("experiments") as table:
+        table.add_column(sa.Column("milestone_count", sa.BigInteger(), server_default="0", nullable=False))
+    op.drop_index(BY_VALUE, "milestones")
+    with op.batch_alter_table("milestones") as table:
+        table.add_column(sa.Column("change", sa.BigInteger(), server_default="0", nullable=False))
+    op.create_index(BY_CHANGE, "milestones", ["experiment_id", "change"])
+
+
+def downgrade() -> None:
+    op.drop_index(BY_CHANGE, "milestones")
+    with op.batch_alter_table("milestones") as table:
+        table.drop_column("change")
+    op.create_index(BY_VALUE, "milestones", ["experiment_id", "milestone", "pool", "value", "number"])
+    with op.batch_alter_table("experiments") as table:
+        table.drop_column("milestone_count")
