@@ -1,13 +1,13 @@
 """Sessions that write what comes with every report, such as events and the newest step, many rows at a time."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.orm import DeclarativeBase, Session, object_mapper, object_session
 from sqlalchemy.orm.attributes import set_committed_value
 
-from service.store.bulk import Changes, Kind, Rows, insert_rows, update_rows
+from service.store.bulk import Changes, Kind, Rows, write_rows
 
 
 class WriteSession(Session):
@@ -20,19 +20,20 @@ class WriteSession(Session):
 
     def flush(self, objects: Sequence[Any] | None = None) -> None:
         super().flush(objects)
-        self._write_changed()
-        added, self.added = self.added, defaultdict(list)
-        for kind, rows in added.items():
-            insert_rows(self.connection(), kind, rows)
+        if self.changed or self.added:
+            changed, self.changed = self.changed, defaultdict(set)
+            added, self.added = self.added, defaultdict(list)
+            write_rows(self.connection(), _alike(changed), list(added.items()))
 
-    def _write_changed(self) -> None:
-        changed, self.changed = self.changed, defaultdict(set)
-        alike: defaultdict[tuple[Kind, tuple[str, ...]], Changes] = defaultdict(dict)
-        for row, names in changed.items():
-            [key] = object_mapper(row).primary_key_from_instance(row)
-            alike[type(row), tuple(sorted(names))][key] = {name: getattr(row, name) for name in names}
-        for (kind, _), rows in alike.items():
-            update_rows(self.connection(), kind, rows)
+
+def _alike(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[Kind, Changes]]:
+    """The rows that change in the same columns together."""
+    alike: defaultdict[tuple[Kind, tuple[str, ...]], Changes] = defaultdict(dict)
+    for row, changing in changed.items():
+        names = tuple(sorted(changing))
+        [key] = object_mapper(row).primary_key_from_instance(row)
+        alike[type(row), names][key] = {name: getattr(row, name) for name in names}
+    return [(kind, rows) for (kind, _), rows in alike.items()]
 
 
 def add_later(session: Session, kind: Kind, row: dict[str, Any]) -> None:
