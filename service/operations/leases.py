@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
 from service.operations.specs import spec_of
 from service.spec.models import ExperimentSpec
-from service.store.attempts import attempt_by_token, attempts_by_tokens, experiments_of_tokens
+from service.store.attempts import attempt_by_token, attempts_by_tokens, lock_experiments_of
 from service.store.database import database_now
-from service.store.experiments import lock_experiment, lock_experiments
+from service.store.experiments import lock_experiment
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.writing import change_later
 
@@ -51,7 +51,7 @@ def find_held(session: Session, trial_id: str, token: str | None) -> Held:
 def hold_all(session: Session, wanted: Sequence[tuple[str, str | None]]) -> list[Held | ServiceError]:
     """As `hold` for many, each by its trial's id and its token, with a few queries for all of them."""
     tokens = {token for _, token in wanted if token is not None}
-    experiments = {row.id: row for row in lock_experiments(session, experiments_of_tokens(tokens))}
+    experiments = {row.id: row for row in lock_experiments_of(session, tokens)}
     specs = {id_: spec_of(row) for id_, row in experiments.items()}
     known = {attempt.lease_token: (attempt, trial, now) for attempt, trial, now in attempts_by_tokens(session, tokens)}
 

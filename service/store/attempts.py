@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import takewhile
 
-from sqlalchemy import Select, select
+from sqlalchemy import ColumnElement, Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
 from service.store.database import clock_of
+from service.store.experiments import lock_for
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind
 
@@ -20,16 +22,26 @@ def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
     return session.scalar(query.execution_options(populate_existing=True))
 
 
-def experiments_of_tokens(tokens: Collection[str]) -> Select[str]:
-    """The query for their ids."""
-    return select(AttemptRow.experiment_id).where(AttemptRow.lease_token.in_(tokens))
+_TOKENS = AttemptRow.lease_token.in_(bindparam("tokens", expanding=True))
+
+# Made once: every report asks both, and to put them together takes as long as to answer them.
+_THEIR_EXPERIMENTS = lock_for(select(AttemptRow.experiment_id).where(_TOKENS))
+
+
+@cache
+def _with_trials(clock: ColumnElement[datetime]) -> Select[AttemptRow, TrialRow, datetime]:
+    query = select(AttemptRow, TrialRow, clock).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+    return query.where(_TOKENS).execution_options(populate_existing=True)
+
+
+def lock_experiments_of(session: Session, tokens: Collection[str]) -> Sequence[ExperimentRow]:
+    """As `lock_experiment`, those of the attempts with these tokens."""
+    return session.scalars(_THEIR_EXPERIMENTS, {"tokens": list(tokens)}).all()
 
 
 def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
     """With their trials, as they are now, and when that is by the database's clock."""
-    query = select(AttemptRow, TrialRow, clock_of(session)).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
-    found = session.execute(query.where(AttemptRow.lease_token.in_(tokens)).execution_options(populate_existing=True))
-    return found.all()
+    return session.execute(_with_trials(clock_of(session)), {"tokens": list(tokens)}).all()
 
 
 def attempt_by_request(session: Session, holder: str, request_id: str) -> AttemptRow | None:

@@ -21,13 +21,13 @@ def lock_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
     return session.scalar(_named(name_or_id).with_for_update().execution_options(populate_existing=True))
 
 
-def lock_experiments(session: Session, ids: Select[str]) -> Sequence[ExperimentRow]:
-    """As `lock_experiment`, for the ids that the query finds.
+def lock_for(ids: Select[str]) -> Select[ExperimentRow]:
+    """The query that does what `lock_experiment` does, for the ids that another finds.
 
     Always in the same order, so that two who lock several cannot wait for each other.
     """
     query = select(ExperimentRow).where(ExperimentRow.id.in_(ids)).order_by(ExperimentRow.id)
-    return session.scalars(query.with_for_update().execution_options(populate_existing=True)).all()
+    return query.with_for_update().execution_options(populate_existing=True)
 
 
 def running_experiments(session: Session) -> Sequence[ExperimentRow]:
