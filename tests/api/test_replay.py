@@ -74,7 +74,7 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(
     "rule",
-    [*RULES[:4], *(pytest.param(rule, marks=pytest.mark.slow) for rule in RULES[4:])],
+    [*RULES[:2], *(pytest.param(rule, marks=pytest.mark.slow) for rule in RULES[2:])],
     ids=lambda rule: "-".join(str(value) for value in rule.values())[:40],
 )
 def test_the_rule_of_the_experiment_would_decide_the_same_again(service: Api, rule: dict[str, Any]) -> None:
