@@ -22,7 +22,7 @@ from tests.conftest import Api, running
 from tests.trainer.conftest import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-SECONDS = 120.0
+SECONDS = 240.0
 
 CODE = """
 import time

@@ -19,7 +19,7 @@ from trainer.wire import FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-NODE_SECONDS = 90
+NODE_SECONDS = 240
 
 
 @dataclass
