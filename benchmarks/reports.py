@@ -2,9 +2,12 @@
 
 Many trials run at once; each reports, waits for the decision, and reports again, as training functions do. Optuna has
 no service: its trials write to the database themselves (`trial.report`, `trial.should_prune`), or to its gRPC proxy.
-Of several ways to spread its trials over threads and processes the best counts.
+OSS Vizier has one, whose own rule says whether to stop; it needs an environment of its own (the package google-vizier
+with the extra jax, and a newer equinox than that asks for), and opens no database but SQLite. Of several ways to spread
+their trials over threads and processes the best counts.
 
     python -m benchmarks.reports [--seconds 10] [--trials 50] [--databases sqlite postgresql] [--mlflow]
+                                 [--vizier path/to/its/python]
 """
 
 import argparse
@@ -18,7 +21,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,12 +95,39 @@ def _latencies(load: Load) -> str:
 
 
 def of_optuna(name: str, storage: str, seconds: float) -> float:
+    def command(study: str, threads: int) -> list[str]:
+        return [sys.executable, "-m", "benchmarks.reports", "--worker", storage, study, str(threads), str(seconds)]
+
+    def create(study: str) -> None:
+        optuna.create_study(storage=_storage(storage), study_name=study, direction="maximize", sampler=_sampler())
+
+    return _best_way(name, command, create)
+
+
+def of_vizier(python: str, database_url: str, seconds: float) -> float:
+    """Its service makes the study with the first of them who asks."""
+    script = ["env", "-u", "PYTHONPATH", python, "-W", "ignore", str(Path(__file__).with_name("of_vizier.py"))]
+    with subprocess.Popen([*script, "serve", database_url], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            endpoint = next(iter(server.stdout or ())).strip()
+            return _best_way(
+                "Vizier's service",
+                lambda study, threads: [*script, "load", endpoint, study, str(threads), str(seconds)],
+            )
+        finally:
+            server.kill()
+
+
+def _best_way(
+    name: str, command: Callable[[str, int], list[str]], create: Callable[[str], object] = lambda _study: None
+) -> float:
+    """Reports a second. `command`, of a study and a number of threads, starts a process that prints its own."""
     rates = {}
     for processes, threads in WAYS:
         study = f"load-{uuid.uuid4().hex[:8]}"
-        optuna.create_study(storage=_storage(storage), study_name=study, direction="maximize", sampler=_sampler())
-        command = [sys.executable, "-m", "benchmarks.reports", "--worker", storage, study, str(threads), str(seconds)]
-        workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+        create(study)
+        begun = command(study, threads)
+        workers = [subprocess.Popen(begun, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
         rates[processes, threads] = sum(float(worker.communicate()[0]) for worker in workers)
     (processes, threads), best = max(rates.items(), key=lambda item: item[1])
     others = ", ".join(f"{rate:.0f}" for rate in sorted(rates.values()))
@@ -168,8 +198,8 @@ def grpc_proxy(storage: str, home: Path) -> Iterator[str]:
         child.kill()
 
 
-def compare(name: str, urls: tuple[str, str], home: Path, options: argparse.Namespace) -> None:
-    """`urls`: a database for each of the two."""
+def compare(name: str, urls: Sequence[str], home: Path, options: argparse.Namespace) -> None:
+    """`urls`: a database for each of the two; and one for Vizier, where it can use such a one."""
     print(f"\n{name}, {options.trials} trials at once{', mirrored to MLflow' if options.mlflow else ''}", flush=True)
     ours = of_paceline(urls[0], home, options).per_second
     peers = [of_optuna("Optuna, the database itself", urls[1], options.seconds)]
@@ -178,6 +208,8 @@ def compare(name: str, urls: tuple[str, str], home: Path, options: argparse.Name
             peers.append(of_optuna("Optuna, its gRPC proxy", address, options.seconds))
     else:
         print("  Optuna's gRPC proxy is left out: pip install grpcio protobuf")
+    if options.vizier and urls[2:]:
+        peers.append(of_vizier(options.vizier, urls[2], options.seconds))
     print(f"  Paceline takes {ours / max(peers):.1f} x as many as the best of the others")
 
 
@@ -189,13 +221,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
+    parser.add_argument("--vizier", metavar="PYTHON", help="an interpreter that has google-vizier, to measure it, too")
     parser.add_argument("--mlflow", action="store_true", help="with a real MLflow server that all is mirrored to")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="paceline-reports-") as directory:
         home = Path(directory)
         if "sqlite" in options.databases:
-            compare("SQLite", (f"sqlite:///{home / 'paceline.db'}", f"sqlite:///{home / 'optuna.db'}"), home, options)
+            ours, optunas, viziers = (f"sqlite:///{home / name}.db" for name in ("paceline", "optuna", "vizier"))
+            compare("SQLite", (ours, optunas, viziers), home, options)
         if "postgresql" in options.databases:
             with postgresql() as create:
                 compare("PostgreSQL", (create("paceline"), create("optuna")), home, options)

@@ -8,10 +8,11 @@ several whose lowest rungs differ (`hyperband`), for curves whose first steps mi
 Printed is the best value, less the least one where that is known, after a quarter, a half and all of the budget: the
 median over the seeds with its quartiles; and by how much the others are behind Paceline at the end, with the 95 %
 interval of that difference's mean (bootstrap). The budget is a number of trials, or simulated seconds where trials are
-stopped early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`).
+stopped early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`); `--pace 0.1`
+has each step, and so the budget, take a tenth of the problem's time.
 
     python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...]
-                                [--rules asha hyperband] [--start 0.15 0 16]
+                                [--rules asha hyperband] [--start 0.15 0 16] [--pace 1]
 """
 
 import argparse
@@ -23,7 +24,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -251,7 +252,7 @@ def paceline() -> Iterator[httpx.Client]:
 
 
 def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
-    task = prepared(name)
+    task = slowed(prepared(name), options.pace)
     searches: dict[str, Search] = {"Paceline": partial(of_paceline, http, name), "Optuna": of_optuna}
     if importlib.util.find_spec("ray.tune") is not None:
         searches["Ray Tune"] = of_ray_tune
@@ -269,6 +270,10 @@ def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
         if ours[0] == "Paceline":
             others = {_shown(*key): there for key, there in ends.items() if key[0] != "Paceline"}
             _show_differences(_shown(*ours), found, others)
+
+
+def slowed(task: Task, pace: float) -> Task:
+    return replace(task, seconds=lambda point: pace * task.seconds(point))
 
 
 def _shown(searcher: str, rule: str | None) -> str:
@@ -311,6 +316,7 @@ def main() -> None:
     parser.add_argument("--problems", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
     parser.add_argument("--start", type=float, nargs=3, default=[0, 0, 0], metavar="SECONDS")
+    parser.add_argument("--pace", type=float, default=1)
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
