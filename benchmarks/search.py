@@ -8,8 +8,8 @@ several whose lowest rungs differ (`hyperband`), for curves whose first steps mi
 Printed is the best value, less the least one where that is known, after a quarter, a half and all of the budget: the
 median over the seeds with its quartiles; and by how much the others are behind Paceline at the end, with the 95 %
 interval of that difference's mean (bootstrap). The budget is a number of trials, or simulated seconds where trials are
-stopped early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`); `--pace 0.1`
-has each step, and so the budget, take a tenth of the problem's time.
+stopped early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`); with
+`--pace 0.1` each step, and so the budget, takes a tenth of the problem's time.
 
     python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...]
                                 [--rules asha hyperband] [--start 0.15 0 16] [--pace 1]
