@@ -56,6 +56,10 @@ class Baseline:
     loggers: dict[str | None, LoggerState] = field(default_factory=lambda: logger_states())  # noqa: PLW0108
     torch: dict[str, Any] = field(default_factory=lambda: torch_settings())  # noqa: PLW0108 - defined below
 
+    def __post_init__(self) -> None:
+        if FROZEN not in sys.modules:
+            set_libraries_aside()
+
     def restore(self, package: Path | None) -> str | None:
         """Put everything back. Returns why the process can't be used again, or None."""
         _restore_environment(self.environment)
@@ -78,16 +82,17 @@ class Baseline:
         return f"threads still run: {', '.join(strange)}" if strange else None
 
 
-def collect_garbage() -> None:
-    """Free the attempt's memory.
+def set_libraries_aside() -> None:
+    """Take what the process has loaded out of the collector's sight for good: it looks for 0.1 to 0.5 seconds."""
+    gc.freeze()
 
-    The first time, what is left then (Ray, torch, the libraries that the user's code has loaded) is taken out of the
-    collector's sight for good: looking through it again costs 0.1 to 0.2 seconds at the end of every trial.
-    """
+
+def collect_garbage() -> None:
+    """Free the attempt's memory. The first time, what the user's code has loaded is then set aside, too."""
     gc.collect()
     if FROZEN not in sys.modules:
         sys.modules[FROZEN] = ModuleType(FROZEN)
-        gc.freeze()
+        set_libraries_aside()
 
 
 def torch_settings() -> dict[str, Any]:

@@ -5,10 +5,12 @@ to the service by itself and gets its next assignment from there: an agent that 
 """
 
 import asyncio
+import gc
 import logging
 import os
 import queue
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -43,6 +45,8 @@ REST_SECONDS = 5.0
 END_SECONDS = 30.0
 REST_BYTES = 5_000_000
 TRIALS_PER_WORKER = 100
+# Half a dozen threads here answer each other; by default one that computes gives way after ten times as long.
+SWITCH_SECONDS = 0.0005
 
 
 class Slot:
@@ -71,11 +75,13 @@ class Slot:
         self._closing = False
         self._draining = False
         self._broken = False
+        self._settled = False
         self._drained_until: dict[str, float] = {}
         self._disposal = Disposal()
         self._handle = ray.get_runtime_context().current_actor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._disposal.start()
         self._thread.start()
 
@@ -248,6 +254,9 @@ class Slot:
             raise
         finally:
             self._attempt = None
+            if not self._settled:  # Ray and torch are loaded now: to look through them takes 0.2 seconds
+                self._settled = True
+                gc.freeze()
 
     def _fit(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
         """Run it and tell the service how it ended, in the case of success while Ray still takes the run down."""
