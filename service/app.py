@@ -24,7 +24,7 @@ from service.api import (
     trials,
 )
 from service.api.access import needs, needs_by_method, needs_read_or_lease
-from service.api.direct import serve_directly
+from service.api.direct import Direct
 from service.api.guard import Guard
 from service.api.metering import Metering
 from service.api.problems import Problem, add_error_handlers, responses
@@ -52,6 +52,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=VERSION,
         description="A durable hyperparameter-tuning service over Ray Train.",
         lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # Metering's, which costs less
         redirect_slashes=False,  # a redirect has no body, and curl shows nothing
         generate_unique_id_function=lambda route: route.name,
     )
@@ -69,10 +70,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease)], responses=responses(401, 403))
     app.include_router(health.router)
     app.include_router(metrics.router)
-    serve_directly(app, running.REPORTS, running.take_reports)
     add_error_handlers(app)
     app.state.registry = CollectorRegistry()
     app.state.registry.register(metrics.State(context, app.state.loops))
+    app.add_middleware(Direct, running.REPORTS, running.take_reports, app.exception_handlers)
     app.add_middleware(Guard)
     app.add_middleware(Metering, registry=app.state.registry)
     return app

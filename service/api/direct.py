@@ -1,26 +1,55 @@
 """Calls that are made so often that FastAPI's own way to a route would cost more than what they do."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
-from starlette.routing import Route
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from service.errors import BadRequest
 
 Message = TypeVar("Message", bound=BaseModel)
 
 
-def serve_directly(app: FastAPI, path: str, answer: Callable[[Request], Awaitable[BaseModel]]) -> None:
-    """Let POSTs to `path` go straight to `answer`; FastAPI's route of the same path describes the call."""
+class Direct:
+    """Has POSTs to `path` go straight to `answer`; FastAPI's route of the same path describes the call.
 
-    async def endpoint(request: Request) -> Response:
-        return Response((await answer(request)).model_dump_json(), media_type="application/json")
+    What is raised is answered by `handlers`, as FastAPI would: those of any Exception stay with the outermost one.
+    """
 
-    app.router.routes.insert(0, Route(path, endpoint, methods=["POST"]))
+    def __init__(
+        self,
+        app: ASGIApp,
+        path: str,
+        answer: Callable[[Request], Awaitable[BaseModel]],
+        handlers: Mapping[Any, ExceptionHandler],
+    ) -> None:
+        self._app = app
+        self._answer = answer
+        self._route = Route(path, self._endpoint, methods=["POST"])
+        known = {kind: handler for kind, handler in handlers.items() if kind is not Exception}
+        self._answering = ExceptionMiddleware(self._serve, known)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            match, found = self._route.matches(scope)
+            if match is Match.FULL:
+                scope.update(found, route=self._route)
+                await self._answering(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    async def _endpoint(self, request: Request) -> Response:
+        return Response((await self._answer(request)).model_dump_json(), media_type="application/json")
 
 
 async def message_in(request: Request, kind: type[Message]) -> Message:
