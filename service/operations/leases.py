@@ -16,6 +16,7 @@ from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.writing import change_later
 
 LEASE_SLACK = 0.025
+"""The part of a lease that it may last longer than promised, so that it need not be written with every report."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,10 @@ class Held:
     now: datetime
 
     def extend(self, seconds: float) -> None:
-        """Until at least so long from now, and at most a fortieth longer.
+        """Until at least so long from now, and at most by `LEASE_SLACK` longer.
 
-        Seldom anew: an index has it, and PostgreSQL makes a new entry in every index of a row that changes in one.
+        Seldom anew: an index has it, and PostgreSQL makes a new entry in every index of a row that changes in one. What
+        stays is written all the same, which costs no entry, so that all who report change in the same columns.
         """
         least, until = timedelta(seconds=seconds), self.attempt.lease_expires_at
         most = self.now + least * (1 + LEASE_SLACK)

@@ -36,9 +36,11 @@ Changes = dict[Any, dict[str, Any]]
 def write_rows(
     connection: Connection, changed: Sequence[tuple[Kind, Changes]], added: Sequence[tuple[Kind, Rows]]
 ) -> None:
-    """First the changes, then the new rows, of which each has the same columns as the others with it.
+    """The new rows of a kind have the same columns, what changes has a primary key of one column.
 
-    What changes has a primary key of one column, and no row is among several changes.
+    Nothing may depend on what is written first: PostgreSQL writes all of it in one statement, no part of which sees
+    another. So no row is among several changes, or both new and changed; and no new row refers to another one, or has
+    what is unique from one that changes. The new rows of a kind get their ids in the order given.
     """
     if connection.dialect.name == "sqlite":
         for kind, changes in changed:
@@ -73,14 +75,17 @@ Part = tuple[bool, Table, tuple[str, ...]]
 def _write_json(
     connection: Connection, changed: Sequence[tuple[Kind, Changes]], added: Sequence[tuple[Kind, Rows]]
 ) -> None:
-    parts: list[Part] = []
-    documents: dict[str, Any] = {}
+    written: dict[Part, dict[str, Any]] = {}
     for kind, changes in changed:
-        documents |= {f"rows{len(parts)}": _json(_keyed(changes)), f"keys{len(parts)}": list(changes)}
-        parts.append((False, _table(kind), tuple(next(iter(changes.values())))))
+        names = tuple(sorted(next(iter(changes.values()))))
+        written[False, _table(kind), names] = {"rows": _json(_keyed(changes)), "keys": list(changes)}
     for kind, rows in added:
-        documents[f"rows{len(parts)}"] = _json(rows)
-        parts.append((True, _table(kind), tuple(rows[0])))
+        written[True, _table(kind), tuple(sorted(rows[0]))] = {"rows": _json(rows)}
+    # Always in one order, whatever came first: each order would be prepared as a statement of its own.
+    parts = sorted(written, key=lambda part: (part[0], part[1].name, part[2]))
+    documents = {
+        f"{name}{place}": document for place, part in enumerate(parts) for name, document in written[part].items()
+    }
     connection.execute(_statement(tuple(parts)), documents)
 
 

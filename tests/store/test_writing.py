@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from service.store.database import Database
-from service.store.tables import EventRow, ExperimentRow
+from service.store.tables import EventRow, ExperimentRow, TokenRow
 from service.store.writing import add_later, change_later
 from tests.conftest import Api
 
@@ -81,3 +81,25 @@ def test_nothing_of_it_is_left_when_the_transaction_fails(database: Database, id
         fail()
     with database.read() as session:
         assert session.get_one(ExperimentRow, ids[0]).event_count < 71
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.slow
+def test_one_statement_serves_whatever_is_put_off_first(database: Database, ids: list[str]) -> None:
+    """PostgreSQL prepares each statement by its text."""
+    statements: list[str] = []
+    event.listen(database.engine, "before_cursor_execute", lambda *facts: statements.append(facts[2]))
+    texts = []
+    for seq, turn in ((100, 1), (101, -1)):
+        statements.clear()
+        with database.write() as session:
+            happened = {"experiment_id": ids[0], "seq": seq, "kind": "odd", "trial_id": None, "data": DATA, "at": AT}
+            token = {"name": f"token {seq}", "role": "reader", "digest": str(seq), "created_at": AT}
+            one, two = (session.get_one(ExperimentRow, id_) for id_ in ids[:2])
+            for changing, changes in [(one, {"event_count": 71}), (two, {"event_count": 72, "priority": 5})][::turn]:
+                change_later(changing, **changes)
+            for kind, row in [(EventRow, happened), (TokenRow, token)][::turn]:
+                add_later(session, kind, dict([*row.items()][::turn]))
+        texts.append([statement for statement in statements if "INSERT" in statement])
+    assert len(texts[0]) == 1
+    assert texts[0] == texts[1]
