@@ -1,7 +1,8 @@
 """changes of milestones
 
 Whoever knows the milestones of an experiment reads only those that were changed since. Nobody ranks them in the
-database any more.
+database any more. A row without its change would be seen by nobody: a service of an earlier version that still runs
+must fail to write one, rather than have others decide without it.
 """
 
 import sqlalchemy as sa
@@ -22,13 +23,13 @@ def upgrade() -> None:
     op.drop_index(BY_VALUE, "milestones")
     with op.batch_alter_table("milestones") as table:
         table.add_column(sa.Column("change", sa.BigInteger(), server_default="0", nullable=False))
+    with op.batch_alter_table("milestones") as table:
+        table.alter_column("change", server_default=None)
     op.create_index(BY_CHANGE, "milestones", ["experiment_id", "change"])
 
 
 def downgrade() -> None:
     op.drop_index(BY_CHANGE, "milestones")
-    with op.batch_alter_table("milestones") as table:
-        table.drop_column("change")
+    op.drop_column("milestones", "change")
     op.create_index(BY_VALUE, "milestones", ["experiment_id", "milestone", "pool", "value", "number"])
-    with op.batch_alter_table("experiments") as table:
-        table.drop_column("milestone_count")
+    op.drop_column("experiments", "milestone_count")  # not by a copy, in whose way are all that belong to one

@@ -53,16 +53,17 @@ class Decider:
         change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
             return []
-        history, said = self.history(trial), []
+        history, said = self.history(trial, report.previous_step), []
         with self.session.no_autoflush:  # the history flushes where it reads what may not be written yet
             for verdict in decide(rule_for(self.spec.early_stopping), report, history):
                 self._act_on(trial, verdict)
                 said.append(verdict)
         return said
 
-    def history(self, trial: TrialRow) -> StoredHistory:
+    def history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
         metric = self.spec.measure.metric
-        return StoredHistory(self.session, trial, None if metric == self.spec.objective.metric else metric)
+        other = None if metric == self.spec.objective.metric else metric
+        return StoredHistory(self.session, trial, other, previous_step)
 
     def record(self, trial: TrialRow, decision: str, step: int, said: Verdict | Release) -> None:
         facts = {

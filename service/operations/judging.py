@@ -20,7 +20,7 @@ def judge(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
 def note_completion(held: Held) -> None:
     """A trial that has completed is what some rules compare others with."""
     if rule_for(held.spec.early_stopping).compares_completed:
-        _decider(held).history(held.trial).complete()
+        _decider(held).history(held.trial, held.trial.judged_step).complete()
 
 
 def _decider(held: Held) -> Decider:

@@ -16,7 +16,7 @@ from service.operations.recorded import KINDS, events_of, without_given_up
 from service.spec.models import ExperimentSpec
 from service.store.curves import told
 from service.store.generations import exploits_of
-from service.store.reached import replace_milestones
+from service.store.milestones import replace_milestones
 from service.store.tables import ExperimentRow, TrialRow
 
 

@@ -11,9 +11,9 @@ from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
-from service.store.reached import KNOWN, KnownMilestones
+from service.store.milestones import MilestoneSession
+from service.store.reached import KnownMilestones
 from service.store.types import UtcDateTime
-from service.store.writing import WriteSession
 
 _SQLITE_CLOCK = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime)
 _POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)
@@ -32,10 +32,10 @@ class Database:
         self.engine = _engine(url)
         self._reads = sessionmaker(self.engine.execution_options(paceline_begin="DEFERRED"), expire_on_commit=False)
         writing = self.engine.execution_options(paceline_begin="IMMEDIATE")
-        self._milestones = KnownMilestones()
-        self._writes = sessionmaker(
-            writing, class_=WriteSession, expire_on_commit=False, info={KNOWN: self._milestones}
-        )
+        milestones = KnownMilestones()
+        # Behind a connection that broke there may be another server from now on, which lacks the last commits.
+        event.listen(self.engine, "invalidate", lambda *_: milestones.clear())
+        self._writes = sessionmaker(writing, class_=MilestoneSession, expire_on_commit=False, known=milestones)
         # SQLite has one writer; waiting here is fair and quick, waiting in its busy handler is neither.
         self._one_writer = threading.Lock() if self.is_sqlite else nullcontext()
 
@@ -54,7 +54,7 @@ class Database:
             with session.begin():
                 yield session
                 session.flush()  # a commit would not, had only rows been added for later
-            self._milestones.keep(session)
+            session.keep_milestones()
 
     def close(self) -> None:
         self.engine.dispose()

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping import AT_END, COMPLETED, Peers
 from search.early_stopping.measure import number_in
 from search.problem import Direction
-from service.store.reached import Milestones, milestones_of
+from service.store.milestones import Milestones, milestones_of
 from service.store.tables import ReportRow, TrialRow
 
 
@@ -19,14 +19,17 @@ class StoredHistory:
     """`search.early_stopping.History` of a trial, under its experiment's lock. Reads when asked.
 
     `metric` is the one that is judged; None: the first objective's, which reports have in a column of its own.
+    `previous_step`: the trial has reached no milestone beyond it yet.
     """
 
     session: Session
     trial: TrialRow
     metric: str | None = None
+    previous_step: int | None = None
 
     def reach(self, milestone: int, value: float, pool: int) -> bool:
-        return self._milestones.add(self.trial.id, self.trial.number, milestone, value, pool)
+        is_new = self.previous_step is None or self.previous_step < milestone
+        return self._milestones.add(self.trial.id, self.trial.number, milestone, value, pool, is_new=is_new)
 
     def peers(self, milestone: int, pool: int) -> Peers:
         return self._milestones.at(milestone).peers(pool, but=self.trial.number)
@@ -56,7 +59,7 @@ class StoredHistory:
         self._milestones.move(trial.id, trial.number, steps, COMPLETED)
         last = trial.value if self.metric is None else self._last()
         if last is not None:
-            self.reach(AT_END, last, COMPLETED)
+            self._milestones.add(trial.id, trial.number, AT_END, last, COMPLETED)
 
     def _last(self) -> float | None:
         curve = self.curve()

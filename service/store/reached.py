@@ -1,30 +1,18 @@
-"""Who has reached the milestones of an experiment: read once, and from then on only what others have changed."""
+"""Who has reached the milestones of experiments, as a process remembers it from one transaction to the next."""
 
 from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
-
-from sqlalchemy import Select, delete, insert, select, update
-from sqlalchemy.orm import Session
 
 from search.early_stopping.memory import MemoryPeers, Ranking
-from service.store.bulk import Rows
-from service.store.tables import ExperimentRow, MilestoneRow
-from service.store.writing import add_later, change_later
-
-KNOWN = "paceline_known_milestones"
-_TAKEN = "paceline_milestones"
 
 MOST = 300_000
-"""Trials at milestones that are remembered, of all experiments together: some 60 MB."""
+"""What is remembered weighs no more, of all experiments together: some 60 MB. A trial at a milestone weighs 1."""
 
-_PAGE = 1000
-
-NO_NUMBER = -1
-"""That of no trial."""
+OF_ITSELF = 5
+"""What a milestone weighs at which nobody is, and an experiment without a milestone."""
 
 
 class Reached:
@@ -39,11 +27,12 @@ class Reached:
         for ranking in self._rankings.values():
             ranking.sort()
 
-    def __len__(self) -> int:
-        return len(self._places)
-
     def __contains__(self, number: int) -> bool:
         return number in self._places
+
+    @property
+    def weight(self) -> int:
+        return OF_ITSELF + len(self._places)
 
     def put(self, number: int, value: float, pool: int) -> None:
         """A new one, or one that moves to another pool."""
@@ -53,75 +42,41 @@ class Reached:
         self._places[number] = value, pool
         insort(self._rankings[pool], (value, number))
 
-    def peers(self, pool: int, but: int = NO_NUMBER) -> MemoryPeers:
+    def peers(self, pool: int, but: int | None = None) -> MemoryPeers:
         """All of a pool, without the trial with the number `but`, if one is named."""
-        ranking, own = self._rankings[pool], self._places.get(but)
+        ranking, own = self._rankings[pool], None if but is None else self._places.get(but)
         is_among = own is not None and own[1] == pool
         return MemoryPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_among else None)
 
 
 @dataclass
-class Milestones:
-    """Those of an experiment, for one transaction under its lock; what is changed here is written with its flush.
+class Known:
+    """The milestones of an experiment that somebody has asked about, of the spec since that event.
 
-    `count` is the experiment's `milestone_count` up to which those that were read are known.
+    They are as the change number `count` left them. `weight`: all of theirs, and the experiment's own.
     """
 
-    session: Session
-    experiment: ExperimentRow
-    count: int = 0
-    reached: OrderedDict[int, Reached] = field(default_factory=OrderedDict)
-
-    def at(self, milestone: int) -> Reached:
-        if milestone not in self.reached:
-            query = select(MilestoneRow.number, MilestoneRow.value, MilestoneRow.pool)
-            query = query.where(MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.milestone == milestone)
-            self.reached[milestone] = Reached(self.session.connection().execute(query))
-        self.reached.move_to_end(milestone)
-        return self.reached[milestone]
-
-    def add(self, trial_id: str, number: int, milestone: int, value: float, pool: int) -> bool:
-        """False, and nothing changed, if it was there already."""
-        reached = self.at(milestone)
-        if number in reached:
-            return False
-        reached.put(number, value, pool)
-        self.count += 1
-        change_later(self.experiment, milestone_count=self.count)
-        add_later(self.session, MilestoneRow, _row(self, trial_id, number, milestone, value, pool))
-        return True
-
-    def move(self, trial_id: str, number: int, milestones: Select[int], pool: int) -> None:
-        """To another pool, at those of these milestones that it has reached."""
-        self.session.flush()
-        self.count += 1
-        change_later(self.experiment, milestone_count=self.count)
-        own = (MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.trial_id == trial_id)
-        moving = update(MilestoneRow).where(*own, MilestoneRow.milestone.in_(milestones))
-        moved = moving.values(pool=pool, change=self.count).returning(MilestoneRow.milestone, MilestoneRow.value)
-        for milestone, value in self.session.connection().execute(moved):
-            if milestone in self.reached:
-                self.reached[milestone].put(number, value, pool)
-
-    def catch_up(self) -> None:
-        """What other processes have changed since."""
-        columns = (MilestoneRow.milestone, MilestoneRow.number, MilestoneRow.value, MilestoneRow.pool)
-        newer = select(*columns).where(MilestoneRow.experiment_id == self.experiment.id)
-        for milestone, number, value, pool in self.session.execute(newer.where(MilestoneRow.change > self.count)):
-            if milestone in self.reached:
-                self.reached[milestone].put(number, value, pool)
-        self.count = self.experiment.milestone_count
-
-
-@dataclass(frozen=True)
-class _Known:
     spec_changed_at_event: int
     count: int
-    reached: OrderedDict[int, Reached]
+    reached: dict[int, Reached] = field(default_factory=dict)
+    weight: int = OF_ITSELF
 
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.reached.values()))
+    def learn(self, milestone: int, rows: Iterable[tuple[int, float, int]]) -> None:
+        found = self.reached[milestone] = Reached(rows)
+        self.weight += found.weight
+
+    def put(self, number: int, milestone: int, value: float, pool: int) -> None:
+        """Nothing, where nobody has asked about the milestone."""
+        found = self.reached.get(milestone)
+        if found is not None:
+            before = found.weight
+            found.put(number, value, pool)
+            self.weight += found.weight - before
+
+    def forget(self) -> None:
+        """The milestone that was learnt last. Those who walk through all of them find the first ones again."""
+        _, found = self.reached.popitem()
+        self.weight -= found.weight
 
 
 class KnownMilestones:
@@ -132,70 +87,45 @@ class KnownMilestones:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._weight = 0
         self._guard = Lock()
 
-    def take(self, session: Session, experiment: ExperimentRow) -> Milestones:
+    def take(self, experiment_id: str, spec_changed_at_event: int, count: int) -> Known:
+        """Of an experiment whose newest change of milestones is number `count`."""
         with self._guard:
-            known = self._known.pop(experiment.id, None)
-        # Only with a change of the spec are any taken back.
-        if known is None or known.spec_changed_at_event != experiment.spec_changed_at_event:
-            return Milestones(session, experiment, experiment.milestone_count)
-        found = Milestones(session, experiment, known.count, known.reached)
-        if found.count != experiment.milestone_count:
-            found.catch_up()
-        return found
+            known = self._pop(experiment_id)
+        # Only with a change of the spec are any taken back; or by a standby that has not heard of the newest.
+        if known is None or known.spec_changed_at_event != spec_changed_at_event or known.count > count:
+            return Known(spec_changed_at_event, count)
+        return known
 
-    def keep(self, session: Session) -> None:
-        """After the session's commit."""
-        taken: Mapping[str, Milestones] = session.info.pop(_TAKEN, {})
+    def keep(self, known: Mapping[str, Known]) -> None:
+        """By their experiments, after the commit."""
         with self._guard:
-            for id_, one in taken.items():
-                self._known[id_] = _Known(one.experiment.spec_changed_at_event, one.count, one.reached)
-            if taken:
-                self._forget()
+            for experiment_id, one in known.items():
+                self._pop(experiment_id)
+                self._known[experiment_id] = one
+                self._weight += one.weight
+            self._forget()
+
+    def clear(self) -> None:
+        with self._guard:
+            self._known.clear()
+            self._weight = 0
+
+    def _pop(self, experiment_id: str) -> Known | None:
+        known = self._known.pop(experiment_id, None)
+        self._weight -= known.weight if known else 0
+        return known
 
     def _forget(self) -> None:
-        """Of too many those that were not looked at for longest."""
-        size = sum(known.size for known in self._known.values())
-        while size > MOST:
-            id_, known = next(iter(self._known.items()))
-            if known.reached:
-                size -= len(known.reached.popitem(last=False)[1])
-            else:
-                del self._known[id_]
-
-
-def milestones_of(session: Session, experiment_id: str) -> Milestones:
-    """The caller holds the experiment's lock."""
-    taken: dict[str, Milestones] = session.info.setdefault(_TAKEN, {})
-    if experiment_id not in taken:
-        known: KnownMilestones = session.info[KNOWN]
-        taken[experiment_id] = known.take(session, session.get_one(ExperimentRow, experiment_id))
-    return taken[experiment_id]
-
-
-def replace_milestones(
-    session: Session, experiment: ExperimentRow, rows: Iterable[tuple[str, int, int, float, int]]
-) -> None:
-    """Of an experiment whose spec has been changed; each is a trial's id and number, milestone, value and pool."""
-    session.info.get(_TAKEN, {}).pop(experiment.id, None)
-    session.flush()
-    session.execute(delete(MilestoneRow).where(MilestoneRow.experiment_id == experiment.id))
-    fresh = Milestones(session, experiment, experiment.milestone_count + 1)
-    change_later(experiment, milestone_count=fresh.count)
-    found: Rows = [_row(fresh, *row) for row in rows]
-    for first in range(0, len(found), _PAGE):
-        session.execute(insert(MilestoneRow), found[first : first + _PAGE])
-
-
-def _row(milestones: Milestones, trial_id: str, number: int, milestone: int, value: float, pool: int) -> dict[str, Any]:
-    return {
-        "experiment_id": milestones.experiment.id,
-        "milestone": milestone,
-        "trial_id": trial_id,
-        "number": number,
-        "pool": pool,
-        "value": value,
-        "change": milestones.count,
-    }
+        """Of too many first what belongs to the experiment that nobody has worked on for longest."""
+        while self._weight > MOST:
+            experiment_id, known = next(iter(self._known.items()))
+            if not known.reached:
+                self._pop(experiment_id)
+                continue
+            before = known.weight
+            known.forget()
+            self._weight -= before - known.weight

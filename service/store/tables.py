@@ -229,7 +229,7 @@ class MilestoneRow(Base):
     number: Mapped[int] = mapped_column(server_default="0")
     pool: Mapped[int] = mapped_column(server_default="0")
     value: Mapped[float]
-    change: Mapped[Int64] = mapped_column(server_default="0")
+    change: Mapped[Int64]
     __table_args__ = (Index(None, "experiment_id", "change"),)
 
 

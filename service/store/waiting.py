@@ -12,7 +12,7 @@ from search.problem import Direction
 from search.space import Space
 from service.domain.statuses import TrialStatus
 from service.store.generations import places_of
-from service.store.reached import milestones_of
+from service.store.milestones import milestones_of
 from service.store.tables import TrialRow
 from service.store.trials import any_with
 

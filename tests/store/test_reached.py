@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import delete, event, insert, select, text, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service.store import reached
 from service.store.database import Database
-from service.store.reached import Milestones, milestones_of, replace_milestones
+from service.store.milestones import MilestoneSession, milestones_of, replace_milestones
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 from tests.conftest import examples
 
@@ -26,11 +28,19 @@ Stored = dict[int, dict[int, tuple[float, int]]]
 
 
 @dataclass(frozen=True)
+class Look:
+    milestone: int
+
+
+@dataclass(frozen=True)
 class Add:
+    """`tells`: where the trial has not been there before, it is added as one that cannot have been."""
+
     number: int
     milestone: int
     value: float
     pool: int
+    tells: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,21 +55,35 @@ class Replace:
 
 
 STEPS = st.one_of(
-    st.builds(Add, st.sampled_from(NUMBERS), st.sampled_from(MILESTONES), st.sampled_from([0.1, 0.5]), st.just(0)),
+    st.builds(Look, st.sampled_from(MILESTONES)),
+    st.builds(
+        Add,
+        st.sampled_from(NUMBERS),
+        st.sampled_from(MILESTONES),
+        st.sampled_from([0.1, 0.5]),
+        st.just(0),
+        st.booleans(),
+    ),
     st.builds(Move, st.sampled_from(NUMBERS), st.just(-1)),
     st.builds(Replace, st.sampled_from(NUMBERS)),
 )
 TRANSACTIONS = st.lists(st.tuples(st.booleans(), st.booleans(), st.lists(STEPS, max_size=4)), max_size=12)
 
 
-BY_TURNS: list[tuple[bool, bool, list[Add | Move | Replace]]] = [
-    (True, False, [Add(0, 1, 0.1, 0)]),
-    (False, False, [Add(1, 1, 0.5, 0), Move(0, -1)]),
-    (True, True, [Add(2, 1, 0.1, 0)]),
+Step = Look | Add | Move | Replace
+BY_TURNS: list[tuple[bool, bool, list[Step]]] = [
+    (True, False, [Add(0, 1, 0.1, 0), Add(0, 3, 0.1, 0, tells=True)]),
+    (False, False, [Add(1, 1, 0.5, 0), Move(0, -1), Add(1, 3, 0.5, 0, tells=True), Look(3)]),
+    (True, True, [Look(1), Add(2, 1, 0.1, 0, tells=True), Look(3)]),
     (True, False, [Add(2, 1, 0.5, 0)]),
     (False, False, [Replace(1)]),
     (True, False, [Add(0, 1, 0.5, 0)]),
 ]
+
+
+END_THE_OTHERS = """
+select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+"""
 
 
 class Broken(Exception):
@@ -74,7 +98,7 @@ def processes(database_url: str) -> Iterator[tuple[Database, Database]]:
         one.close()
 
 
-@pytest.mark.parametrize("most", [0, 3, 100])
+@pytest.mark.parametrize("most", [0, 15, 1000])
 def test_all_see_the_same_milestones_whoever_changes_them(
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
@@ -84,22 +108,25 @@ def test_all_see_the_same_milestones_whoever_changes_them(
     @hypothesis_settings(examples(50), suppress_health_check=list(HealthCheck), deadline=None)
     @given(transactions=TRANSACTIONS)
     @example(transactions=BY_TURNS)
-    def check(transactions: list[tuple[bool, bool, list[Add | Move | Replace]]]) -> None:
+    def check(transactions: list[tuple[bool, bool, list[Step]]]) -> None:
         id_ = _an_experiment(processes[0])
         stored: Stored = defaultdict(dict)
         for first, fails, steps in transactions:
             found: Stored = defaultdict(dict, {milestone: dict(there) for milestone, there in stored.items()})
             try:
-                with processes[0 if first else 1].write() as session:
+                with processes[0 if first else 1].write() as session, session.no_autoflush:
                     for step in steps:
                         _take(session, id_, step, found)
-                        _same(session, id_, found)
                     _end(fails=fails)
                 stored = found
             except Broken:
                 pass
-        with processes[0].write() as session:
-            _same(session, id_, stored)
+        for process in processes:
+            with process.write() as session:
+                for milestone in MILESTONES:
+                    _take(session, id_, Look(milestone), stored)
+            assert _weight(session) <= most
+        with processes[0].read() as session:
             rows = session.scalars(select(MilestoneRow).where(MilestoneRow.experiment_id == id_)).all()
         assert {(row.milestone, row.number): (row.value, row.pool) for row in rows} == {
             (milestone, number): place for milestone, there in stored.items() for number, place in there.items()
@@ -130,12 +157,15 @@ def _locked(session: Session, id_: str) -> ExperimentRow:
     return session.scalars(select(ExperimentRow).where(ExperimentRow.id == id_).with_for_update()).one()
 
 
-def _take(session: Session, id_: str, step: Add | Move | Replace, stored: Stored) -> None:
+def _take(session: Session, id_: str, step: Step, stored: Stored) -> None:
     experiment = _locked(session, id_)
     match step:
-        case Add(number, milestone, value, pool):
-            is_new = milestones_of(session, id_).add(f"{id_}-{number}", number, milestone, value, pool)
-            assert is_new == (number not in stored[milestone])
+        case Look(milestone):
+            _same(session, id_, milestone, stored[milestone])
+        case Add(number, milestone, value, pool, tells):
+            is_new = number not in stored[milestone]
+            facts = f"{id_}-{number}", number, milestone, value, pool
+            assert milestones_of(session, id_).add(*facts, is_new=tells and is_new) == is_new
             stored[milestone].setdefault(number, (value, pool))
         case Move(number, pool):
             everywhere = select(MilestoneRow.milestone).where(MilestoneRow.experiment_id == id_)
@@ -157,13 +187,116 @@ def _take(session: Session, id_: str, step: Add | Move | Replace, stored: Stored
                     del there[number]
 
 
-def _same(session: Session, id_: str, stored: Stored) -> None:
-    _locked(session, id_)
-    milestones: Milestones = milestones_of(session, id_)
-    for milestone in MILESTONES:
-        for pool in POOLS:
-            wanted = sorted((value, number) for number, (value, its) in stored[milestone].items() if its == pool)
-            assert milestones.at(milestone).peers(pool).ranking == wanted
-            for but in NUMBERS:
-                others = milestones.at(milestone).peers(pool, but=but).ranked("minimize", 0, len(NUMBERS))
-                assert [(one.value, one.number) for one in others] == [one for one in wanted if one[1] != but]
+def _same(session: Session, id_: str, milestone: int, there: dict[int, tuple[float, int]]) -> None:
+    found = milestones_of(session, id_).at(milestone)
+    for pool in POOLS:
+        wanted = sorted((value, number) for number, (value, its) in there.items() if its == pool)
+        assert found.peers(pool).ranking == wanted
+        for but in NUMBERS:
+            others = found.peers(pool, but=but).ranked("minimize", 0, len(NUMBERS))
+            assert [(one.value, one.number) for one in others] == [one for one in wanted if one[1] != but]
+
+
+def _weight(session: Session) -> int:
+    """What the session's process remembers, counted anew."""
+    assert isinstance(session, MilestoneSession)
+    known = session.known._known.values()
+    weight = sum(reached.OF_ITSELF + sum(one.weight for one in each.reached.values()) for each in known)
+    assert weight == session.known._weight
+    return weight
+
+
+@contextmanager
+def _counting_reads(database: Database) -> Iterator[list[str]]:
+    """The reads of who has reached a milestone."""
+    reads: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("SELECT milestones.number, milestones.value"):
+            reads.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    yield reads
+    event.remove(database.engine, "before_cursor_execute", note)
+
+
+def _add(database: Database, id_: str, number: int, milestone: int) -> None:
+    with database.write() as session:
+        _locked(session, id_)
+        assert milestones_of(session, id_).add(f"{id_}-{number}", number, milestone, 0.5, 0, is_new=True)
+
+
+def _numbers(database: Database, id_: str, milestone: int) -> list[int]:
+    with database.write() as session:
+        _locked(session, id_)
+        return [number for _, number in milestones_of(session, id_).at(milestone).peers(0).ranking]
+
+
+def test_nobody_reads_who_is_where_unless_somebody_asks(processes: tuple[Database, Database]) -> None:
+    id_ = _an_experiment(processes[0])
+    with _counting_reads(processes[0]) as reads:
+        for number in NUMBERS:
+            for milestone in range(5):
+                _add(processes[0], id_, number, milestone)
+        assert len(reads) == 0
+        assert _numbers(processes[0], id_, 3) == list(NUMBERS)
+        assert _numbers(processes[0], id_, 3) == list(NUMBERS)
+        assert len(reads) == 1
+
+
+def test_those_who_walk_through_more_milestones_than_are_remembered_find_the_first_ones(
+    processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, id_ = _an_experiment(processes[0]), _an_experiment(processes[0])
+    monkeypatch.setattr(reached, "MOST", reached.OF_ITSELF + 3 * (reached.OF_ITSELF + 1))
+    for milestone in range(5):
+        _add(processes[0], id_, 0, milestone)
+        _add(processes[0], ended, 0, milestone)
+        assert _numbers(processes[0], ended, milestone) == [0]
+    for again in range(3):
+        with _counting_reads(processes[0]) as reads:
+            for milestone in range(5):
+                assert _numbers(processes[0], id_, milestone) == [0]
+        assert len(reads) == (2 if again else 5)
+
+
+def _come_back_without(database: Database, id_: str, number: int) -> None:
+    """A standby takes over that has not heard of the last change."""
+    with database.engine.begin() as connection:
+        connection.execute(delete(MilestoneRow).where(MilestoneRow.trial_id == f"{id_}-{number}"))
+        lower = update(ExperimentRow).where(ExperimentRow.id == id_)
+        connection.execute(lower.values(milestone_count=ExperimentRow.milestone_count - 1))
+
+
+def test_what_a_standby_has_not_heard_of_is_not_remembered(processes: tuple[Database, Database]) -> None:
+    id_ = _an_experiment(processes[0])
+    _add(processes[0], id_, 0, 1)
+    assert _numbers(processes[0], id_, 1) == [0]
+    _add(processes[0], id_, 1, 1)
+    _come_back_without(processes[1], id_, 1)
+    assert _numbers(processes[0], id_, 1) == [0]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.slow
+def test_nothing_is_remembered_from_before_a_connection_broke(processes: tuple[Database, Database]) -> None:
+    """As many changes may have come to a standby since as it has lost."""
+    first, second = processes
+    id_ = _an_experiment(first)
+    _add(first, id_, 0, 1)
+    assert _numbers(first, id_, 1) == [0]
+    _add(first, id_, 1, 1)
+    _come_back_without(second, id_, 1)
+    _add(second, id_, 2, 1)
+    with second.engine.begin() as connection:
+        connection.execute(text(END_THE_OTHERS))
+    assert _numbers(first, id_, 1) == [0, 2]
+
+
+def test_a_service_that_does_not_number_its_changes_cannot_write_a_milestone(
+    processes: tuple[Database, Database],
+) -> None:
+    id_ = _an_experiment(processes[0])
+    row = {"experiment_id": id_, "milestone": 1, "trial_id": f"{id_}-0", "number": 0, "pool": 0, "value": 0.5}
+    with pytest.raises(IntegrityError), processes[0].engine.begin() as connection:
+        connection.execute(insert(MilestoneRow), row)

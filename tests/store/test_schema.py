@@ -24,7 +24,8 @@ values ('x-1', 'old', '{}', '{}', 'running', 0, 1, 1, '2026-01-01');
 insert into trials (id, experiment_id, number, params, origin, status, killed, attempt_count, changed_at_event,
 created_at) values ('t-1', 'x-1', 0, '{}', 'search', 'running', false, 1, 1, '2026-01-01');
 insert into attempts (trial_id, experiment_id, number, holder, lease_token, first_step, next_sequence, started_at)
-values ('t-1', 'x-1', 1, 'here', 'a token', 1, 0, '2026-01-01')
+values ('t-1', 'x-1', 1, 'here', 'a token', 1, 0, '2026-01-01');
+insert into milestones (experiment_id, milestone, trial_id, number, pool, value) values ('x-1', 3, 't-1', 0, 0, 0.5)
 """
 
 
@@ -72,8 +73,10 @@ def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None
     upgrade(database)
     with database.engine.begin() as connection:
         assert connection.scalar(text("select count(*) from attempts")) == 1
+        assert connection.execute(text("select number, value, change from milestones")).one() == (0, 0.5, 0)
         assert connection.scalar(text("pragma foreign_keys")) == 1
         connection.execute(text("update trials set status = 'paused'"))
         connection.execute(text("delete from experiments"))
         assert connection.scalar(text("select count(*) from attempts")) == 0
+        assert connection.scalar(text("select count(*) from milestones")) == 0
     database.close()
