@@ -54,10 +54,11 @@ class Milestones:
 
     def catch_up(self) -> None:
         """What other processes have changed since."""
-        columns = (MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.pool)
-        newer = select(*columns).where(MilestoneRow.experiment_id == self.experiment.id)
-        for row in self.session.execute(newer.where(MilestoneRow.change > self.known.count)):
-            self.known.put(*row)
+        if self.known.reached:
+            columns = (MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.pool)
+            newer = select(*columns).where(MilestoneRow.experiment_id == self.experiment.id)
+            for row in self.session.execute(newer.where(MilestoneRow.change > self.known.count)):
+                self.known.put(*row)
         self.known.count = self.experiment.milestone_count
 
     def _count_on(self) -> int:
