@@ -63,18 +63,20 @@ def run_agent(
     *,
     idle_seconds: float = 5.0,
     state: Path | None = None,
+    spare_slot: bool = False,
     stop: threading.Event | None = None,
 ) -> None:
     """Work for `service_url` on the cluster at `ray_address` until SIGTERM, SIGINT or `stop`.
 
-    `token` is the agent's own. Slots without work close after `idle_seconds`. While another agent works under this
+    `token` is the agent's own. Slots without work close after `idle_seconds`; with `spare_slot` one is always ready to
+    start the next experiment's first trial. While another agent works under this
     name, it waits for that one's end; what it leaves in the directory `state` tells its end to the next. Raises
     ClusterUnreachable, also when the cluster is lost later, AgentReplaced and AgentRefused.
     """
     stopping = stop or threading.Event()
     connect(ray_address, namespace, CONNECT_SECONDS)
     _heed_signals(stopping)  # after Ray, which has handlers of its own
-    agent = Agent(name, service_url, token, idle_seconds, Signs(state))
+    agent = Agent(name, service_url, token, Fleet(name, service_url, spare=spare_slot), idle_seconds, Signs(state))
     try:
         _work(agent, stopping)
     except RayError as error:
@@ -113,14 +115,16 @@ def _heed_signals(stopping: threading.Event) -> None:
 
 
 class Agent:
-    def __init__(self, name: str, service_url: str, token: str | None, idle_seconds: float, signs: Signs) -> None:
+    def __init__(
+        self, name: str, service_url: str, token: str | None, fleet: Fleet, idle_seconds: float, signs: Signs
+    ) -> None:
         self._path = f"/v1/agents/{name}"
         self._url = service_url
         self._service = Service(service_url, token)
         self._idle_seconds = idle_seconds
         self._instance = instance_of(os.getpid())
         self._signs = signs
-        self._fleet = Fleet(name, service_url)
+        self._fleet = fleet
         self._stopping = threading.Event()
         # One thread: the service is never asked what it holds while a claim is under way.
         self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-agent")
@@ -184,7 +188,7 @@ class Agent:
         """Give running attempts back, and what a claim under way still brings; close all slots."""
         self._stopping.set()
         try:
-            self._fleet.close(list(self._fleet.members.values()))
+            self._fleet.close_all()
         finally:
             self._give_last_claim_back()
 

@@ -57,12 +57,12 @@ def _why(address: str, error: BaseException) -> str:
     return f"no Ray cluster to join at {address}: {type(error).__name__}: {error}"
 
 
-def start_slot(name: str, node: str | None, *arguments: Any) -> Any:
+def start_slot(name: str, node: str | None, service_url: str, *, spare: bool = False) -> Any:
     """A new slot's handle, at once; the actor starts meanwhile, on `node`, and never does if that one is gone."""
     # Not `soft`, to which an actor without resources pays no heed.
     where = NodeAffinitySchedulingStrategy(node, soft=False) if node else "DEFAULT"
     options = {"lifetime": "detached", "num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": where}
-    return ray.remote(Slot).options(name=name, **options).remote(*arguments)
+    return ray.remote(Slot).options(name=name, **options).remote(service_url, name, spare=spare)
 
 
 def find_slots(prefix: str) -> dict[str, Any]:

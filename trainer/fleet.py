@@ -22,6 +22,7 @@ from trainer.cluster import (
     total_resources,
 )
 from trainer.resources import Nodes, gang, place
+from trainer.spare import Spare
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,9 @@ LAST_WORDS_SECONDS = 2.0
 # After a slot's death, for its processes to be gone, too.
 SWEEP_SECONDS = 10.0
 SWEEP_EVERY_SECONDS = 1.0
+
+# Of an adopted slot that has not run anything: nothing is of its kind, and it closes soon.
+NO_KEY = ""
 
 Scaling = dict[str, Any]
 Held = tuple[str, int]
@@ -86,9 +90,12 @@ class Member:
 
 
 class Fleet:
-    def __init__(self, agent: str, service_url: str) -> None:
+    """`spare`: whether a slot is to be ready before the first trial comes."""
+
+    def __init__(self, agent: str, service_url: str, *, spare: bool = False) -> None:
         self._prefix = f"slot.{agent}."
         self._url = service_url
+        self._spare = Spare(self._prefix, service_url) if spare else None
         self._draining: dict[str, float] = {}
         self._look_at = 0.0
         self._sweep_at = self._sweep_until = 0.0
@@ -106,6 +113,8 @@ class Fleet:
         """
         self._pass_on_drains()
         self._sweep()
+        if self._spare is not None:
+            self._spare.look_after(idle=not self.members)
         now = time.monotonic()
         for member in self.members.values():
             if member.asked is None:
@@ -131,7 +140,8 @@ class Fleet:
     def _told(self, member: Member, status: dict[str, Any]) -> None:
         if member.key is None:
             logger.info("adopted slot %s, running %s", member.name, status["trial"] or "nothing")
-            member.key, member.scaling, member.given_count = status["key"], status["scaling"], status["given_count"]
+            member.key, member.scaling = status["key"] or NO_KEY, status["scaling"]
+            member.given_count = status["given_count"]
         if status["given_count"] < member.given_count:
             return  # it said so before it heard of its assignment
         member.told_at = member.asked_at
@@ -221,7 +231,7 @@ class Fleet:
             assignment, key
         )
         member.runs, member.began, member.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
-        member.given = member.actor.run.remote(assignment), assignment
+        member.given = member.actor.run.remote(assignment, key, member.scaling), assignment
         member.given_count += 1
 
     def _start(self, assignment: dict[str, Any], key: str) -> Member:
@@ -232,11 +242,16 @@ class Fleet:
         scaling = assignment["trainer"]["scaling"]
         self._make_room(scaling)
         placed = place(gang(scaling), self._unclaimed(Holdings()))
-        name = f"{self._prefix}{uuid.uuid4().hex[:8]}"
-        actor = start_slot(name, placed.nodes[0] if placed else None, self._url, name, key, scaling)
+        name, actor = self._spare_or_new(placed.nodes[0] if placed else None)
         self.members[name] = Member(name, actor, key, scaling)
         logger.info("slot %s starts for experiment %s", name, assignment["experiment"])
         return self.members[name]
+
+    def _spare_or_new(self, node: str | None) -> tuple[str, Any]:
+        if self._spare is not None and (spare := self._spare.take(node)) is not None:
+            return spare
+        name = f"{self._prefix}{uuid.uuid4().hex[:8]}"
+        return name, start_slot(name, node, self._url)
 
     def _make_room(self, scaling: Scaling) -> None:
         """Close idle slots, longest idle first, until the gang fits."""
@@ -248,6 +263,11 @@ class Fleet:
 
     def close_idle(self, seconds: float) -> None:
         self.close([m for m in self.members.values() if m.idle and (m.idle_seconds or 0) > seconds])
+
+    def close_all(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+        self.close(list(self.members.values()))
 
     def close(self, members: list[Member]) -> None:
         """End these slots; what they run is given back to the service."""

@@ -26,19 +26,43 @@ TORCH_FRESH_SEED = 67280421310721
 
 
 @dataclass(frozen=True)
+class HandlerState:
+    """A handler serves one trial after the other; what a trial hangs on it is that trial's."""
+
+    handler: logging.Handler
+    level: int
+    formatter: logging.Formatter | None
+    filters: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, handler: logging.Handler) -> "HandlerState":
+        return cls(handler, handler.level, handler.formatter, tuple(handler.filters))
+
+    def put_back(self) -> logging.Handler:
+        self.handler.setLevel(self.level)
+        self.handler.setFormatter(self.formatter)
+        self.handler.filters[:] = self.filters
+        return self.handler
+
+
+@dataclass(frozen=True)
 class LoggerState:
-    handlers: tuple[logging.Handler, ...]
+    handlers: tuple[HandlerState, ...]
+    filters: tuple[Any, ...]
     level: int
     propagate: bool
     disabled: bool
 
     @classmethod
     def of(cls, logger: logging.Logger) -> "LoggerState":
-        return cls(tuple(logger.handlers), logger.level, logger.propagate, logger.disabled)
+        handlers = tuple(map(HandlerState.of, logger.handlers))
+        return cls(handlers, tuple(logger.filters), logger.level, logger.propagate, logger.disabled)
 
     def put_back(self, logger: logging.Logger) -> None:
         if logger.handlers or self.handlers:
-            logger.handlers[:] = self.handlers
+            logger.handlers[:] = [one.put_back() for one in self.handlers]
+        if logger.filters or self.filters:
+            logger.filters[:] = self.filters
         logger.propagate, logger.disabled = self.propagate, self.disabled
         if logger.level != self.level:  # setting it empties the caches of all loggers
             logger.setLevel(self.level)
@@ -52,7 +76,8 @@ class Baseline:
     folder: str = field(default_factory=os.getcwd)
     modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
     path: list[str] = field(default_factory=lambda: list(sys.path))
-    threads: frozenset[int] = field(default_factory=lambda: frozenset(t.ident or 0 for t in threading.enumerate()))
+    threads: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
+    disabled: int = field(default_factory=lambda: logging.root.manager.disable)
     loggers: dict[str | None, LoggerState] = field(default_factory=lambda: logger_states())  # noqa: PLW0108
     torch: dict[str, Any] = field(default_factory=lambda: torch_settings())  # noqa: PLW0108 - defined below
 
@@ -67,6 +92,7 @@ class Baseline:
             os.chdir(self.folder)
         sys.path[:] = self.path
         _forget_modules(set(sys.modules) - self.modules, package)
+        logging.disable(self.disabled)
         _restore_loggers(self.loggers)
         _reseed()
         _restore_torch(self.torch)
@@ -75,10 +101,8 @@ class Baseline:
         return self._leftovers()
 
     def _leftovers(self) -> str | None:
-        running = [
-            t for t in threading.enumerate() if t.ident not in self.threads and t is not threading.current_thread()
-        ]
-        strange = [t.name for t in running if not t.name.startswith(HARMLESS_THREADS)]
+        running = {*threading.enumerate()} - self.threads - {threading.current_thread()}
+        strange = sorted(t.name for t in running if not t.name.startswith(HARMLESS_THREADS))
         return f"threads still run: {', '.join(strange)}" if strange else None
 
 
@@ -114,7 +138,7 @@ def logger_states() -> dict[str | None, LoggerState]:
 
 def _loggers() -> dict[str | None, logging.Logger]:
     """There are about a thousand: `logging.getLogger`, with its lock, would take milliseconds for them."""
-    named = logging.Logger.manager.loggerDict.items()
+    named = logging.Logger.manager.loggerDict.copy().items()  # others may be importing
     return {None: logging.root, **{name: found for name, found in named if isinstance(found, logging.Logger)}}
 
 

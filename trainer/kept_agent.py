@@ -18,7 +18,9 @@ from trainer.keeping import CLUSTER_LOST, REFUSED, REPLACED
 def main(service_url: str, name: str, ray_address: str) -> int:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
-        run_agent(service_url, name, ray_address, token=os.environ.get("PACELINE_TOKEN"), state=_state())
+        run_agent(
+            service_url, name, ray_address, token=os.environ.get("PACELINE_TOKEN"), state=_state(), spare_slot=True
+        )
     except AgentRefused as refused:
         sys.stderr.write(f"error: {refused}\n")
         return REFUSED

@@ -5,6 +5,7 @@ to the service by itself and gets its next assignment from there: an agent that 
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -50,16 +51,17 @@ SWITCH_SECONDS = 0.0005
 
 
 class Slot:
-    """`key` says which assignments it can run: the same experiment, package and shape.
+    """What it runs first says what it can run: the same experiment, package and shape. A `spare` one waits for that.
 
     All `async` methods are called through Ray. Nothing is handed out as an ObjectRef to wait for: whoever asks may die.
     """
 
-    def __init__(self, service_url: str, name: str, key: str, scaling: dict[str, Any]) -> None:
+    def __init__(self, service_url: str, name: str, *, spare: bool = False) -> None:
         self._url = service_url
         self._name = name
-        self._key = key
-        self._scaling = scaling
+        self._spare = spare
+        self._key: str | None = None
+        self._scaling: dict[str, Any] | None = None
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._attempt: Attempt | None = None
         self._runs: Runs | None = None
@@ -87,11 +89,12 @@ class Slot:
 
     # What the agent asks.
 
-    async def run(self, assignment: dict[str, Any]) -> bool:
-        """Take an assignment; False if the slot is busy or closing."""
+    async def run(self, assignment: dict[str, Any], key: str, scaling: dict[str, Any]) -> bool:
+        """Take an assignment, which `key` names the kind of; False if the slot is busy or closing."""
         self._given_count += 1
         if self._leaves or self._idle_since is None:
             return False
+        self._key, self._scaling = key, scaling
         self._idle_since = None
         self._loop = asyncio.get_running_loop()
         self._inbox.put(assignment)
@@ -199,6 +202,8 @@ class Slot:
     def _work(self) -> None:
         """Serve, then end the process: after an error, too, since nobody would hear of this slot again."""
         try:
+            if self._spare:
+                self._prepare()
             self._serve()
             if self._closing:
                 return  # the agent cleans up, and ends the process
@@ -207,6 +212,14 @@ class Slot:
         except Exception:
             logger.exception("slot %s can't go on", self._name)
         self._end()
+
+    def _prepare(self) -> None:
+        """What nearly all trials need, and what takes seconds."""
+        with contextlib.suppress(ImportError):
+            BACKENDS["torch"].trainer_class()
+        gc.collect()
+        gc.freeze()
+        self._settled = True
 
     def _why_closed(self) -> str:
         if self._broken:

@@ -4,8 +4,12 @@ Ray picks NCCL by the request alone. On a cluster whose GPUs are only counted (t
 that fails at the start; gloo does the same work on the CPU.
 """
 
+import contextlib
 import logging
+import os
+import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,8 +17,12 @@ from importlib import import_module
 from typing import Any
 
 import ray
+from ray.exceptions import GetTimeoutError
 
 logger = logging.getLogger("paceline")
+
+LISTENS_SECONDS = 5.0
+LOOK_SECONDS = 0.003
 
 
 class WarmTorch:
@@ -30,7 +38,8 @@ class WarmTorch:
         # Ray leaves a lone worker's process group to the end of its process, which here goes on.
         left = worker_group.execute_async(leave_process_group)
         super().on_shutdown(worker_group, backend_config)  # type: ignore[misc]
-        ray.get(left)
+        with contextlib.suppress(GetTimeoutError):  # calls are answered in turn: Ray has waited, and said so
+            ray.get(left, timeout=0)
 
 
 class Gathered:
@@ -58,13 +67,26 @@ class Gathered:
         return self._worker_group.execute_single(rank, function) if asked is None else ray.get(asked)
 
     def execute_single_async(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        calls = [*self._waiting, partial(function, *args, **kwargs)]
+        first = [await_first_rank] if rank > 0 and kwargs.get("init_method") == "env://" else []
+        calls = [*self._waiting, *first, partial(function, *args, **kwargs)]
         return self._worker_group.execute_single_async(rank, call_in_turn, calls)
 
 
 def call_in_turn(calls: list[Callable[[], Any]]) -> Any:
     """The last one's result."""
     return [call() for call in calls][-1]
+
+
+def await_first_rank() -> None:
+    """Until it listens, or torch may see to it: which tries again only after half a second or more."""
+    address, end = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), time.monotonic() + LISTENS_SECONDS
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(address, LISTENS_SECONDS).close()
+        except OSError:
+            time.sleep(LOOK_SECONDS)
+        else:
+            return
 
 
 def leave_process_group() -> None:

@@ -1,6 +1,7 @@
 """An agent that ends, well or badly, and what becomes of its slots."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,9 +28,10 @@ def shared(tmp_path: Path) -> Iterator[FakeService]:
 
 
 @contextmanager
-def agent(service: FakeService, address: str, name: str) -> Iterator[subprocess.Popen[bytes]]:
+def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     script = str(Path(agent_process.__file__))
-    process = subprocess.Popen([sys.executable, script, service.url, name, address], cwd="/")
+    with log.open("ab") as output:
+        process = subprocess.Popen([sys.executable, script, service.url, name, address], cwd="/", stderr=output)
     try:
         yield process
     finally:
@@ -37,19 +39,25 @@ def agent(service: FakeService, address: str, name: str) -> Iterator[subprocess.
         process.wait(20)
 
 
-def test_a_killed_agents_trial_goes_on_and_a_new_agent_adopts_its_slot(
-    service: FakeService, add: Add, ray_address: str, record: Path
+def test_a_trial_runs_on_the_spare_slot_goes_on_without_its_agent_and_a_new_one_adopts_the_slot(
+    service: FakeService, add: Add, ray_address: str, record: Path, tmp_path: Path
 ) -> None:
-    name = f"agent-{uuid.uuid4().hex[:6]}"
-    first = add(config={"steps": 40, "pause": 0.1})
-    with agent(service, ray_address, name) as process:
+    def logged(pattern: str) -> list[str]:
+        return re.findall(pattern, log.read_text())
+
+    name, log = f"agent-{uuid.uuid4().hex[:6]}", tmp_path / "agent.log"
+    with agent(service, ray_address, name, log) as process:
+        service.wait_for(lambda: any(claim.nodes for claim in service.claims), 60, "a claim")
+        spare = logged(r"slot (\S+) starts before there is work")
+        first = add(config={"steps": 40, "pause": 0.1})
         service.wait_for(lambda: service.reports[first], 90, "a report")
+        assert logged(r"slot (\S+) starts for experiment") == spare
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
         assert service.finished(first).outcome == Outcome.COMPLETED
     assert [r.sequence for r in service.reports[first]] == list(range(40))
     second = add("say_who")
-    with agent(service, ray_address, name):
+    with agent(service, ray_address, name, log):
         assert service.finished(second).outcome == Outcome.COMPLETED
         third = add(config={"steps": 10_000, "pause": 0.1})
         service.wait_for(lambda: service.reports[third], 60, "a report")

@@ -35,7 +35,7 @@ class NoSlots:
     def close_idle(self, _seconds: float) -> None:
         pass
 
-    def close(self, _members: list[Any]) -> None:
+    def close_all(self) -> None:
         pass
 
     def offer(self) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
     def run_with(fleet: NoSlots, stop: threading.Event) -> None:
         monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
         monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-        monkeypatch.setattr(agent, "Fleet", lambda *_arguments: fleet)
+        monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
         agent.run_agent(alone.url, "ending", "head:6379", stop=stop)
 
     return run_with

@@ -190,11 +190,13 @@ def test_a_worker_sets_its_loggers_up_unless_it_is_told_not_to_and_filters_by_it
 
 
 def test_a_worker_that_is_polled_says_whether_its_training_thread_lives() -> None:
+    from ray.train.v2._internal.execution.context import ExecutionContext
     from ray.train.v2._internal.execution.worker_group.thread_runner import ThreadRunner
     from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 
     assert "execution_context.training_thread_runner.is_running()" in source(RayTrainWorker.poll_status)
     assert "self._thread.is_alive()" in source(ThreadRunner.is_running)
+    assert {"result_queue", "training_thread_runner"} <= ExecutionContext.__annotations__.keys()
 
 
 def test_a_worker_groups_shutdown_ends_its_processes_through_its_state_alone() -> None:

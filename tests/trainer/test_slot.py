@@ -49,8 +49,8 @@ def running(runs: Any, trial: str, service: FakeService) -> Any:
         def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
             return runs()
 
-    actor = ray.remote(SlotByThese).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot", "key", SCALING)
-    assert ray.get(actor.run.remote(service.assign(trial)))
+    actor = ray.remote(SlotByThese).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot")
+    assert ray.get(actor.run.remote(service.assign(trial), "key", SCALING))
     return actor
 
 
@@ -139,8 +139,8 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
 
     scaling = {"num_workers": 1, "resources_per_worker": {"not-to-be-had": 1}}
     trial = alone.add_trial({"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers})
-    actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", scaling)
-    ray.get(actor.run.remote(alone.assign(trial)))
+    actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot")
+    ray.get(actor.run.remote(alone.assign(trial), "key", SCALING))
     alone.wait_for(lambda: waiting(placement_group_table()))
     alone.order(trial, Decision.KILL)
     assert alone.finished(trial, START_SECONDS / 2).outcome == Outcome.STOPPED
@@ -159,8 +159,8 @@ def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
         package = alone.add_package(USER_CODE.read_text())
         config = {"do": do, "record": str(record), "steps": 10_000, "pause": 0.1}
         trial = alone.add_trial({"entrypoint": "train:train_fn", "package": package, "scaling": SCALING}, config)
-        actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot", "key", SCALING)
-        ray.get(actor.run.remote(alone.assign(trial)))
+        actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot")
+        ray.get(actor.run.remote(alone.assign(trial), "key", SCALING))
         return trial, actor
 
     return start_slot

@@ -192,6 +192,8 @@ def leak(config: dict[str, Any]) -> None:
     torch.manual_seed(5)
     random.seed(5)
     logging.getLogger("leaked").addHandler(logging.StreamHandler())
+    logging.getLogger().handlers[0].addFilter(logging.Filter("leaked"))
+    logging.disable(logging.DEBUG)
     logging.getLogger().setLevel(logging.CRITICAL)
     ray.train.report({"epoch": 1})
 
@@ -207,6 +209,8 @@ def look_for_leaks(config: dict[str, Any]) -> None:
         *(["seed"] if random.random() == random.Random(5).random() else []),  # noqa: S311
         *(["level"] if logging.getLogger().level == logging.CRITICAL else []),
         *(["handler"] if logging.getLogger("leaked").handlers else []),
+        *(["filter"] if any(type(one) is logging.Filter for one in logging.getLogger().handlers[0].filters) else []),
+        *(["disabled"] if logging.root.manager.disable else []),
     ]
     write_down(config, "pid", os.getpid(), "leaks", found)
     ray.train.report({"epoch": 1})
