@@ -31,7 +31,7 @@ import optuna
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from service.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
-from service.processes import Child, free_port
+from service.processes import Child, accepts, free_port
 from service.store.database import Database
 from service.store.schema import upgrade
 
@@ -57,9 +57,12 @@ def mlflow(home: Path) -> Iterator[str]:
     """As `paceline up` runs it."""
     port = free_port()
     command, env = mlflow_server(home / "mlflow", HOST, port), os.environ | MLFLOW_ENVIRONMENT
-    child = Child(lambda: command, env, home / "mlflow.log", yields=True)
+    child = Child(lambda: command, env, home / "mlflow.log")
     child.start()
     try:
+        while not accepts(HOST, port):
+            time.sleep(0.1)
+        child.give_way()
         yield f"http://{HOST}:{port}"
     finally:
         child.kill()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from service.marks import bearing, end_marked, new_mark
 
-LEAST_PRIORITY = 19
+GIVING_WAY = 10
+"""A niceness: a tenth of a processor beside one that computes all the time, and whatever else is left."""
 
 PORTS = range(20_000, 32_768)
 """Below those that systems lend to outgoing connections, so that none is lent while its server starts again."""
@@ -21,8 +22,7 @@ class Child:
     """`start` it again after it has died. Its output is appended to `log`.
 
     `command` is asked for at each start, because it may hold what only another child's start makes known. Input ends at
-    once, except with `lifeline`: then when it is stopped, or when this process is gone. One that `yields` gets what
-    processor time the others leave.
+    once, except with `lifeline`: then when it is stopped, or when this process is gone.
     """
 
     def __init__(
@@ -32,10 +32,8 @@ class Child:
         log: Path,
         *,
         lifeline: bool = False,
-        yields: bool = False,
     ) -> None:
         self.log = log
-        self._yields = yields
         self._command = command
         self._mark = new_mark(env)
         self._env = {**env, **bearing(self._mark)}
@@ -53,8 +51,15 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        if self._yields:
-            _yield_to_others(self._process.pid)
+
+    def give_way(self) -> None:
+        """From now on it, and what it has started, leaves most of the processor to others that want it."""
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):  # it has ended
+            os.setpriority(os.PRIO_PGRP, self._process.pid, GIVING_WAY)
+            # Where Linux shares processors among sessions, a process's own priority counts within its session alone.
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(GIVING_WAY))
 
     @property
     def exit_code(self) -> int | None:
@@ -82,13 +87,6 @@ class Child:
         """Return the last lines of its output."""
         with self.log.open(errors="replace") as output:
             return [line.rstrip("\n") for line in deque(output, lines)]
-
-
-def _yield_to_others(pid: int) -> None:
-    with contextlib.suppress(OSError):  # it has ended
-        os.setpriority(os.PRIO_PROCESS, pid, LEAST_PRIORITY)
-        # Where Linux shares processors among sessions, a process's own priority counts within its session alone.
-        Path(f"/proc/{pid}/autogroup").write_text(str(LEAST_PRIORITY))
 
 
 def is_free(host: str, port: int) -> bool:

@@ -26,7 +26,8 @@ class PartFailed(Exception):
 class Part:
     """A child and how to see that it works: `ready` is asked often while it starts, and must be quick.
 
-    `answers`, where there is one, is asked now and then as long as it runs: a part may hang without dying.
+    `answers`, where there is one, is asked now and then as long as it runs: a part may hang without dying. One that
+    `gives_way` leaves the processor to others once it is ready; before, it might never get so far beside them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Part:
     ready: Callable[[], bool]
     grace_seconds: float = 2
     answers: Callable[[], bool] | None = None
+    gives_way: bool = False
     started_at: float | None = field(default=None, init=False)
     was_ready: bool = field(default=False, init=False)
     deaths: int = field(default=0, init=False)
@@ -49,7 +51,10 @@ class Part:
 
     def look(self) -> None:
         """See whether it has become ready, and now and then whether it still answers."""
-        self.was_ready = self.was_ready or self.ready()
+        if not self.was_ready and self.ready():
+            self.was_ready = True
+            if self.gives_way:
+                self.child.give_way()
         if self.answers and time.monotonic() - self._asked_at > ASK_SECONDS:
             self._asked_at = time.monotonic()
             self._silent_since = None if self.answers() else self._silent_since or self._asked_at

@@ -198,10 +198,10 @@ def _empty(directory: Path) -> None:
 
 def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Part:
     command = mlflow_server(options.data_dir / "mlflow", HOST, options.mlflow_port)
-    # What it shows may come a moment later; what trains may not.
-    child = Child(lambda: command, env, _fresh(logs / "mlflow.log"), yields=True)
+    child = Child(lambda: command, env, _fresh(logs / "mlflow.log"))
     answers = partial(_answers, f"{options.mlflow_url}/health")
-    return Part("mlflow", child, answers, answers=answers)
+    # What it shows may come a moment later; what trains may not.
+    return Part("mlflow", child, answers, answers=answers, gives_way=True)
 
 
 def _service(options: Options, env: Mapping[str, str], logs: Path) -> Part:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.processes import Child
+from service.processes import GIVING_WAY, Child
 from service.supervision import Part, PartFailed, Supervisor
 
 SLEEP = "import time; time.sleep(100)"
@@ -231,3 +231,20 @@ def test_parts_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
     supervisor.stop()
 
     assert log.read_text() == "cba"
+
+
+def test_what_gives_way_does_so_with_all_it_has_started_and_not_before_it_is_ready(tree: Tree) -> None:
+    print_pid = f"print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}]).pid, flush=True)"
+    parent = f"import subprocess, sys; {print_pid}; {SLEEP}"
+    served = threading.Event()
+    part = tree.part("server", parent, served.is_set)
+    part.gives_way = True
+    part.start()
+    until(lambda: tree.has_printed("server", 1))
+    child = psutil.Process(*tree.pids("server"))
+    family = [child, psutil.Process(child.ppid())]
+    part.look()
+    assert {one.nice() for one in family} == {psutil.Process().nice()}
+    served.set()
+    part.look()
+    assert {one.nice() for one in family} == {GIVING_WAY}
