@@ -25,6 +25,8 @@ FUNCTIONS = Path(__file__).with_name("functions")
 CPUS = 8
 """Ray's logical ones, for each runner; a trial takes one for each worker and, with Ray Tune, one more."""
 START_SECONDS = 180
+SETTLED_SECONDS = 10.0
+"""Nobody submits in the second in which a stack is up: its spare slot has done its imports by then."""
 STOP_SECONDS = 30
 LONGEST_SECONDS = 3600
 POLL_SECONDS, STATUS_SECONDS = 0.05, 0.2
@@ -66,6 +68,7 @@ def on_paceline(spec: Spec) -> Run:
         _await(stack, lambda: up.running(home) is not None, START_SECONDS, "Paceline does not start")
         with Client(str((up.running(home) or {})["url"])) as client:
             content = json.dumps(_marking(spec, home)).encode()
+            time.sleep(SETTLED_SECONDS)
             began = time.monotonic()
             client.submit(content, pack(FUNCTIONS))
             _await(stack, lambda: _ended(client, spec), LONGEST_SECONDS, "Paceline does not finish", STATUS_SECONDS)
