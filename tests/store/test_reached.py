@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from service.store import reached
 from service.store.database import Database
 from service.store.milestones import MilestoneSession, milestones_of, replace_milestones
+from service.store.reached import KnownMilestones
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 from tests.conftest import examples
 
@@ -300,3 +301,12 @@ def test_a_service_that_does_not_number_its_changes_cannot_write_a_milestone(
     row = {"experiment_id": id_, "milestone": 1, "trial_id": f"{id_}-0", "number": 0, "pool": 0, "value": 0.5}
     with pytest.raises(IntegrityError), processes[0].engine.begin() as connection:
         connection.execute(insert(MilestoneRow), row)
+
+
+def test_what_two_threads_put_back_weighs_once() -> None:
+    """One has committed, and the other has its turn before the first has put back what it knows."""
+    known = KnownMilestones()
+    first, second = known.take("x-1", 0, 0), known.take("x-1", 0, 0)
+    for one in (first, second):
+        known.keep({"x-1": one})
+    assert known._weight == second.weight
