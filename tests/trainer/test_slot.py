@@ -204,7 +204,6 @@ def test_what_ignores_that_its_node_is_taken_away_is_ended_in_time(
 
 
 def test_of_a_slot_that_is_killed_while_its_fresh_processes_start_nothing_stays(service: FakeService, add: Add) -> None:
-    import ray  # noqa: PLC0415 - heavy
     from ray._private.state import actors  # noqa: PLC0415 - heavy
     from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
 
@@ -217,9 +216,7 @@ def test_of_a_slot_that_is_killed_while_its_fresh_processes_start_nothing_stays(
 
     trial = add(trainer={"reuse_workers": False}, config={"steps": 10_000, "pause": 0.1})
     until(lambda: states() == ["CREATED", "REMOVED"], "the gang has its resources", 120)
-    slot = slot_of(trial)
-    assert ray.get(slot.status.remote())["placement_group"] is None
-    os.kill(pid_of(slot), signal.SIGKILL)
+    os.kill(pid_of(slot_of(trial)), signal.SIGKILL)  # most often before its workers have said where they are
     service.wait_for(lambda: trial in service.lost, what="that the agent says so")
     until(lambda: states() == ["REMOVED", "REMOVED"], "its resources are free")
     living = {actor["ActorClassName"] for actor in actors().values() if actor["State"] == "ALIVE"}
