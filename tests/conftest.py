@@ -31,45 +31,10 @@ from service.store.schema import upgrade
 
 TEMPLATE = "paceline_template"
 
-SHARED = {"ray_address", "mlflow_server"}
-"""What takes long to start: the tests of each stay in one of the processes among which xdist divides them."""
-
-FIRST = (
-    "ray_address",
-    "test_every_part_is_killed",
-    "test_killed_and_started_again",
-    "test_contracts",  # each process is given two at once, and the first has the longest
-    "test_the_demo_searches",
-    "test_the_readmes_tour",
-    "test_the_script_trains",
-    "test_an_agent_outlives_its_ray_head",
-    "mlflow_server",
-)
-"""Fixtures and tests, the longest first."""
-
 # How long an example takes says nothing about the search. `make check` is content with the quick ones.
 hypothesis.settings.register_profile("whole", deadline=None, max_examples=100)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
 hypothesis.settings.load_profile("whole")
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long begins first, so that no process is left with it when the others are done."""
-    for item in items:
-        for name in SHARED.intersection(_words(item)):
-            item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=_turn)
-
-
-def _turn(item: pytest.Item) -> int:
-    words = _words(item)
-    return next((place for place, word in enumerate(FIRST) if any(each.startswith(word) for each in words)), len(FIRST))
-
-
-def _words(item: pytest.Item) -> list[str]:
-    """The names that it is known by here: its own, its file's and its fixtures'."""
-    return [item.name, item.path.name, *getattr(item, "fixturenames", ())]
 
 
 @pytest.fixture(scope="session", autouse=True)
