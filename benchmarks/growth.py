@@ -74,7 +74,7 @@ def _rows(experiment_id: str, ids: list[str], event: int) -> dict[type[Any], lis
             tell("report", trial, at, {"attempt": 1, "sequence": sequence, "step": sequence, "metrics": metrics})
             if sequence in RUNG_STEPS:
                 place = {"experiment_id": experiment_id, "milestone": sequence, "trial_id": trial, "number": number}
-                rows[MilestoneRow].append({**place, "value": value})
+                rows[MilestoneRow].append({**place, "value": value, "change": 0})
         tell("trial.completed", trial, at, {"number": number})
         rows[TrialRow].append(_trial(experiment_id, trial, number, value, event, at))
     return rows
