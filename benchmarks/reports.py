@@ -60,8 +60,7 @@ def mlflow(home: Path) -> Iterator[str]:
     child = Child(lambda: command, env, home / "mlflow.log")
     child.start()
     try:
-        while not accepts(HOST, port):
-            time.sleep(0.1)
+        until_served(lambda: accepts(HOST, port), time.perf_counter())
         child.give_way()
         yield f"http://{HOST}:{port}"
     finally:

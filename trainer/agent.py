@@ -69,9 +69,9 @@ def run_agent(
     """Work for `service_url` on the cluster at `ray_address` until SIGTERM, SIGINT or `stop`.
 
     `token` is the agent's own. Slots without work close after `idle_seconds`; with `spare_slot` one is always ready to
-    start the next experiment's first trial. While another agent works under this
-    name, it waits for that one's end; what it leaves in the directory `state` tells its end to the next. Raises
-    ClusterUnreachable, also when the cluster is lost later, AgentReplaced and AgentRefused.
+    start the next experiment's first trial. While another agent works under this name, it waits for that one's end;
+    what it leaves in the directory `state` tells its end to the next. Raises ClusterUnreachable, also when the cluster
+    is lost later, AgentReplaced and AgentRefused.
     """
     stopping = stop or threading.Event()
     connect(ray_address, namespace, CONNECT_SECONDS)

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 from typing import Any
 
 import ray
@@ -57,12 +58,13 @@ def _why(address: str, error: BaseException) -> str:
     return f"no Ray cluster to join at {address}: {type(error).__name__}: {error}"
 
 
-def start_slot(name: str, node: str | None, service_url: str, *, spare: bool = False) -> Any:
-    """A new slot's handle, at once; the actor starts meanwhile, on `node`, and never does if that one is gone."""
+def start_slot(prefix: str, node: str | None, service_url: str, *, spare: bool = False) -> tuple[str, Any]:
+    """A new slot's name and handle, at once; the actor starts meanwhile, on `node`, and never does if that is gone."""
+    name = f"{prefix}{uuid.uuid4().hex[:8]}"
     # Not `soft`, to which an actor without resources pays no heed.
     where = NodeAffinitySchedulingStrategy(node, soft=False) if node else "DEFAULT"
     options = {"lifetime": "detached", "num_cpus": 0, "max_concurrency": 10_000, "scheduling_strategy": where}
-    return ray.remote(Slot).options(name=name, **options).remote(service_url, name, spare=spare)
+    return name, ray.remote(Slot).options(name=name, **options).remote(service_url, name, spare=spare)
 
 
 def find_slots(prefix: str) -> dict[str, Any]:

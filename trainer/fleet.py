@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +94,7 @@ class Fleet:
     def __init__(self, agent: str, service_url: str, *, spare: bool = False) -> None:
         self._prefix = f"slot.{agent}."
         self._url = service_url
-        self._spare = Spare(self._prefix, service_url) if spare else None
+        self._spare = Spare(self._prefix, service_url, wanted=spare)
         self._draining: dict[str, float] = {}
         self._look_at = 0.0
         self._sweep_at = self._sweep_until = 0.0
@@ -113,8 +112,7 @@ class Fleet:
         """
         self._pass_on_drains()
         self._sweep()
-        if self._spare is not None:
-            self._spare.look_after(idle=not self.members)
+        self._spare.look_after(idle=not self.members)
         now = time.monotonic()
         for member in self.members.values():
             if member.asked is None:
@@ -242,16 +240,11 @@ class Fleet:
         scaling = assignment["trainer"]["scaling"]
         self._make_room(scaling)
         placed = place(gang(scaling), self._unclaimed(Holdings()))
-        name, actor = self._spare_or_new(placed.nodes[0] if placed else None)
+        node = placed.nodes[0] if placed else None
+        name, actor = self._spare.take(node) or start_slot(self._prefix, node, self._url)
         self.members[name] = Member(name, actor, key, scaling)
         logger.info("slot %s starts for experiment %s", name, assignment["experiment"])
         return self.members[name]
-
-    def _spare_or_new(self, node: str | None) -> tuple[str, Any]:
-        if self._spare is not None and (spare := self._spare.take(node)) is not None:
-            return spare
-        name = f"{self._prefix}{uuid.uuid4().hex[:8]}"
-        return name, start_slot(name, node, self._url)
 
     def _make_room(self, scaling: Scaling) -> None:
         """Close idle slots, longest idle first, until the gang fits."""
@@ -265,8 +258,7 @@ class Fleet:
         self.close([m for m in self.members.values() if m.idle and (m.idle_seconds or 0) > seconds])
 
     def close_all(self) -> None:
-        if self._spare is not None:
-            self._spare.close()
+        self._spare.close()
         self.close(list(self.members.values()))
 
     def close(self, members: list[Member]) -> None:

@@ -1,7 +1,6 @@
 """A slot that starts before anybody needs it, so that the first trial finds its process with all imports done."""
 
 import logging
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +35,13 @@ class SpareSlot:
 
 
 class Spare:
-    """At most one. The next one is not started before the fleet has used it and is idle again."""
+    """At most one, and none unless it is `wanted`. The next is not started before the fleet has used it and is idle."""
 
-    def __init__(self, prefix: str, service_url: str) -> None:
+    def __init__(self, prefix: str, service_url: str, *, wanted: bool) -> None:
         self._prefix = prefix
         self._url = service_url
         self._slot: SpareSlot | None = None
-        self._due = True
+        self._wanted = self._due = wanted
 
     def look_after(self, *, idle: bool) -> None:
         """Called again and again. `idle`: the fleet has no slots."""
@@ -53,7 +52,7 @@ class Spare:
 
     def take(self, node: str | None) -> tuple[str, Any] | None:
         """Name and actor of the one on that node (None: any), if there is one. It is nobody's spare then."""
-        self._due = True
+        self._due = self._wanted
         if self._slot is None or node not in (None, self._slot.node):
             return None
         taken, self._slot = self._slot, None
@@ -68,6 +67,6 @@ class Spare:
         """Where there is most to run on."""
         nodes = total_resources()
         node = max(nodes, key=lambda node: (nodes[node].get("GPU", 0), nodes[node].get("CPU", 0), node))
-        name = f"{self._prefix}{uuid.uuid4().hex[:8]}"
+        name, actor = start_slot(self._prefix, node, self._url, spare=True)
         logger.info("slot %s starts before there is work for it", name)
-        return SpareSlot(name, node, start_slot(name, node, self._url, spare=True))
+        return SpareSlot(name, node, actor)

@@ -31,7 +31,7 @@ class Direct:
     ) -> None:
         self._app = app
         self._answer = answer
-        self._route = Route(path, self._endpoint, methods=["POST"])
+        self._route = Route(path, answer, methods=["POST"])  # which says whether a call is meant, and for what
         known = {kind: handler for kind, handler in handlers.items() if kind is not Exception}
         self._answering = ExceptionMiddleware(self._serve, known)
 
@@ -45,11 +45,9 @@ class Direct:
         await self._app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._endpoint(Request(scope, receive, send))
+        answer = await self._answer(Request(scope, receive, send))
+        response = Response(answer.model_dump_json(), media_type="application/json")
         await response(scope, receive, send)
-
-    async def _endpoint(self, request: Request) -> Response:
-        return Response((await self._answer(request)).model_dump_json(), media_type="application/json")
 
 
 async def message_in(request: Request, kind: type[Message]) -> Message:

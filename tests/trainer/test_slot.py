@@ -41,15 +41,19 @@ def ended(actor: Any) -> bool:
 
 def running(runs: Any, trial: str, service: FakeService) -> Any:
     """A slot that runs the trial by these `runs`, a stand-in for Ray Train's."""
-    import ray  # noqa: PLC0415 - heavy
-
     from trainer.slot import Slot  # noqa: PLC0415 - heavy
 
     class SlotByThese(Slot):
         def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
             return runs()
 
-    actor = ray.remote(SlotByThese).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot")
+    return started(SlotByThese, trial, service)
+
+
+def started(slot: type[Any], trial: str, service: FakeService) -> Any:
+    import ray  # noqa: PLC0415 - heavy
+
+    actor = ray.remote(slot).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot")
     assert ray.get(actor.run.remote(service.assign(trial), "key", SCALING))
     return actor
 
@@ -139,8 +143,7 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
 
     scaling = {"num_workers": 1, "resources_per_worker": {"not-to-be-had": 1}}
     trial = alone.add_trial({"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers})
-    actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot")
-    ray.get(actor.run.remote(alone.assign(trial), "key", SCALING))
+    actor = started(Slot, trial, alone)
     alone.wait_for(lambda: waiting(placement_group_table()))
     alone.order(trial, Decision.KILL)
     assert alone.finished(trial, START_SECONDS / 2).outcome == Outcome.STOPPED
@@ -151,17 +154,13 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
 @pytest.fixture
 def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
     """A slot of its own that runs `user_code/train.py` as told: the trial and the slot."""
-    import ray  # noqa: PLC0415 - heavy
-
     from trainer.slot import Slot  # noqa: PLC0415 - heavy
 
     def start_slot(do: str) -> tuple[str, Any]:
         package = alone.add_package(USER_CODE.read_text())
         config = {"do": do, "record": str(record), "steps": 10_000, "pause": 0.1}
         trial = alone.add_trial({"entrypoint": "train:train_fn", "package": package, "scaling": SCALING}, config)
-        actor = ray.remote(Slot).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot")
-        ray.get(actor.run.remote(alone.assign(trial), "key", SCALING))
-        return trial, actor
+        return trial, started(Slot, trial, alone)
 
     return start_slot
 
