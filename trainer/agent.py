@@ -40,6 +40,9 @@ LAST_CLAIM_SECONDS = IDLE_WAIT_SECONDS + 1.0
 # ... and to give the name back, which a service that is away takes back by itself in time.
 LEAVE_SECONDS = 2.0
 CONNECT_SECONDS = 30.0
+# How long an assignment waits for a slot of its kind that is about to become idle; a new one takes longer to start.
+SETTLE_SECONDS = 0.5
+SETTLE_TICK_SECONDS = 0.02
 AUDIT_SECONDS = 5.0
 
 Answer = dict[str, Any] | None
@@ -129,6 +132,7 @@ class Agent:
         # One thread: the service is never asked what it holds while a claim is under way.
         self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-agent")
         self._claimed: Future[Answer] | None = None
+        self._came_at: float | None = None
         self._held: Future[set[Held]] | None = None
         self._audit: Audit | None = None
         self._audit_at = time.monotonic()
@@ -174,7 +178,7 @@ class Agent:
 
     def run(self, stopping: threading.Event) -> None:
         self._fleet.adopt()
-        while not stopping.wait(TICK_SECONDS if self._claimed and not self._claimed.done() else 0):
+        while not stopping.wait(self._pause()):
             self._lost |= self._fleet.refresh()
             self._fleet.close_idle(self._idle_seconds)
             for assignment in self._fleet.unheard():
@@ -183,6 +187,11 @@ class Agent:
             self._take_what_was_claimed()
             if self._claimed is None:
                 self._ask()
+
+    def _pause(self) -> float:
+        if self._came_at is not None:
+            return SETTLE_TICK_SECONDS
+        return TICK_SECONDS if self._claimed and not self._claimed.done() else 0
 
     def close(self) -> None:
         """Give running attempts back, and what a claim under way still brings; close all slots."""
@@ -217,11 +226,16 @@ class Agent:
             self._lost = dict.fromkeys(found, True) | self._lost
 
     def _take_what_was_claimed(self) -> None:
-        if self._claimed is not None and self._claimed.done():
-            claimed, self._claimed = self._claimed, None
-            if (assignment := claimed.result()) is not None:
-                logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
-                self._fleet.take(assignment)
+        if self._claimed is None or not self._claimed.done():
+            return
+        assignment, self._came_at = self._claimed.result(), self._came_at or time.monotonic()
+        if assignment is not None:
+            waits = time.monotonic() < self._came_at + SETTLE_SECONDS
+            if waits and self._fleet.unsettled(assignment, self._came_at):
+                return
+            logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
+            self._fleet.take(assignment)
+        self._claimed = self._came_at = None
 
     def _ask(self) -> None:
         if self._held is None and self._audit is None and time.monotonic() >= self._audit_at:

@@ -222,6 +222,14 @@ class Fleet:
                 free = placed.left if placed else free
         return free
 
+    def unsettled(self, assignment: dict[str, Any], since: float) -> bool:
+        """Whether a slot that could run it may become idle at once: it ends an attempt, or was not heard after `since`.
+
+        For an idle slot there is nothing to wait.
+        """
+        same = [m for m in self.members.values() if m.key == key_of(assignment) and m.given is None and not m.closing]
+        return not any(m.idle for m in same) and any(m.told_at < since or not m.settled for m in same)
+
     def take(self, assignment: dict[str, Any]) -> None:
         """Run it on an idle slot of its kind, or on a new one, for which others make room."""
         key = key_of(assignment)

@@ -10,14 +10,11 @@ import gc
 import logging
 import os
 import queue
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -28,9 +25,8 @@ from trainer.calls import CallRefused, Package, ServiceFailed, ServiceUnreachabl
 from trainer.disposal import Disposal
 from trainer.failures import CANNOT_START, LOST, of_another_cluster
 from trainer.kinds import BACKENDS
-from trainer.memory import oom_kills
+from trainer.on_node import read_last_words, remove_folder
 from trainer.runs import FreshRuns, Plan, Runs, WarmRuns
-from trainer.text import storable
 from trainer.worker_side import Job, run_job, train_function
 
 logger = logging.getLogger("paceline")
@@ -44,7 +40,6 @@ TAKEDOWN_SECONDS = 10.0
 REST_SECONDS = 5.0
 # For leaving nothing behind. A Ray that has forgotten this process may never answer.
 END_SECONDS = 30.0
-REST_BYTES = 5_000_000
 TRIALS_PER_WORKER = 100
 # Half a dozen threads here answer each other; by default one that computes gives way after ten times as long.
 SWITCH_SECONDS = 0.0005
@@ -246,7 +241,6 @@ class Slot:
                 assignment = self._run_one(assignment)
             if self._broken:
                 return
-            self._idle_since = time.monotonic()
 
     def _orphaned(self) -> bool:
         return self._idle_since is not None and time.monotonic() - self._asked_at > ORPHAN_SECONDS
@@ -316,7 +310,10 @@ class Slot:
 
     def _tell(self, attempt: Attempt, body: dict[str, Any] | None) -> dict[str, Any] | None:
         self._attempt = None  # what is said of it from now on is too late
-        return attempt.finish({**body, "next": not self._leaves}) if body is not None else None
+        following = attempt.finish({**body, "next": not self._leaves}) if body is not None else None
+        if following is None:  # Ray may still take the run down: what the agent brings meanwhile waits for that
+            self._idle_since = time.monotonic()
+        return following
 
     def _tired(self, reuse_workers: bool | int) -> str | None:
         """What a trial leaves behind unseen, such as memory in pieces, adds up: no worker serves for ever."""
@@ -399,24 +396,3 @@ def _plan(attempt: Attempt, succeeded: Callable[[], None]) -> Plan:
         abandoned=lambda: attempt.ended_at_once,
         succeeded=succeeded,
     )
-
-
-def read_last_words(positions: dict[str, int], oom_counter: str | None) -> tuple[str, int | None]:
-    return read_rest(positions), oom_kills(oom_counter) if oom_counter else None
-
-
-def read_rest(positions: dict[str, int]) -> str:
-    """What each file holds from its position on; of very much, the end."""
-    parts = []
-    for path, position in positions.items():
-        with Path(path).open("rb") as file:
-            start = max(position, file.seek(0, os.SEEK_END) - REST_BYTES)
-            if start > position:
-                parts.append(f"[... {start - position} bytes left out ...]\n")
-            file.seek(start)
-            parts.append(storable(file.read().decode(errors="replace")))
-    return "".join(parts)
-
-
-def remove_folder(name: str) -> None:
-    shutil.rmtree(Path(tempfile.gettempdir()) / name, ignore_errors=True)

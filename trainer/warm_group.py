@@ -1,38 +1,31 @@
 """Ray Train's controller in our own process, over workers that outlive a run.
 
-Everything of Paceline that depends on Ray Train's internals beyond `worker_side.py` is here. A plain `fit()` starts a
-controller process, placement group and worker processes for each run and ends them all with it; here the controller
-runs in the caller's thread, and what it takes down is kept for the next run of the same shape. The tests in
-`tests/trainer/test_ray_seams.py` name each assumption about Ray.
+Everything of Paceline that depends on Ray Train's internals is here, in `kept_worker.py` and in `worker_side.py`. A
+plain `fit()` starts a controller process, placement group and worker processes for each run and ends them all with it;
+here the controller runs in the caller's thread, and what it takes down is kept for the next run of the same shape. The
+tests in `tests/trainer/test_ray_seams.py` name each assumption about Ray.
 """
 
 import asyncio
 import contextlib
-import logging
-import os
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import fields
 from typing import Any
 
 import ray
-from ray._private.ray_constants import env_bool
 from ray.train import BackendConfig
-from ray.train.constants import RAY_CHDIR_TO_TRIAL_DIR
 from ray.train.v2._internal.callbacks import DatasetsCallback, WorkingDirectorySetupCallback
 from ray.train.v2._internal.callbacks.metrics import ControllerMetricsCallback, WorkerMetricsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import ReportCallback
-from ray.train.v2._internal.execution.context import get_train_context
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.worker_group import worker_group as ray_worker_group
 from ray.train.v2._internal.execution.worker_group.placement_group_handle import PlacementGroupHandle
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
-from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
-from ray.train.v2._internal.logging.logging import TrainContextFilter
 
-from trainer.worker_side import OVER
+from trainer.kept_worker import KeptWorker, environment, quiet
 
 # Callbacks that cost a process or a second per run: nothing to clean up after ourselves (this process owns the
 # placement group, and its death frees it), no datasets, and metrics that would be those of one process for all runs.
@@ -47,16 +40,11 @@ LEFT_OUT = (
 
 PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 CONTROLLER_LOGS = "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"
-WORKER_LOGS = "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING"
-
-RAYS_LOGGER = "ray.train"
 
 # How often the workers are looked at when nobody has news of them: this is how a dead process is noticed.
 LIVENESS_SECONDS = 0.5
 # ... and when the ranks have said that they are done, and only their threads' ends are waited for.
 ENDING_SECONDS = 0.005
-# ... for which a worker that is asked then waits, unless it goes on saving.
-LAST_WAIT_SECONDS = 0.02
 
 
 class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
@@ -196,49 +184,6 @@ class KeptGroup:
         return self.sync_actor
 
 
-class KeptWorker(RayTrainWorker):  # type: ignore[misc]
-    """Ray's worker, made ready for one run after another."""
-
-    _logs = False
-
-    def init_train_context(self, *args: Any, **kwargs: Any) -> None:
-        """To set the loggers up again takes longer than all the rest: only what they say of the run is new."""
-        with _environment(WORKER_LOGS, "0") if self._logs else contextlib.nullcontext():
-            super().init_train_context(*args, **kwargs)
-        self._logs = True
-        for name in (None, RAYS_LOGGER):
-            for handler in logging.getLogger(name).handlers:
-                for found in handler.filters:
-                    if isinstance(found, TrainContextFilter):
-                        vars(found).update(vars(TrainContextFilter(get_train_context())))
-        quiet()
-        if env_bool(RAY_CHDIR_TO_TRIAL_DIR, True):
-            WorkingDirectorySetupCallback().after_execution_group_start(_Here())
-
-    def poll_status(self) -> Any:
-        """Let a thread that is about to end do so, for otherwise this would have to be asked again."""
-        context = get_train_context()
-        running = context.execution_context
-        if getattr(context, OVER, False) and running.result_queue.empty():
-            running.training_thread_runner._thread.join(LAST_WAIT_SECONDS)  # noqa: SLF001
-        return super().poll_status()
-
-
-KeptWorker.__name__ = RayTrainWorker.__name__  # which Ray names its processes after
-
-
-class _Here:
-    """What Ray would execute on all workers, executed in this one."""
-
-    def execute(self, function: Callable[[], Any]) -> None:
-        function()
-
-
-def quiet() -> None:
-    """Let Ray Train write down no more than what is worth a line: each costs a quarter of a millisecond."""
-    logging.getLogger(RAYS_LOGGER).setLevel(logging.INFO)
-
-
 class KeptRequest:
     """Mixed into Ray's scaling policy: what is kept is asked for once, not for each run."""
 
@@ -314,7 +259,7 @@ class WarmController(TrainController):  # type: ignore[misc]
     def __init__(self, kept: KeptGroup, **arguments: Any) -> None:
         # To set its loggers up again takes longer than all else that the controller does to begin.
         logs = "0" if kept.workers else "1"
-        with _environment(PREEMPTION_WATCHER, "0"), _environment(CONTROLLER_LOGS, logs):
+        with environment(PREEMPTION_WATCHER, "0"), environment(CONTROLLER_LOGS, logs):
             super().__init__(**arguments)
         quiet()
         self.worker_group_cls = self._kept = kept
@@ -354,20 +299,6 @@ class WarmController(TrainController):  # type: ignore[misc]
         """`get_all_reported_checkpoints`, called from another event loop."""
         call = asyncio.run_coroutine_threadsafe(self.get_all_reported_checkpoints(*args), self._loop)
         return await asyncio.wrap_future(call)
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Only for as long as Ray reads it: what stays set is copied into each worker's runtime environment."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 class Reported(ReportCallback):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What `trainer.warm_group` and `trainer.worker_side` take for granted about Ray Train's insides, one by one.
+"""What `trainer`'s `warm_group`, `kept_worker` and `worker_side` take for granted about Ray Train, one by one.
 
 When Ray is upgraded and one of these fails, its name says which assumption no longer holds; `reuse_workers: false`
 needs only those marked as the worker's.
@@ -181,7 +181,7 @@ def test_a_worker_sets_its_loggers_up_unless_it_is_told_not_to_and_filters_by_it
     from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
     from ray.train.v2._internal.logging.logging import TrainContextFilter
 
-    from trainer.warm_group import WORKER_LOGS
+    from trainer.kept_worker import WORKER_LOGS
 
     assert ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR == WORKER_LOGS
     prepared = source(RayTrainWorker.init_train_context)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
 from tests.trainer.fake_service import FakeService
+from trainer import on_node
 from trainer.wire import Decision, FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -79,28 +80,53 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
     assert ended(actor)
 
 
-def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService, tmp_path: Path) -> None:
-    import ray  # noqa: PLC0415 - heavy
-
-    taken_down = tmp_path / "taken down"
+def taken_down_once(may_be: Callable[[], bool]) -> Any:
+    """Runs that succeed at once, which Ray then takes long to take down."""
 
     class Slow:
         placement_group = None
 
         def fit(self, _train: Any, plan: Any) -> None:
             plan.succeeded()
-            while not taken_down.exists():
+            while not may_be():
                 threading.Event().wait(0.05)
 
         def end_workers(self) -> None:
             pass
 
+    return Slow
+
+
+def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService, tmp_path: Path) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    taken_down = tmp_path / "taken down"
     first, following = (alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING}) for _ in range(2))
-    actor = running(Slow, first, alone)
+    actor = running(taken_down_once(taken_down.exists), first, alone)
     assert alone.finished(first).next
     assert following not in alone.finishes
     taken_down.touch()
     alone.finished(following)
+    ray.kill(actor)
+
+
+def test_a_slot_takes_what_comes_while_ray_still_takes_a_run_down(alone: FakeService, tmp_path: Path) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    taken_down = tmp_path / "taken down"
+
+    def add_trial() -> str:
+        return alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING})
+
+    first = add_trial()
+    actor = running(taken_down_once(taken_down.exists), first, alone)
+    alone.finished(first)
+    until(lambda: ray.get(actor.status.remote())["idle_seconds"] is not None, "the slot to have the service's answer")
+    second = add_trial()
+    assert ray.get(actor.run.remote(alone.assign(second), "key", SCALING))
+    assert second not in alone.finishes
+    taken_down.touch()
+    alone.finished(second)
     ray.kill(actor)
 
 
@@ -229,11 +255,9 @@ def waiting(groups: dict[str, Any]) -> list[Any]:
 def test_the_rest_of_a_log_is_read_from_its_position_and_of_very_much_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainer import slot  # noqa: PLC0415 - heavy
-
-    monkeypatch.setattr(slot, "REST_BYTES", 12)
+    monkeypatch.setattr(on_node, "REST_BYTES", 12)
     path = tmp_path / "worker.out"
     path.write_bytes(b"read already\nlast\0words\n")
-    assert slot.read_rest({str(path): len("read already\n")}) == "last\ufffdwords\n"
+    assert on_node.read_rest({str(path): len("read already\n")}) == "last\ufffdwords\n"
     path.write_bytes(b"read already\n" + 1_000 * b"-" + b"last words\n")
-    assert slot.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"
+    assert on_node.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"
