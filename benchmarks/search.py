@@ -3,7 +3,9 @@
 Trials cost no time: four workers are simulated, which report their curves step by step. Paceline is asked over HTTP,
 as anybody may; Optuna's study and pruner and Ray Tune's searcher and scheduler are called directly. All use TPE as it
 comes, and where a trial has more than one step successive halving with the same rungs: in one bracket (`asha`), and in
-several whose lowest rungs differ (`hyperband`), for curves whose first steps mislead.
+several whose lowest rungs differ (`hyperband`), for curves whose first steps mislead. Paceline runs both also with
+`promote`, which the others do not have: who is not among the best at a rung waits there, and may go on later, which
+costs another start.
 
 Printed is the best value, less the least one where that is known, after a quarter, a half and all of the budget: the
 median over the seeds with its quartiles; and by how much the others are behind Paceline at the end, with the 95 %
@@ -43,6 +45,7 @@ WORKERS = 4
 METRIC = "value"
 MIN_STEP, REDUCTION_FACTOR = 1, 3
 RULES = "asha", "hyperband"
+PACELINE, PROMOTING = "Paceline", "Paceline promoting"
 SHARES = (0.25, 0.5, 1.0)
 
 
@@ -50,11 +53,15 @@ class Trial(Protocol):
     @property
     def point(self) -> Point: ...
 
+    @property
+    def steps_done(self) -> int:
+        """Before it waited, if it did."""
+
     def report(self, step: int, value: float) -> bool:
         """Whether it is to go on."""
 
     def end(self, value: float | None) -> None:
-        """Its value; None if it was stopped."""
+        """Its value; None if it was stopped, or waits."""
 
 
 Ask = Callable[[], Trial]
@@ -64,15 +71,25 @@ Search = Callable[[Task, str | None, int], Ask]
 
 @dataclass
 class OfPaceline:
+    """`saved`: what the trainer knows of trials that wait, their steps by their ids."""
+
     http: httpx.Client
     given: Mapping[str, Any]
+    saved: dict[str, int]
+    sequence: int = 0
 
     @property
     def point(self) -> Point:
         return dict(self.given["params"])
 
+    @property
+    def steps_done(self) -> int:
+        return self.saved.get(self.given["trial"], 0)
+
     def report(self, step: int, value: float) -> bool:
-        report = {"sequence": step - 1, "step": step, "metrics": {METRIC: value}}
+        report = {"sequence": self.sequence, "step": step, "metrics": {METRIC: value}}
+        self.sequence += 1
+        self.saved[self.given["trial"]] = step
         return bool(self._call("reports", {"reports": [report]})["decision"] == "continue")
 
     def end(self, value: float | None) -> None:
@@ -84,10 +101,13 @@ class OfPaceline:
         return answer.raise_for_status().json()
 
 
-def of_paceline(http: httpx.Client, name: str, task: Task, rule: str | None, seed: int) -> Ask:
+def of_paceline(
+    http: httpx.Client, name: str, task: Task, rule: str | None, seed: int, *, promote: bool = False
+) -> Ask:
     halving = {"rule": rule, "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR, "max_step": task.steps}
+    halving |= {"promote": promote}
     spec = {
-        "name": f"{name}-{rule}-{seed}",
+        "name": f"{name}-{rule}-{'promote-' * promote}{seed}",
         "space": task.space,
         "objectives": [{"metric": METRIC, "direction": "minimize"}],
         "search": {"sampler": "tpe", "seed": seed},
@@ -96,13 +116,15 @@ def of_paceline(http: httpx.Client, name: str, task: Task, rule: str | None, see
         "limits": {"max_trials": 100_000, "parallelism": WORKERS},
     }
     http.post("/v1/experiments", json=spec).raise_for_status()
-    return lambda: OfPaceline(http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json())
+    saved: dict[str, int] = {}
+    return lambda: OfPaceline(http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json(), saved)
 
 
 @dataclass
 class OfOptuna:
     study: optuna.Study
     trial: optuna.Trial
+    steps_done: int = 0
 
     @property
     def point(self) -> Point:
@@ -140,6 +162,7 @@ class OfRayTune:
     scheduler: Any
     number: str
     point: Point
+    steps_done: int = 0
     last: dict[str, Any] = field(default_factory=dict)
 
     def report(self, step: int, value: float) -> bool:
@@ -216,7 +239,8 @@ def simulate(task: Task, ask: Ask, *, trials: float = math.inf, seconds: float =
 
     def begin(second: float, worker: int) -> None:
         trial = ask()
-        heapq.heappush(queue, (second + start + task.seconds(trial.point), worker, 1, trial, task.curve(trial.point)))
+        first = second + start + task.seconds(trial.point)
+        heapq.heappush(queue, (first, worker, trial.steps_done + 1, trial, task.curve(trial.point)))
 
     for worker in range(WORKERS):
         begin(0.0, worker)
@@ -253,23 +277,27 @@ def paceline() -> Iterator[httpx.Client]:
 
 def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
     task = slowed(prepared(name), options.pace)
-    searches: dict[str, Search] = {"Paceline": partial(of_paceline, http, name), "Optuna": of_optuna}
-    if importlib.util.find_spec("ray.tune") is not None:
-        searches["Ray Tune"] = of_ray_tune
     by_time = task.steps > 1
+    ours, of_optunas, of_ray_tunes = options.start
+    searches: dict[str, tuple[Search, float]] = {PACELINE: (partial(of_paceline, http, name), ours)}
+    if by_time:
+        searches[PROMOTING] = partial(of_paceline, http, name, promote=True), ours
+    searches["Optuna"] = of_optuna, of_optunas
+    if importlib.util.find_spec("ray.tune") is not None:
+        searches["Ray Tune"] = of_ray_tune, of_ray_tunes
     budget = options.trials * (_mean_seconds(task) if by_time else 1)
     limit = {"seconds": budget / WORKERS * task.steps / 3} if by_time else {"trials": options.trials}
     print(f"\n{name}: {'after simulated seconds' if by_time else 'after trials'}, {options.seeds} seeds", flush=True)
     ends: dict[tuple[str, str | None], list[float]] = {}
     for rule in options.rules if by_time else [None]:
-        for (searcher, search), start in zip(searches.items(), options.start, strict=False):
+        for searcher, (search, start) in searches.items():
             begun = start if by_time else 0
             courses = [simulate(task, search(task, rule, seed), start=begun, **limit) for seed in range(options.seeds)]
             ends[searcher, rule] = _show(_shown(searcher, rule), courses, task.least, *limit.items())
-    for ours, found in ends.items():
-        if ours[0] == "Paceline":
-            others = {_shown(*key): there for key, there in ends.items() if key[0] != "Paceline"}
-            _show_differences(_shown(*ours), found, others)
+    for key, found in ends.items():
+        if key[0] in (PACELINE, PROMOTING):
+            others = {_shown(*other): there for other, there in ends.items() if other[0] not in (PACELINE, PROMOTING)}
+            _show_differences(_shown(*key), found, others)
 
 
 def slowed(task: Task, pace: float) -> Task:
@@ -295,7 +323,7 @@ def _show(searcher: str, courses: Sequence[Course], least: float, limit: tuple[s
         low, median, high = np.quantile(found, [0.25, 0.5, 0.75], method="inverted_cdf")
         columns.append(f"{share * budget:6.0f}: {median:8.4f} ({low:.4f} to {high:.4f})")
     trials = np.median([len(course.best) - 1 for course in courses])
-    print(f"  {searcher:<19} {'   '.join(columns)}   {trials:.0f} trials", flush=True)
+    print(f"  {searcher:<29} {'   '.join(columns)}   {trials:.0f} trials", flush=True)
     return found
 
 

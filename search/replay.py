@@ -210,7 +210,7 @@ class _Replay:
     def _wait(self, number: int, course: Course) -> None:
         place = course.pauses[-1]
         course.state = "waiting"
-        self._paused.pause(number, place.milestone, place.value)
+        self._paused.pause(number, place.milestone, place.value, self._rule.pool_of(number))
 
     def _release(self, *, others_may_come: bool = True) -> bool:
         """Whether anybody goes on. What is ready to come then runs."""

@@ -1,6 +1,7 @@
 """Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner has it."""
 
 import math
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Literal, Self
@@ -9,13 +10,15 @@ from zlib import crc32
 from pydantic import Field, model_validator
 
 from search.early_stopping.base import MAX_COUNT
-from search.early_stopping.rungs import Rungs
+from search.early_stopping.halving import Halving
+from search.early_stopping.rule import History, Reported
 
 
-class Hyperband(Rungs):
+class Hyperband(Halving):
     """Several brackets of successive halving, the later ones with a higher first rung; trials meet in their own only.
 
-    `max_step` is the last step of a trial that nobody stops. A trial's bracket is a function of its number.
+    `max_step` is the last step of a trial that nobody stops. A trial's bracket is a function of its number. With
+    `promote` there is no rung at that step: who is there has come to its end.
     """
 
     rule: Literal["hyperband"] = "hyperband"
@@ -34,11 +37,21 @@ class Hyperband(Rungs):
     def pool_of(self, number: int) -> int:
         return self.bracket_of(number)
 
+    def pools_at(self, rung: int) -> Iterable[int]:
+        return (bracket for bracket in range(len(self._shares)) if self._first_rung(bracket) <= rung)
+
+    def milestones(self, report: Reported, history: History) -> list[int]:
+        rungs = super().milestones(report, history)
+        return [rung for rung in rungs if rung < self.max_step] if self.promote else rungs
+
     def first_rung(self, number: int) -> int:
-        return self.min_step * int(self.reduction_factor ** self.bracket_of(number))
+        return self._first_rung(self.bracket_of(number))
 
     def rung_name(self, number: int, rung: int) -> str:
         return f"rung {rung} of bracket {self.bracket_of(number)}"
+
+    def _first_rung(self, bracket: int) -> int:
+        return self.min_step * int(self.reduction_factor**bracket)
 
     @cached_property
     def _shares(self) -> list[int]:

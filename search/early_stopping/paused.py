@@ -24,25 +24,25 @@ class Paused:
     any_completed: bool = False
     params: Mapping[int, Params] = field(default_factory=dict)
     saved_steps: Mapping[int, int] = field(default_factory=dict)
-    rankings: dict[int, Ranking] = field(default_factory=dict)
-    places: dict[int, tuple[int, float]] = field(default_factory=dict)
+    rankings: dict[tuple[int, int], Ranking] = field(default_factory=dict)
+    places: dict[int, tuple[int, int, float]] = field(default_factory=dict)
 
-    def pause(self, number: int, milestone: int, value: float) -> None:
-        self.places[number] = milestone, value
-        insort(self.rankings.setdefault(milestone, []), (value, number))
+    def pause(self, number: int, milestone: int, value: float, pool: int) -> None:
+        self.places[number] = milestone, pool, value
+        insort(self.rankings.setdefault((milestone, pool), []), (value, number))
 
     def resume(self, number: int) -> None:
-        milestone, value = self.places.pop(number)
-        ranking = self.rankings[milestone]
+        milestone, pool, value = self.places.pop(number)
+        ranking = self.rankings[milestone, pool]
         del ranking[bisect_left(ranking, (value, number))]
         if not ranking:
-            del self.rankings[milestone]
+            del self.rankings[milestone, pool]
 
     def milestones(self) -> Sequence[int]:
-        return sorted(self.rankings)
+        return sorted({milestone for milestone, _ in self.rankings})
 
-    def best(self, milestone: int) -> Peer | None:
-        ranking = self.rankings.get(milestone)
+    def best(self, milestone: int, pool: int) -> Peer | None:
+        ranking = self.rankings.get((milestone, pool))
         if not ranking:
             return None
         best, _ = ranking[-1 if self.direction == "maximize" else 0]
@@ -50,7 +50,7 @@ class Paused:
         return Peer(number, value)
 
     def members(self, milestone: int) -> Sequence[Member]:
-        waiting = sorted((number, value) for value, number in self.rankings.get(milestone, []))
+        waiting = sorted((number, value) for number, (there, _, value) in self.places.items() if there == milestone)
         return [
             Member(number, value, self.params.get(number, {}), self.saved_steps.get(number))
             for number, value in waiting

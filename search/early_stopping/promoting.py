@@ -6,7 +6,7 @@ Of trials that tie, the older ones are the better: else each new one would go on
 from collections.abc import Iterator, Sequence
 
 from search.early_stopping.base import around, compared, if_finite, numbers
-from search.early_stopping.rule import ALL, History, Peer, Peers, Reported, Verdict
+from search.early_stopping.rule import History, Peer, Peers, Reported, Verdict
 from search.early_stopping.rungs import Rungs, last_to_pass
 from search.early_stopping.waiting import Release, Waiting
 from search.problem import Direction, sign_of
@@ -51,25 +51,32 @@ def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
 
 def _earned(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
     for rung in reversed(waiting.milestones()):
-        best = waiting.best(rung)
-        if best is None:
-            continue
-        peers = waiting.peers(rung, ALL)
-        count = peers.count()
-        quota = _quota(rule, count)
-        if not quota and waiting.others_may_come:
-            continue
-        quota = max(quota, 1)
-        first, near = around(peers, waiting.direction, quota - 1)
-        cutoff = near[quota - 1 - first].value
-        while best and _is_among(peers, quota, best, cutoff, waiting.direction):
-            yield _promotion(rule, waiting, rung, best, cutoff, count, near)
-            best = waiting.best(rung)
+        for pool in rule.pools_at(rung):
+            yield from _earned_in(rule, waiting, rung, pool)
+
+
+def _earned_in(rule: Rungs, waiting: Waiting, rung: int, pool: int) -> Iterator[Release]:
+    best = waiting.best(rung, pool)
+    if best is None:
+        return
+    peers = waiting.peers(rung, pool)
+    count = peers.count()
+    quota = _quota(rule, count)
+    if not quota and waiting.others_may_come:
+        return
+    quota = max(quota, 1)
+    first, near = around(peers, waiting.direction, quota - 1)
+    cutoff = near[quota - 1 - first].value
+    while best and _is_among(peers, quota, best, cutoff, waiting.direction):
+        yield _promotion(rule, waiting, rung, best, cutoff, count, near)
+        best = waiting.best(rung, pool)
 
 
 def _in_place_of_others(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
     for rung in reversed(waiting.milestones()):
-        if best := waiting.best(rung):
+        found = filter(None, (waiting.best(rung, pool) for pool in rule.pools_at(rung)))
+        best = min(found, key=lambda one: (sign_of(waiting.direction) * one.value, one.number), default=None)
+        if best is not None:
             what = f"{waiting.metric} {best.value:.6g} is the best of those that wait at"
             yield Release(
                 number=best.number,

@@ -1,12 +1,12 @@
 """Successive halving: at each rung the best part of the trials goes on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from search.early_stopping.base import StoppingRule, around, compared, if_finite, numbers
-from search.early_stopping.rule import History, Peer, Peers, Reported, Standing, Verdict
+from search.early_stopping.rule import ALL, History, Peer, Peers, Reported, Standing, Verdict
 
 _FRACTIONS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 
@@ -28,6 +28,10 @@ class Rungs(StoppingRule):
     def first_rung(self, number: int) -> int:
         """The step of the trial's lowest rung; each further one is `reduction_factor` times as high."""
         raise NotImplementedError
+
+    def pools_at(self, rung: int) -> Iterable[int]:  # noqa: ARG002
+        """Those in which trials meet at the rung."""
+        return (ALL,)
 
     def rung_name(self, number: int, rung: int) -> str:  # noqa: ARG002
         return f"rung {rung}"

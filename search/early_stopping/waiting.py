@@ -75,14 +75,14 @@ class Waiting(Protocol):
         before, whether somebody waits there or not.
         """
 
-    def best(self, milestone: int) -> Peer | None:
-        """Of those that wait there; of those that tie, the one with the lowest number. None if nobody does."""
+    def best(self, milestone: int, pool: int) -> Peer | None:
+        """Of the pool's that wait there; of those that tie, the one with the lowest number. None if nobody does."""
 
     def members(self, milestone: int) -> Sequence[Member]:
         """All that wait there, by number."""
 
     def peers(self, milestone: int, pool: int) -> Peers:
-        """All that have reached the milestone, whether they wait there or not."""
+        """All of the pool that have reached the milestone, whether they wait there or not."""
 
 
 class Pausing(Rule, Protocol):

@@ -84,6 +84,7 @@ class Decider:
         self.record(trial, decision, verdict.step, verdict)
         if verdict.pauses:
             trial.judged_step = trial.paused_milestone = verdict.milestone
+            trial.paused_pool = rule_for(self.spec.early_stopping).pool_of(trial.number)
             trial.paused_value = verdict.value
         if verdict.stop:
             ask_to_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

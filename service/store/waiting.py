@@ -58,10 +58,11 @@ class StoredWaiting:
             found.append(further)
         return found
 
-    def best(self, milestone: int) -> Peer | None:
+    def best(self, milestone: int, pool: int) -> Peer | None:
         value = TrialRow.paused_value
         order = value.desc() if self.direction == "maximize" else value.asc()
-        query = select(TrialRow.number, TrialRow.paused_value).where(*self._paused, self._there(milestone))
+        there = self._there(milestone), TrialRow.paused_pool == pool
+        query = select(TrialRow.number, TrialRow.paused_value).where(*self._paused, *there)
         row = self.session.execute(query.order_by(order, TrialRow.number).limit(1)).first()
         return None if row is None or row.paused_value is None else Peer(row.number, row.paused_value)
 

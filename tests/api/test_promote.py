@@ -1,4 +1,4 @@
-"""ASHA with promotion: trials wait at rungs, and go on from their checkpoints when they have earned it."""
+"""Halving with promotion: trials wait at rungs, and go on from their checkpoints when they have earned it."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from search.early_stopping.hyperband import Hyperband
 from search.problem import Observation, Problem
 from search.proposing import propose
 from search.samplers import SamplerSpec
@@ -16,6 +17,7 @@ from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, a_spec, running
 
 PROMOTE = {"rule": "asha", "min_step": 1, "reduction_factor": 3, "promote": True}
+IN_BRACKETS = PROMOTE | {"rule": "hyperband", "reduction_factor": 2, "max_step": 9}
 STEPS = 9
 GOOD_FIRST = [0.9, 0.1, 0.2, 0.8, 0.3, 0.4, 0.7, 0.5, 0.6]
 
@@ -63,6 +65,10 @@ def run_out(service: Api, name: str, values: Sequence[float]) -> list[tuple[int,
         ran.append((held.assignment["number"], resumed_at(held)))
         train(held, values[held.assignment["number"]])
     return ran
+
+
+def bracket_of(number: int) -> int:
+    return Hyperband.model_validate(IN_BRACKETS).bracket_of(number)
 
 
 def experiment(service: Api, name: str) -> dict[str, Any]:
@@ -445,6 +451,29 @@ def test_a_change_of_the_rule_promotes_whom_the_new_one_would_have(service: Api)
     assert statuses(service, name) == ["queued", "queued", "queued"]  # none has come to the first rung yet
 
 
+def test_in_brackets_a_trial_waits_for_those_of_its_own(service: Api) -> None:
+    name = started(service, early_stopping=IN_BRACKETS)
+    run_out(service, name, GOOD_FIRST)
+    said = decisions(service, name, "pause", "promote")
+    assert len({bracket_of(one["number"]) for one in said}) > 1
+    for one in said:
+        own = bracket_of(one["number"])
+        assert {bracket_of(other) for other in one["compared_with"]} <= {own}
+        assert f"rung {one['milestone']} of bracket {own}" in one["reason"]
+
+
+def test_those_that_wait_change_to_the_brackets_of_a_new_rule(service: Api) -> None:
+    """Who has reached no rung of its bracket goes on, and of the lowest bracket the best."""
+    name = paused_ones(service, GOOD_FIRST, max_trials=20, early_stopping=PROMOTE | {"reduction_factor": 10})
+    patched(service, name, early_stopping=IN_BRACKETS)
+    lowest = sorted((-value, number) for number, value in enumerate(GOOD_FIRST) if bracket_of(number) == 0)
+    best = {number for _, number in lowest[: len(lowest) // 2]}
+    assert 0 < len(best) < len(lowest) < len(GOOD_FIRST)
+    assert {one["number"] for one in decisions(service, name, "promote")} == best
+    paused = {trial["number"] for trial in trials(service, name) if trial["status"] == "paused"}
+    assert paused == {number for _, number in lowest} - best
+
+
 @pytest.mark.parametrize("end", ["stop", "fail"])
 def test_a_trial_that_had_ended_when_the_rule_was_changed_is_retried_beyond_what_it_had_reported(
     service: Api, end: str
@@ -544,9 +573,19 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
     return (decision["number"], *(decision[name] for name in FACTS))
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_the_rule_of_the_experiment_would_pause_and_promote_the_same_again(service: Api, seed: int) -> None:
-    rule = PROMOTE | {"reduction_factor": 2 + seed % 2}
+@pytest.mark.parametrize(
+    ("rule", "seed"),
+    [
+        (PROMOTE | {"reduction_factor": 2}, 0),
+        (IN_BRACKETS, 0),
+        pytest.param(PROMOTE, 1, marks=pytest.mark.slow),
+        pytest.param(PROMOTE | {"reduction_factor": 2}, 2, marks=pytest.mark.slow),
+        pytest.param(IN_BRACKETS, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_the_rule_of_the_experiment_would_pause_and_promote_the_same_again(
+    service: Api, rule: dict[str, Any], seed: int
+) -> None:
     name = simulated(service, seed, early_stopping=rule)
     answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": rule})
     assert sorted(map(facts, answer["released"])) == sorted(map(facts, decisions(service, name, "promote")))

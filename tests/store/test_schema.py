@@ -63,6 +63,19 @@ def test_a_population_that_was_begun_without_a_last_step_goes_on(tmp_path: Path)
     database.close()
 
 
+def test_trials_that_wait_do_so_in_the_pool_that_there_was(database_url: str) -> None:
+    database = Database(database_url)
+    with database.engine.begin() as connection:
+        command.downgrade(config(connection), "0011")
+        for statement in OLD_ROWS.split(";")[:2]:
+            connection.execute(text(statement))
+        connection.execute(text("update trials set status = 'paused', paused_milestone = 3, paused_value = 0.5"))
+    upgrade(database)
+    with database.engine.begin() as connection:
+        assert connection.scalar(text("select paused_pool from trials")) == 0
+    database.close()
+
+
 def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None:
     """SQLite copies the table whose constraint changes; what refers to the old one must not go with it."""
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")

@@ -294,7 +294,7 @@ def test_the_largest_of_numbers_are_judged_like_others(rule: dict[str, Any]) -> 
 
 
 COMMON = "metric, direction, grace_steps"
-ASHA_OPTIONS = f"{COMMON}, min_step, reduction_factor, bootstrap_count, min_early_stopping_rate, max_step, promote"
+ASHA_OPTIONS = f"{COMMON}, min_step, reduction_factor, bootstrap_count, promote, min_early_stopping_rate, max_step"
 RUNG_RULES = "asha, hyperband, median, percentile, threshold, wilcoxon, none"
 
 

@@ -39,7 +39,7 @@ class Population:
     def members(self, milestone: int) -> Sequence[Member]:
         return self.at[milestone]
 
-    def best(self, milestone: int) -> Peer | None:
+    def best(self, milestone: int, pool: int) -> Peer | None:
         raise NotImplementedError
 
     def peers(self, milestone: int, pool: int) -> Peers:

@@ -1,4 +1,4 @@
-"""ASHA with promotion goes as in the paper, and a replay of it holds back what would not have come yet."""
+"""Halving with promotion goes as in the paper, and a replay of it holds back what would not have come yet."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from search.early_stopping import Memory, Pausing, Reported, decide, rule_for
 from search.early_stopping.asha import Asha
+from search.early_stopping.hyperband import Hyperband
 from search.early_stopping.measure import Measure
 from search.early_stopping.paused import Paused
 from search.problem import Direction, sign_of
@@ -38,7 +39,7 @@ class Race:
         [verdict] = decide(self.rule, report, self.memory.of(number))
         if verdict.pauses:
             self.running.remove(number)
-            self.paused.pause(number, verdict.milestone, verdict.value)
+            self.paused.pause(number, verdict.milestone, verdict.value, self.rule.pool_of(number))
         if isinstance(self.paused, Attentive):
             self.paused.reached = verdict.milestone
         self.release()
@@ -95,6 +96,32 @@ def test_who_goes_on_when_is_as_in_the_paper(
         paper.arrive(number, step, value)
         going_on = {one for one, rung in next_rung.items() if one in paper.promoted[rung // reduction_factor]}
         assert race.running == going_on
+
+
+@given(st.data(), DIRECTIONS, st.sampled_from([Paused, Attentive]))
+def test_each_bracket_of_hyperband_goes_by_itself_as_in_the_paper(
+    data: st.DataObject, direction: Direction, waiting: type[Paused]
+) -> None:
+    rule = Hyperband(promote=True, max_step=8, reduction_factor=2)
+    race = Race(rule_for(rule), direction, waiting)
+    papers = [Paper(2, direction) for _ in range(4)]
+    next_step: dict[int, int] = {}
+    for _ in range(data.draw(st.integers(1, 60), label="reports")):
+        number = data.draw(st.sampled_from([*sorted(race.running), len(next_step)]), label="trial")
+        race.running.add(number)
+        step = next_step.setdefault(number, rule.first_rung(number))
+        value = data.draw(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]) | st.floats(-9, 9), label="value")
+        next_step[number] = 2 * step
+        if step >= rule.max_step:
+            race.running.remove(number)
+            continue
+        race.arrive(number, step, value)
+        papers[rule.bracket_of(number)].arrive(number, step, value)
+        assert race.running == {
+            one
+            for one, rung in next_step.items()
+            if rung <= rule.max_step and one in papers[rule.bracket_of(one)].promoted[rung // 2]
+        }
 
 
 @given(st.data(), st.integers(1, 12), st.integers(2, 4))
@@ -169,6 +196,14 @@ def test_a_user_takes_one_that_waits_out_of_the_race() -> None:
 def test_no_trial_waits_where_it_ends() -> None:
     courses = replayed([one for number in range(3) for one in ran(number, number)], max_step=9)
     assert [pause.milestone for course in courses.values() for pause in course.pauses] == [1, 1, 3]
+
+
+def test_hyperband_has_nobody_wait_where_a_trial_ends() -> None:
+    rule = Hyperband(promote=True, max_step=9)
+    events = [one for number in range(60) for one in ran(number, number)]
+    courses = replay(rule_for(rule), Measure("accuracy", "maximize"), SPACE, events)
+    waited = {(rule.bracket_of(number), one.milestone) for number, course in courses.items() for one in course.pauses}
+    assert waited == {(0, 1), (0, 3), (1, 3)}
 
 
 def test_a_patient_rule_has_nobody_wait() -> None:

@@ -1,0 +1,33 @@
+"""pools of trials that pause
+
+Those that wait at a milestone may compete in several pools there: the brackets of hyperband. Until now there was one.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0012"
+down_revision = "0011"
+branch_labels = None
+depends_on = None
+
+INDEX = "ix_trials_paused"
+PAUSED = sa.text("paused_milestone is not null")
+
+
+def upgrade() -> None:
+    op.add_column("trials", sa.Column("paused_pool", sa.Integer(), nullable=True))
+    op.execute("update trials set paused_pool = 0 where paused_milestone is not null")
+    _index("paused_milestone", "paused_pool", "paused_value")
+
+
+def downgrade() -> None:
+    _index("paused_milestone", "paused_value")
+    op.drop_column("trials", "paused_pool")
+
+
+def _index(*columns: str) -> None:
+    op.drop_index(INDEX, "trials")
+    op.create_index(
+        INDEX, "trials", ["experiment_id", *columns, "number"], sqlite_where=PAUSED, postgresql_where=PAUSED
+    )
