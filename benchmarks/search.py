@@ -4,14 +4,15 @@ Trials cost no time: four workers are simulated, which report their curves step 
 as anybody may; Optuna's study and pruner and Ray Tune's searcher and scheduler are called directly. All use TPE as it
 comes, and where a trial has more than one step successive halving with the same rungs: in one bracket (`asha`), and in
 several whose lowest rungs differ (`hyperband`), for curves whose first steps mislead. Paceline runs both also with
-`promote`, which the others do not have: who is not among the best at a rung waits there, and may go on later, which
-costs another start.
+`promote`, which the others do not have: who is not among the best at a rung, with one more than the rule would have,
+waits there and may go on later, which costs another start.
 
 Printed is the best value, less the least one where that is known, after a quarter, a half and all of the budget: the
-median over the seeds with its quartiles; and by how much the others are behind Paceline at the end, with the 95 %
-interval of that difference's mean (bootstrap). The budget is a number of trials, or simulated seconds where trials are
-stopped early. With `--start`, these contain what it costs each of the three to start a trial (see `turnaround`); with
-`--pace 0.1` each step, and so the budget, takes a tenth of the problem's time.
+median over the seeds with its quartiles, and how many runs there were, each from a start to an end or a pause; and by
+how much the others are behind Paceline at the end, with the 95 % interval of that difference's mean (bootstrap). The
+budget is a number of trials, or simulated seconds where trials are stopped early. With `--start`, these contain what it
+costs each of the three to start a trial (see `turnaround`); with `--pace 0.1` each step, and so the budget, takes a
+tenth of the problem's time.
 
     python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...]
                                 [--rules asha hyperband] [--start 0.15 0 16] [--pace 1]
@@ -105,7 +106,7 @@ def of_paceline(
     http: httpx.Client, name: str, task: Task, rule: str | None, seed: int, *, promote: bool = False
 ) -> Ask:
     halving = {"rule": rule, "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR, "max_step": task.steps}
-    halving |= {"promote": promote}
+    halving |= {"promote": promote, "extra_count": int(promote)}
     spec = {
         "name": f"{name}-{rule}-{'promote-' * promote}{seed}",
         "space": task.space,
@@ -323,7 +324,7 @@ def _show(searcher: str, courses: Sequence[Course], least: float, limit: tuple[s
         low, median, high = np.quantile(found, [0.25, 0.5, 0.75], method="inverted_cdf")
         columns.append(f"{share * budget:6.0f}: {median:8.4f} ({low:.4f} to {high:.4f})")
     trials = np.median([len(course.best) - 1 for course in courses])
-    print(f"  {searcher:<29} {'   '.join(columns)}   {trials:.0f} trials", flush=True)
+    print(f"  {searcher:<29} {'   '.join(columns)}   {trials:.0f} runs", flush=True)
     return found
 
 

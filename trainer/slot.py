@@ -58,6 +58,7 @@ class Slot:
         self._key: str | None = None
         self._scaling: dict[str, Any] | None = None
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._given: dict[str, Any] | None = None
         self._attempt: Attempt | None = None
         self._runs: Runs | None = None
         self._code = ray.put(run_job)
@@ -90,7 +91,7 @@ class Slot:
         if self._leaves or self._idle_since is None:
             return False
         self._key, self._scaling = key, scaling
-        self._idle_since = None
+        self._idle_since, self._given = None, assignment
         self._loop = asyncio.get_running_loop()
         self._inbox.put(assignment)
         return True
@@ -98,12 +99,13 @@ class Slot:
     async def status(self) -> dict[str, Any]:
         self._asked_at = time.monotonic()
         attempt = self._attempt
+        has = attempt.assignment if attempt else self._given
         return {
             "name": self._name,
             "key": self._key,
             "scaling": self._scaling,
-            "trial": attempt.assignment["trial"] if attempt else None,
-            "attempt": attempt.assignment["attempt"] if attempt else None,
+            "trial": has["trial"] if has else None,
+            "attempt": has["attempt"] if has else None,
             "began": attempt is not None and bool(attempt.members),
             "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
             "placement_group": (self._runs and self._runs.placement_group) or self._placement_group,
@@ -250,7 +252,7 @@ class Slot:
         assert self._loop is not None  # noqa: S101 - `run` sets it before it gives anything to this thread
         runs = self._runs = self._runs or self._make_runs(assignment["trainer"])
         attempt = Attempt(assignment, self._url, self._loop, runs, self._discard)
-        self._attempt = attempt
+        self._attempt, self._given = attempt, None
         if self._closing or self._draining:
             attempt.ending, attempt.drained = "preempted", self._draining
         try:

@@ -1,6 +1,7 @@
 """pools of trials that pause
 
-Those that wait at a milestone may compete in several pools there: the brackets of hyperband. Until now there was one.
+Those that wait at a milestone may compete in several pools there: the brackets of hyperband. Until now there was one,
+and that is where a service of an earlier version still puts them.
 """
 
 import sqlalchemy as sa
@@ -13,11 +14,16 @@ depends_on = None
 
 INDEX = "ix_trials_paused"
 PAUSED = sa.text("paused_milestone is not null")
+AS_REACHED = """
+update trials set paused_pool = coalesce(
+  (select pool from milestones where trial_id = trials.id and milestone = trials.paused_milestone), 0
+) where paused_milestone is not null
+"""
 
 
 def upgrade() -> None:
-    op.add_column("trials", sa.Column("paused_pool", sa.Integer(), nullable=True))
-    op.execute("update trials set paused_pool = 0 where paused_milestone is not null")
+    op.add_column("trials", sa.Column("paused_pool", sa.Integer(), server_default="0", nullable=False))
+    op.execute(AS_REACHED)  # after a downgrade
     _index("paused_milestone", "paused_pool", "paused_value")
 
 

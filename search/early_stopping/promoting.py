@@ -37,9 +37,9 @@ def arrival(rule: Rungs, report: Reported, rung: int, history: History) -> Verdi
 def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
     """Those that wait and are now among the best of their rung, the highest rung first.
 
-    When nothing runs and nothing is to come, too few at a rung let one go on all the same. And as long as nobody has
-    come to the end by then, the best of those that have come furthest goes on in place of one that failed or was
-    stopped, though that one's place is taken.
+    When nothing runs and nothing is to come, too few at a rung let one of each pool go on all the same. And as long as
+    nobody has come to the end by then, the best of those that have come furthest goes on in place of one that failed or
+    was stopped, though that one's place is taken.
     """
     earned = False
     for one in _earned(rule, waiting):
@@ -50,21 +50,24 @@ def promotions(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
 
 
 def _earned(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
+    nobody_comes, gone_on = not waiting.others_may_come, set[int]()
     for rung in reversed(waiting.milestones()):
         for pool in rule.pools_at(rung):
-            yield from _earned_in(rule, waiting, rung, pool)
+            for one in _earned_in(rule, waiting, rung, pool, least=int(nobody_comes and pool not in gone_on)):
+                gone_on.add(pool)
+                yield one
 
 
-def _earned_in(rule: Rungs, waiting: Waiting, rung: int, pool: int) -> Iterator[Release]:
+def _earned_in(rule: Rungs, waiting: Waiting, rung: int, pool: int, *, least: int) -> Iterator[Release]:
+    """`least`: so many are among the best, however few there are."""
     best = waiting.best(rung, pool)
     if best is None:
         return
     peers = waiting.peers(rung, pool)
     count = peers.count()
-    quota = _quota(rule, count)
-    if not quota and waiting.others_may_come:
+    quota = max(_quota(rule, count), least)
+    if not quota:
         return
-    quota = max(quota, 1)
     first, near = around(peers, waiting.direction, quota - 1)
     cutoff = near[quota - 1 - first].value
     while best and _is_among(peers, quota, best, cutoff, waiting.direction):
@@ -93,7 +96,7 @@ def _in_place_of_others(rule: Rungs, waiting: Waiting) -> Iterator[Release]:
 
 def _quota(rule: Rungs, count: int) -> int:
     """How many of so many at a rung go on from there."""
-    return count // rule.reduction_factor if count > rule.bootstrap_count else 0
+    return rule.place_count(count) if count > rule.bootstrap_count else 0
 
 
 def _is_among(peers: Peers, quota: int, one: Peer, cutoff: float | None, direction: Direction) -> bool:
@@ -107,7 +110,7 @@ def _why(rule: Rungs, report: Reported, rung: int, cutoff: float | None, count: 
     value, relation = compared(report.value, report.value if cutoff is None else cutoff)
     what, name = f"{report.metric} {value} at step {report.step}", rule.rung_name(report.number, rung)
     if cutoff is None:
-        needed = max(rule.reduction_factor, rule.bootstrap_count + 1)
+        needed = max(1 if rule.extra_count else rule.reduction_factor, rule.bootstrap_count + 1)
         return f"{name} lets nobody go on until {needed} trials have reached it, and {what} is number {count}"
     return rule.beside_cutoff(what, relation, count, name)
 

@@ -17,6 +17,7 @@ class Rungs(StoppingRule):
     Among fewer than `reduction_factor` trials only the best goes on.
 
     `bootstrap_count`: so many must have reached a rung before a trial passes it; those until then end there.
+    `extra_count`: so many more than these go on.
     """
 
     by_rungs: ClassVar[bool] = True
@@ -24,6 +25,12 @@ class Rungs(StoppingRule):
     min_step: Annotated[int, Field(ge=1)] = 1
     reduction_factor: Annotated[int, Field(ge=2)] = 3
     bootstrap_count: Annotated[int, Field(ge=0)] = 0
+    extra_count: Annotated[int, Field(ge=0)] = 0
+
+    def place_count(self, count: int) -> int:
+        """How many of so many at a rung go on from there. With promotion those may be none, who then wait."""
+        best = max(count // self.reduction_factor, 0 if self.pauses else 1)
+        return min(best + self.extra_count, count)
 
     def first_rung(self, number: int) -> int:
         """The step of the trial's lowest rung; each further one is `reduction_factor` times as high."""
@@ -50,7 +57,7 @@ class Rungs(StoppingRule):
         peers = history.peers(milestone, self.pool_of(report.number))
         standing = peers.standing(report.value, report.direction)
         count = standing.count + 1
-        last = max(count // self.reduction_factor, 1) - 1
+        last = self.place_count(count) - 1
         cutoff, near = last_to_pass(peers, report, standing, last)
         return Verdict(
             stop=count <= self.bootstrap_count or standing.better_count > last,
@@ -81,6 +88,8 @@ class Rungs(StoppingRule):
 
     def best_of(self, count: int) -> str:
         """Who goes on, of so many: `the best third of 9`."""
+        if self.extra_count:
+            return f"the best {self.place_count(count)} of {count}"
         fraction = _FRACTIONS.get(self.reduction_factor, f"1/{self.reduction_factor}")
         return f"the best {fraction} of {count}" if count >= self.reduction_factor else f"the best of {count}"
 

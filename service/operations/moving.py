@@ -64,7 +64,7 @@ def move_trial(
     if to is TrialStatus.PAUSED:
         facts |= {"milestone": trial.paused_milestone, "step": trial.last_step}
     else:
-        trial.paused_milestone = trial.paused_pool = trial.paused_value = None
+        trial.paused_milestone = trial.paused_value = None
     if to is TrialStatus.RUNNING and trial.started_at is None:
         trial.started_at = at
     if to not in LIVE_TRIAL:

@@ -49,7 +49,7 @@ def _wait_elsewhere(
         trial.judged_step = trial.paused_milestone = max(reached)
         trial.paused_value, trial.paused_pool = reached[trial.paused_milestone]
         return
-    trial.paused_milestone = trial.paused_pool = trial.paused_value = None
+    trial.paused_milestone = trial.paused_value = None
     if trial.status == TrialStatus.PAUSED:
         move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=RULE_CHANGED, at=now)
 

@@ -88,8 +88,8 @@ class TrialRow(Base):
 
     `values` are the newest of all objectives and of the constraints' metrics, by name. `violation` is by how much they
     break the constraints, 0 for a feasible trial; None without constraints, and while one of their metrics is missing.
-    `paused_milestone` is where it was told to pause, with the pool and the value there; they go when it goes on, or
-    ends.
+    `paused_milestone` is where it was told to pause, with the value there; both go when it goes on, or ends.
+    `paused_pool` says among whom it waits, or did the last time.
     `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first `forgiven_attempts` of its attempts are
     on nobody's budget, since a user had it tried again after them.
     """
@@ -112,8 +112,8 @@ class TrialRow(Base):
     last_step: Mapped[Int64 | None]
     judged_step: Mapped[Int64 | None]
     paused_milestone: Mapped[Int64 | None]
-    paused_pool: Mapped[int | None]
     paused_value: Mapped[float | None]
+    paused_pool: Mapped[int] = mapped_column(default=0, server_default="0")
     attempt_count: Mapped[int] = mapped_column(default=0)
     enqueue_key: Mapped[str | None] = mapped_column(String(200))
     forgiven_attempts: Mapped[int] = mapped_column(default=0, server_default="0")

@@ -63,16 +63,19 @@ def test_a_population_that_was_begun_without_a_last_step_goes_on(tmp_path: Path)
     database.close()
 
 
-def test_trials_that_wait_do_so_in_the_pool_that_there_was(database_url: str) -> None:
+@pytest.mark.parametrize(("milestone", "pool"), [(3, 2), (9, 0)], ids=["as it reached it", "where there was one"])
+def test_trials_that_wait_are_put_into_their_pools(database_url: str, milestone: int, pool: int) -> None:
     database = Database(database_url)
     with database.engine.begin() as connection:
-        command.downgrade(config(connection), "0011")
-        for statement in OLD_ROWS.split(";")[:2]:
+        command.downgrade(config(connection), "0010")
+        for statement in OLD_ROWS.split(";"):
             connection.execute(text(statement))
-        connection.execute(text("update trials set status = 'paused', paused_milestone = 3, paused_value = 0.5"))
+        connection.execute(text("update milestones set pool = 2"))
+        paused = "update trials set status = 'paused', paused_milestone = :milestone, paused_value = 0.5"
+        connection.execute(text(paused), {"milestone": milestone})
     upgrade(database)
     with database.engine.begin() as connection:
-        assert connection.scalar(text("select paused_pool from trials")) == 0
+        assert connection.scalar(text("select paused_pool from trials")) == pool
     database.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind
 
@@ -15,11 +16,20 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 class NoSlots:
-    """A fleet on a cluster of one node, where nothing is ever started."""
+    """A fleet on a cluster of one node, where nothing is ever started. `unsettled`: a slot is always about to end."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.members: dict[str, Any] = {}
+        self.taken: list[str] = []
+        self.asked = threading.Event()
         self._error = error
+
+    def unsettled(self, _assignment: dict[str, Any], _since: float) -> bool:
+        self.asked.set()
+        return True
+
+    def take(self, assignment: dict[str, Any]) -> None:
+        self.taken.append(assignment["trial"])
 
     def adopt(self) -> None:
         pass
@@ -73,6 +83,35 @@ def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeServi
     agent.join()
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
+
+
+def test_what_waits_for_a_slot_that_is_about_to_end_is_given_back_when_the_agent_ends(
+    alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.agent.SETTLE_SECONDS", 60)
+    stop, fleet = threading.Event(), NoSlots()
+    agent = threading.Thread(target=run, args=(fleet, stop))
+    agent.start()
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    assert fleet.asked.wait(30)
+    stop.set()
+    error = alone.finished(trial).error
+    agent.join()
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+    assert fleet.taken == []
+
+
+def test_an_assignment_does_not_wait_for_ever_for_a_slot_that_is_about_to_end(alone: FakeService, run: Any) -> None:
+    stop, fleet = threading.Event(), NoSlots()
+    agent = threading.Thread(target=run, args=(fleet, stop))
+    agent.start()
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    until(lambda: fleet.taken, "the assignment to be taken")
+    stop.set()
+    agent.join()
+    assert fleet.taken == [trial]
+    assert fleet.asked.is_set()
 
 
 def test_an_agent_that_is_not_let_in_ends_with_a_sentence(alone: FakeService, run: Any) -> None:

@@ -56,7 +56,7 @@ def trial(api: Api, record: Path) -> str:
         step_metric="epoch",
     )
     experiment = api.post("/v1/experiments", 201, json=spec)["id"]
-    found: str = until(lambda: api.get(f"/v1/experiments/{experiment}/trials")["items"], "a claim", 120)[0]["id"]
+    found: str = until(lambda: api.get(f"/v1/experiments/{experiment}/trials")["items"], "a claim", 240)[0]["id"]
     return found
 
 
@@ -74,13 +74,13 @@ def shown(api: Api, trial: str) -> dict[str, Any]:
 def test_an_attempt_that_was_cut_off_for_longer_than_its_lease_changes_nothing_and_ends(
     api: Api, cable: Cable, trial: str, record: Path
 ) -> None:
-    until(lambda: (shown(api, trial)["step"] or 0) >= 2, "two steps", 120)
+    until(lambda: (shown(api, trial)["step"] or 0) >= 2, "two steps", 240)
     cable.cut()
     until(lambda: shown(api, trial)["attempts"][0]["ended_at"], "the lease runs out")
     known = shown(api, trial)["checkpoint"]
     assert known["step"] < steps(record)[-1][1], "it went on by itself"
     cable.mend()
-    until(lambda: ("from", known["step"]) in steps(record), "the next attempt", 120)
+    until(lambda: ("from", known["step"]) in steps(record), "the next attempt", 240)
     until(lambda: shown(api, trial)["step"] >= known["step"] + 3, "it gets on")
 
     api.post(f"/v1/trials/{trial}/stop")

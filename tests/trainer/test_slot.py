@@ -124,6 +124,7 @@ def test_a_slot_takes_what_comes_while_ray_still_takes_a_run_down(alone: FakeSer
     until(lambda: ray.get(actor.status.remote())["idle_seconds"] is not None, "the slot to have the service's answer")
     second = add_trial()
     assert ray.get(actor.run.remote(alone.assign(second), "key", SCALING))
+    assert ray.get(actor.status.remote())["trial"] == second
     assert second not in alone.finishes
     taken_down.touch()
     alone.finished(second)

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -81,7 +81,10 @@ def lives(pid: int) -> bool:
 
 
 def runs(pids: list[int]) -> bool:
-    return bool(pids) and psutil.Process(pids[-1]).status() != psutil.STATUS_STOPPED
+    """One that is gone answers no more than one that was stopped."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(pids) and psutil.Process(pids[-1]).status() != psutil.STATUS_STOPPED
+    return False
 
 
 def test_stopping_a_child_leaves_none_of_its_descendants(tree: Tree) -> None:

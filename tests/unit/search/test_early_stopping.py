@@ -88,6 +88,22 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             "val_accuracy 0.9 at step 3 is equal to 0.9, the cutoff of the best 1/7 of 9 trials at rung 3",
         ),
         (
+            {"rule": "asha", "min_step": 3, "extra_count": 1},
+            0.45,
+            BEST_THIRD,
+            True,
+            0.5,
+            "val_accuracy 0.45 at step 3 is below 0.5, the cutoff of the best 4 of 9 trials at rung 3",
+        ),
+        (
+            {"rule": "asha", "min_step": 3, "extra_count": 9},
+            0.82999,
+            [0.83],
+            False,
+            0.82999,
+            "val_accuracy 0.82999 at step 3 is equal to 0.82999, the cutoff of the best 2 of 2 trials at rung 3",
+        ),
+        (
             {"rule": "asha", "min_step": 3},
             0.82999,
             [0.83],
@@ -294,7 +310,9 @@ def test_the_largest_of_numbers_are_judged_like_others(rule: dict[str, Any]) -> 
 
 
 COMMON = "metric, direction, grace_steps"
-ASHA_OPTIONS = f"{COMMON}, min_step, reduction_factor, bootstrap_count, promote, min_early_stopping_rate, max_step"
+ASHA_OPTIONS = (
+    f"{COMMON}, min_step, reduction_factor, bootstrap_count, extra_count, promote, min_early_stopping_rate, max_step"
+)
 RUNG_RULES = "asha, hyperband, median, percentile, threshold, wilcoxon, none"
 
 

@@ -65,26 +65,30 @@ class Attentive(Paused):
 
 
 class Paper:
-    """Li et al. (2020), algorithm 2, as it stands there: the best third of a rung, but for those promoted before."""
+    """Li et al. (2020), algorithm 2, as it stands there: the best third of a rung, but for those promoted before.
 
-    def __init__(self, reduction_factor: int, direction: Direction) -> None:
-        self.reduction_factor, self.sign = reduction_factor, sign_of(direction)
+    And `extra_count` more.
+    """
+
+    def __init__(self, reduction_factor: int, direction: Direction, extra_count: int = 0) -> None:
+        self.reduction_factor, self.sign, self.extra_count = reduction_factor, sign_of(direction), extra_count
         self.rungs: dict[int, list[tuple[float, int]]] = defaultdict(list)
         self.promoted: dict[int, set[int]] = defaultdict(set)
 
     def arrive(self, number: int, step: int, value: float) -> None:
         self.rungs[step].append((self.sign * value, number))
         for rung, reached in self.rungs.items():
-            best = sorted(reached)[: len(reached) // self.reduction_factor]
+            best = sorted(reached)[: len(reached) // self.reduction_factor + self.extra_count]
             self.promoted[rung] |= {number for _, number in best}
 
 
-@given(st.data(), DIRECTIONS, st.integers(2, 4), st.sampled_from([Paused, Attentive]))
+@given(st.data(), DIRECTIONS, st.integers(2, 4), st.integers(0, 3), st.sampled_from([Paused, Attentive]))
 def test_who_goes_on_when_is_as_in_the_paper(
-    data: st.DataObject, direction: Direction, reduction_factor: int, waiting: type[Paused]
+    data: st.DataObject, direction: Direction, reduction_factor: int, extra_count: int, waiting: type[Paused]
 ) -> None:
-    race = Race(rule_for(Asha(promote=True, reduction_factor=reduction_factor)), direction, waiting)
-    paper = Paper(reduction_factor, direction)
+    rule = Asha(promote=True, reduction_factor=reduction_factor, extra_count=extra_count)
+    race = Race(rule_for(rule), direction, waiting)
+    paper = Paper(reduction_factor, direction, extra_count)
     next_rung: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 40), label="arrivals")):
         number = data.draw(st.sampled_from([*sorted(race.running), len(next_rung)]), label="trial")
@@ -96,6 +100,18 @@ def test_who_goes_on_when_is_as_in_the_paper(
         paper.arrive(number, step, value)
         going_on = {one for one, rung in next_rung.items() if one in paper.promoted[rung // reduction_factor]}
         assert race.running == going_on
+
+
+def test_when_no_more_are_to_come_one_of_each_pool_goes_on_at_once() -> None:
+    rule = Hyperband(promote=True, max_step=9)
+    race = Race(rule_for(rule), "maximize")
+    first = {rule.bracket_of(number): number for number in reversed(range(20)) if rule.bracket_of(number) < 2}
+    race.running |= set(first.values())
+    for number in first.values():
+        race.arrive(number, rule.first_rung(number), 0.5)
+    assert race.running == set()
+    race.more_to_come = False
+    assert sorted(race.release()) == sorted(first.values())
 
 
 @given(st.data(), DIRECTIONS, st.sampled_from([Paused, Attentive]))
@@ -124,23 +140,25 @@ def test_each_bracket_of_hyperband_goes_by_itself_as_in_the_paper(
         }
 
 
-@given(st.data(), st.integers(1, 12), st.integers(2, 4))
-def test_when_no_more_are_to_come_one_at_least_goes_to_the_end(
-    data: st.DataObject, count: int, reduction_factor: int
+@given(st.data(), st.integers(1, 12), st.integers(2, 4), st.sampled_from([Asha, Hyperband]))
+def test_when_no_more_are_to_come_one_of_each_pool_at_least_goes_to_the_end(
+    data: st.DataObject, count: int, reduction_factor: int, kind: type[Asha | Hyperband]
 ) -> None:
-    race = Race(rule_for(Asha(promote=True, reduction_factor=reduction_factor)), "maximize")
-    steps = dict.fromkeys(range(count), 1)
+    last = reduction_factor**3
+    rule = kind(promote=True, reduction_factor=reduction_factor, max_step=last)
+    race = Race(rule_for(rule), "maximize")
+    steps = {number: rule.first_rung(number) for number in range(count)}
     race.running |= set(steps)
     race.more_to_come = False
-    last = reduction_factor**4
     while race.running or race.release():
         number = data.draw(st.sampled_from(sorted(race.running)))
-        if steps[number] > last:
+        if steps[number] >= last:
             race.running.remove(number)
             continue
         race.arrive(number, steps[number], data.draw(st.floats(0, 1)))
         steps[number] *= reduction_factor
-    assert max(steps.values()) > last
+    at_end = {rule.pool_of(number) for number, step in steps.items() if step >= last}
+    assert at_end == {rule.pool_of(number) for number in steps}
 
 
 def replayed(events: Iterable[Event], **options: Any) -> dict[int, Course]:
