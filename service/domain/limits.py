@@ -36,9 +36,9 @@ class Progress:
     elapsed_seconds: float
 
 
-def has_room(limits: Limits, progress: Progress) -> bool:
+def has_room(limits: Limits, *, created: int, queued: int, running: int) -> bool:
     """Whether one more trial may run: a queued one, or a new one."""
-    return progress.running < limits.parallelism and (progress.queued > 0 or progress.created < limits.max_trials)
+    return running < limits.parallelism and (queued > 0 or created < limits.max_trials)
 
 
 def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:

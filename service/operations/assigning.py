@@ -5,7 +5,7 @@ The proposal is computed between two short transactions; the second looks again 
 
 import logging
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -19,7 +19,7 @@ from service.domain.limits import has_room
 from service.domain.placement import fits_ever
 from service.domain.statuses import EndReason, ExperimentStatus, TrialStatus
 from service.operations.context import Context
-from service.operations.ending import begin_end, is_open, limits_of, progress_of, settle_experiment
+from service.operations.ending import begin_end, is_open, limits_of, settle_experiment
 from service.operations.leftovers import leftovers, run_name
 from service.operations.moving import move_trial
 from service.operations.proposals import Place, Proposal
@@ -28,14 +28,19 @@ from service.store.agents import nodes_of_connected
 from service.store.attempts import attempt_by_request
 from service.store.database import database_now
 from service.store.events import append_event
-from service.store.experiments import lock_experiment, running_experiments
+from service.store.experiments import experiments_with, line_of_experiments, lock_experiment, pages_of
 from service.store.generations import place_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials import any_changed_after, any_with, next_queued
+from service.store.trials import any_changed_after, any_with, counts_by_status, next_queued
 from service.store.writing import change_later
 from trainer.wire import Assignment, CheckpointRef, Kind, Lease, Node
 
 logger = logging.getLogger(__name__)
+
+Room = Literal["any", "queued"]
+
+COUNTED = TrialStatus.QUEUED, TrialStatus.RUNNING
+"""What there is of them says whether there is room."""
 
 MAX_PROPOSALS = 5
 """Proposals computed for one ask, should others take the trial's number again and again meanwhile."""
@@ -122,10 +127,11 @@ def given_in(context: Context, session: Session, asker: Asker) -> Given | None:
 def comes_first(session: Session, experiment: ExperimentRow, now: datetime) -> bool:
     """Whether no other experiment is before it in line for what its trial has just freed."""
     agents = nodes_of_connected(session, now).values()
-    for row in running_experiments(session):
+    line = (row for page in pages_of(line_of_experiments(session)) for row in experiments_with(session, page))
+    for row in line:
         if row.id == experiment.id:
             return True
-        if _could_run(row, agents) and _room(session, row, now) is not None:
+        if _could_run(row, agents) and _room(session, row) is not None:
             return False
     return False
 
@@ -150,7 +156,7 @@ def take(
     the ask would be late each time if many trials end meanwhile.
     """
     now = database_now(session)
-    room = _room(session, experiment, now)
+    room = _room(session, experiment)
     if room is None or (asker.stands_back and _is_spoken_for(context, session, experiment)):
         return None
     trial = next_queued(session, experiment.id)
@@ -171,7 +177,7 @@ def _is_spoken_for(context: Context, session: Session, experiment: ExperimentRow
     waiting = context.handover.count(experiment.id)
     if not waiting:
         return False
-    running = progress_of(session, experiment, database_now(session)).running
+    running = counts_by_status(session, experiment.id, COUNTED)[TrialStatus.RUNNING]
     return limits_of(spec_of(experiment)).parallelism - running <= waiting
 
 
@@ -180,7 +186,7 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
 
     def next_number(session: Session) -> int | None:
         experiment = session.get(ExperimentRow, experiment_id)
-        if experiment is None or _room(session, experiment, database_now(session)) != "any":
+        if experiment is None or _room(session, experiment) != "any":
             return None
         return None if any_with(session, experiment_id, TrialStatus.QUEUED) else experiment.trial_count
 
@@ -231,17 +237,21 @@ def create_trial(
     return trial
 
 
-def _room(session: Session, experiment: ExperimentRow, now: datetime) -> Literal["any", "queued"] | None:
-    """Whether a trial may start: any, or only one that is queued already."""
+def room_in(experiment: ExperimentRow, counts: Mapping[str, int]) -> Room | None:
+    """Whether a trial may start: any, or only one that is queued already. `counts`: of its trials, of `COUNTED`."""
     if experiment.status != ExperimentStatus.RUNNING or not is_open(experiment):
         return None
-    spec = spec_of(experiment)
-    progress = progress_of(session, experiment, now)
-    if not has_room(limits_of(spec), progress):
+    queued, running = counts[TrialStatus.QUEUED], counts[TrialStatus.RUNNING]
+    limits = limits_of(spec_of(experiment))
+    if not has_room(limits, created=experiment.trial_count, queued=queued, running=running):
         return None
     if experiment.end_reason is None:
         return "any"
-    return "queued" if progress.queued else None
+    return "queued" if queued else None
+
+
+def _room(session: Session, experiment: ExperimentRow) -> Room | None:
+    return room_in(experiment, counts_by_status(session, experiment.id, COUNTED))
 
 
 def _start_attempt(

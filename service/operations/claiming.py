@@ -1,7 +1,7 @@
 """An agent's ask over all experiments, and anybody's ask for a trial of one."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ from sqlalchemy.exc import NoResultFound
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import AgentNameTaken, NotFound, WrongState
-from service.operations.assigning import Asker, ProposalFailed, assign, given_before
+from service.operations.assigning import COUNTED, Asker, ProposalFailed, assign, given_before, room_in
 from service.operations.context import Context
 from service.operations.finding import experiment_named
 from service.operations.leases import locked
@@ -19,8 +19,9 @@ from service.operations.losing import BY_ASK, lose
 from service.operations.specs import spec_of
 from service.store.attempts import living_attempts
 from service.store.database import database_now
-from service.store.experiments import running_experiments
+from service.store.experiments import experiments_with, line_of_experiments, pages_of
 from service.store.tables import AgentRow, AttemptRow
+from service.store.trials import counts_of_all
 from trainer.wire import Assignment, Claim, HeldAttempt, HeldAttempts, Instance, Kind, LostAttempt, Node
 
 
@@ -126,9 +127,14 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
     return assignment
 
 
-def _candidates(context: Context, nodes: list[Node]) -> list[str]:
+def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
     with context.database.read() as session:
-        specs = [(row.id, spec_of(row)) for row in running_experiments(session)]
-    return [
-        id_ for id_, spec in specs if spec.trainer.kind is not Kind.EXTERNAL and fits_now(spec.trainer.scaling, nodes)
-    ]
+        line = line_of_experiments(session)
+    for page in pages_of(line):
+        with context.database.read() as session:
+            counts = counts_of_all(session, page, COUNTED)
+            rows = [row for row in experiments_with(session, page) if room_in(row, counts[row.id]) is not None]
+        for row in rows:
+            trainer = spec_of(row).trainer
+            if trainer.kind is not Kind.EXTERNAL and fits_now(trainer.scaling, nodes):
+                yield row.id

@@ -1,6 +1,6 @@
 """Queries on experiments."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,9 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import LIVE_EXPERIMENT, NO_NEW_TRIALS, ExperimentStatus, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.types import UtcDateTime
+
+PAGE = 20
+"""So many experiments are read at a time where it is not known how many are needed."""
 
 
 def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
@@ -30,18 +33,29 @@ def lock_for(ids: Select[str]) -> Select[ExperimentRow]:
     return query.with_for_update().execution_options(populate_existing=True)
 
 
-def running_experiments(session: Session) -> Sequence[ExperimentRow]:
+def line_of_experiments(session: Session) -> Sequence[str]:
     """Those that may start trials, in the order in which they may: priority, then fewest running, then oldest."""
     running = (
         select(func.count())
         .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.RUNNING)
         .scalar_subquery()
     )
-    query = select(ExperimentRow).where(
+    query = select(ExperimentRow.id).where(
         ExperimentRow.status == ExperimentStatus.RUNNING,
         or_(ExperimentRow.end_reason.is_(None), ExperimentRow.end_reason.in_(NO_NEW_TRIALS)),
     )
     return session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
+
+
+def pages_of(line: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Of the line, whose first ones most often decide: to read a thousand specifications takes a tenth of a second."""
+    return (line[first : first + PAGE] for first in range(0, len(line), PAGE))
+
+
+def experiments_with(session: Session, ids: Sequence[str]) -> list[ExperimentRow]:
+    """Those of them that there are, in their order."""
+    rows = {row.id: row for row in session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(ids)))}
+    return [rows[id_] for id_ in ids if id_ in rows]
 
 
 def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:

@@ -52,6 +52,23 @@ def test_priority_comes_first_and_then_who_runs_least(service: Api) -> None:
     assert got == [high, low, other, low]
 
 
+def test_the_last_in_line_is_found_behind_those_that_have_no_room(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.store.experiments.PAGE", 2)
+    limits = {"max_trials": 5, "parallelism": 1}
+    for _ in range(4):
+        service.create(trainer=TORCH, priority=1, limits=limits)
+        assert service.claim()
+    assert service.claim(status=204) is None
+    last = service.create(trainer=TORCH, priority=0, limits=limits)["name"]
+    held = service.claim()
+    assert held
+    assert held.assignment["experiment"] == last
+    held.report(accuracy=1)
+    assert held.finish(next=True)["next"]["experiment"] == last
+
+
 def test_a_warm_slot_goes_on_only_while_nobody_is_worse_off(service: Api) -> None:
     first = service.create(trainer=TORCH)["name"]
     held = service.claim()
