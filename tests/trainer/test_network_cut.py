@@ -75,8 +75,9 @@ def test_an_attempt_that_was_cut_off_for_longer_than_its_lease_changes_nothing_a
     api: Api, cable: Cable, trial: str, record: Path
 ) -> None:
     until(lambda: (shown(api, trial)["step"] or 0) >= 2, "two steps", 240)
+    lost = len(shown(api, trial)["attempts"])  # on a slow machine so short a lease may run out before the first begins
     cable.cut()
-    until(lambda: shown(api, trial)["attempts"][0]["ended_at"], "the lease runs out")
+    until(lambda: shown(api, trial)["attempts"][lost - 1]["ended_at"], "the lease runs out")
     known = shown(api, trial)["checkpoint"]
     assert known["step"] < steps(record)[-1][1], "it went on by itself"
     cable.mend()
@@ -85,7 +86,7 @@ def test_an_attempt_that_was_cut_off_for_longer_than_its_lease_changes_nothing_a
 
     api.post(f"/v1/trials/{trial}/stop")
     until(lambda: shown(api, trial)["status"] == "stopped", "the end")
-    first, second = shown(api, trial)["attempts"]
+    first, second = shown(api, trial)["attempts"][lost - 1 :]
     assert first["error"]["kind"] == FailureKind.LOST
     assert second["resumed_from"] == known["uri"]
     after = steps(record)[steps(record).index(("from", known["step"])) + 1 :]
@@ -93,5 +94,5 @@ def test_an_attempt_that_was_cut_off_for_longer_than_its_lease_changes_nothing_a
     reports = api.get(f"/v1/trials/{trial}/reports", params={"limit": 1000})["items"]
     assert [r["step"] for r in reports] == list(range(1, len(reports) + 1))
     checkpoints = api.get(f"/v1/trials/{trial}/checkpoints")["items"]
-    assert {c["attempt"] for c in checkpoints} == {2}, "what the first saved late is not believed"
+    assert {c["attempt"] for c in checkpoints} == {lost + 1}, "what the first saved late is not believed"
     assert all(Path(c["uri"], "shard-0").read_text() == str(c["step"]) for c in checkpoints)
