@@ -323,8 +323,8 @@ def _show(searcher: str, courses: Sequence[Course], least: float, limit: tuple[s
         found = [getattr(course, after)(share * budget) - least for course in courses]
         low, median, high = np.quantile(found, [0.25, 0.5, 0.75], method="inverted_cdf")
         columns.append(f"{share * budget:6.0f}: {median:8.4f} ({low:.4f} to {high:.4f})")
-    trials = np.median([len(course.best) - 1 for course in courses])
-    print(f"  {searcher:<29} {'   '.join(columns)}   {trials:.0f} runs", flush=True)
+    runs = np.median([len(course.best) - 1 for course in courses])
+    print(f"  {searcher:<29} {'   '.join(columns)}   {runs:.0f} runs", flush=True)
     return found
 
 

@@ -227,7 +227,8 @@ class Fleet:
 
         For an idle slot there is nothing to wait.
         """
-        same = [m for m in self.members.values() if m.key == key_of(assignment) and m.given is None and not m.closing]
+        key = key_of(assignment)
+        same = [m for m in self.members.values() if m.key == key and m.given is None and not m.closing]
         return not any(m.idle for m in same) and any(m.told_at < since or not m.settled for m in same)
 
     def take(self, assignment: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from search.early_stopping.base import MAX_COUNT
 from search.early_stopping.halving import Halving
-from search.early_stopping.rule import History, Reported
 
 
 class Asha(Halving):
@@ -19,9 +18,9 @@ class Asha(Halving):
     min_early_stopping_rate: Annotated[int, Field(ge=0, le=50)] = 0
     max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
 
+    @property
+    def rungs_end(self) -> int | None:
+        return self.max_step
+
     def first_rung(self, number: int) -> int:  # noqa: ARG002
         return self.min_step * int(self.reduction_factor**self.min_early_stopping_rate)
-
-    def milestones(self, report: Reported, history: History) -> list[int]:
-        rungs = super().milestones(report, history)
-        return rungs if self.max_step is None else [rung for rung in rungs if rung < self.max_step]

@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 
 from search.early_stopping.base import MAX_COUNT
 from search.early_stopping.halving import Halving
-from search.early_stopping.rule import History, Reported
 
 
 class Hyperband(Halving):
@@ -40,9 +39,9 @@ class Hyperband(Halving):
     def pools_at(self, rung: int) -> Iterable[int]:
         return (bracket for bracket in range(len(self._shares)) if self._first_rung(bracket) <= rung)
 
-    def milestones(self, report: Reported, history: History) -> list[int]:
-        rungs = super().milestones(report, history)
-        return [rung for rung in rungs if rung < self.max_step] if self.promote else rungs
+    @property
+    def rungs_end(self) -> int | None:
+        return self.max_step if self.promote else None
 
     def first_rung(self, number: int) -> int:
         return self._first_rung(self.bracket_of(number))

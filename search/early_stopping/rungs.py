@@ -32,6 +32,11 @@ class Rungs(StoppingRule):
         best = max(count // self.reduction_factor, 0 if self.pauses else 1)
         return min(best + self.extra_count, count)
 
+    @property
+    def rungs_end(self) -> int | None:
+        """There is no rung at this step, and none beyond."""
+        return None
+
     def first_rung(self, number: int) -> int:
         """The step of the trial's lowest rung; each further one is `reduction_factor` times as high."""
         raise NotImplementedError
@@ -48,8 +53,8 @@ class Rungs(StoppingRule):
         return [rung for rung in self._rungs(report) if before is None or before < rung]
 
     def _rungs(self, report: Reported) -> Iterator[int]:
-        rung = self.first_rung(report.number)
-        while rung <= report.step:
+        rung, end = self.first_rung(report.number), self.rungs_end
+        while rung <= report.step and (end is None or rung < end):
             yield rung
             rung *= self.reduction_factor
 

@@ -72,10 +72,16 @@ def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run_with
 
 
-def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeService, run: Any) -> None:
+def working(run: Any, fleet: NoSlots) -> tuple[threading.Thread, threading.Event]:
+    """An agent, and what stops it."""
     stop = threading.Event()
-    agent = threading.Thread(target=run, args=(NoSlots(), stop))
+    agent = threading.Thread(target=run, args=(fleet, stop))
     agent.start()
+    return agent, stop
+
+
+def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeService, run: Any) -> None:
+    agent, stop = working(run, NoSlots())
     alone.wait_for(lambda: any(claim.nodes for claim in alone.claims))
     stop.set()
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
@@ -89,9 +95,8 @@ def test_what_waits_for_a_slot_that_is_about_to_end_is_given_back_when_the_agent
     alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer.agent.SETTLE_SECONDS", 60)
-    stop, fleet = threading.Event(), NoSlots()
-    agent = threading.Thread(target=run, args=(fleet, stop))
-    agent.start()
+    fleet = NoSlots()
+    agent, stop = working(run, fleet)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
     assert fleet.asked.wait(30)
     stop.set()
@@ -103,9 +108,8 @@ def test_what_waits_for_a_slot_that_is_about_to_end_is_given_back_when_the_agent
 
 
 def test_an_assignment_does_not_wait_for_ever_for_a_slot_that_is_about_to_end(alone: FakeService, run: Any) -> None:
-    stop, fleet = threading.Event(), NoSlots()
-    agent = threading.Thread(target=run, args=(fleet, stop))
-    agent.start()
+    fleet = NoSlots()
+    agent, stop = working(run, fleet)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
     until(lambda: fleet.taken, "the assignment to be taken")
     stop.set()

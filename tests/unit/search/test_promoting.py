@@ -144,7 +144,7 @@ def test_each_bracket_of_hyperband_goes_by_itself_as_in_the_paper(
 def test_when_no_more_are_to_come_one_of_each_pool_at_least_goes_to_the_end(
     data: st.DataObject, count: int, reduction_factor: int, kind: type[Asha | Hyperband]
 ) -> None:
-    last = reduction_factor**3
+    last = reduction_factor**4
     rule = kind(promote=True, reduction_factor=reduction_factor, max_step=last)
     race = Race(rule_for(rule), "maximize")
     steps = {number: rule.first_rung(number) for number in range(count)}
