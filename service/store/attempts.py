@@ -5,8 +5,8 @@ from datetime import datetime
 from functools import cache
 from itertools import takewhile
 
-from sqlalchemy import ColumnElement, Select, bindparam, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, select
+from sqlalchemy.orm import Session, defer
 
 from service.domain.statuses import TrialStatus
 from service.store.database import clock_of
@@ -22,26 +22,44 @@ def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
     return session.scalar(query.execution_options(populate_existing=True))
 
 
-_TOKENS = AttemptRow.lease_token.in_(bindparam("tokens", expanding=True))
+# What a report is taken without, of all that takes long to read; who asks for it after all has it read by itself.
+_LATER = (
+    *(defer(column) for column in (AttemptRow.failure, AttemptRow.started_at, AttemptRow.last_report_at)),
+    *(defer(column) for column in (TrialRow.params, TrialRow.created_at, TrialRow.started_at)),
+)
 
 # Made once: every report asks both, and to put them together takes as long as to answer them.
-_THEIR_EXPERIMENTS = lock_for(select(AttemptRow.experiment_id).where(_TOKENS))
 
 
 @cache
-def _with_trials(clock: ColumnElement[datetime]) -> Select[AttemptRow, TrialRow, datetime]:
+def _has_token(dialect: str) -> ColumnElement[bool]:
+    """As an array where there are any: the statement is then the same for any number of them, and stays prepared."""
+    if dialect == "sqlite":
+        return AttemptRow.lease_token.in_(bindparam("tokens", expanding=True))
+    return AttemptRow.lease_token == any_(bindparam("tokens", type_=ARRAY(AttemptRow.lease_token.type)))
+
+
+@cache
+def _their_experiments(dialect: str) -> Select[ExperimentRow]:
+    return lock_for(select(AttemptRow.experiment_id).where(_has_token(dialect)))
+
+
+@cache
+def _with_trials(dialect: str, clock: ColumnElement[datetime]) -> Select[AttemptRow, TrialRow, datetime]:
     query = select(AttemptRow, TrialRow, clock).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
-    return query.where(_TOKENS).execution_options(populate_existing=True)
+    query = query.where(_has_token(dialect)).options(*_LATER)
+    return query.execution_options(populate_existing=True)
 
 
 def lock_experiments_of(session: Session, tokens: Collection[str]) -> Sequence[ExperimentRow]:
     """As `lock_experiment`, those of the attempts with these tokens."""
-    return session.scalars(_THEIR_EXPERIMENTS, {"tokens": list(tokens)}).all()
+    return session.scalars(_their_experiments(session.get_bind().dialect.name), {"tokens": list(tokens)}).all()
 
 
 def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
     """With their trials, as they are now, and when that is by the database's clock."""
-    return session.execute(_with_trials(clock_of(session)), {"tokens": list(tokens)}).all()
+    query = _with_trials(session.get_bind().dialect.name, clock_of(session))
+    return session.execute(query, {"tokens": list(tokens)}).all()
 
 
 def attempt_by_request(session: Session, holder: str, request_id: str) -> AttemptRow | None:

@@ -123,5 +123,7 @@ def _json(rows: Collection[Mapping[str, Any]]) -> str:
     return json.dumps(rows, default=_moment)
 
 
+@lru_cache(maxsize=1000)
 def _moment(value: datetime) -> str:
+    """Most of a transaction's are the same."""
     return value.isoformat()

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.orm import DeclarativeBase, Session, object_mapper, object_session
-from sqlalchemy.orm.attributes import set_committed_value
 
 from service.store.bulk import Changes, Kind, Rows, write_rows
 
@@ -44,8 +43,7 @@ def add_later(session: Session, kind: Kind, row: dict[str, Any]) -> None:
 def change_later(row: DeclarativeBase, **values: Any) -> None:
     """Change an object of the session; what its columns hold by then is written with those of its like."""
     _writing(object_session(row)).changed[row].update(values)
-    for name, value in values.items():
-        set_committed_value(row, name, value)
+    vars(row).update(values)  # what the session takes for loaded, and would not write itself
 
 
 def _writing(session: Session | None) -> WriteSession:

@@ -1,5 +1,7 @@
 """Reports that come at the same time share a transaction, and nothing else."""
 
+import re
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,8 +11,9 @@ from sqlalchemy import event
 
 from service.operations import reporting
 from service.operations.context import Context
-from service.operations.reporting import Sent
+from service.operations.reporting import Sent, take_together
 from tests.conftest import Api, Held
+from trainer.wire import Report
 
 TRIALS = 8
 
@@ -83,3 +86,27 @@ def test_one_that_cannot_be_stored_keeps_nobody_else_from_it(
     events = service.events(name)
     assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
     assert sum(one["kind"] == "report" for one in events) == TRIALS - 1
+
+
+def test_many_take_no_other_statements_than_few(service: Api) -> None:
+    """PostgreSQL prepares each statement by its text; and nothing is read of each trial by itself."""
+    name = service.create(early_stopping={"rule": "asha", "min_step": 2})["name"]
+    held = [service.ask(name) for _ in range(TRIALS)]
+    context: Context = service.app.state.context
+    mine, statements = threading.get_ident(), list[str]()
+
+    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if threading.get_ident() == mine:
+            statements.append(statement)
+
+    def statements_for(holders: Sequence[Held]) -> list[str]:
+        statements.clear()
+        reports = [Report(sequence=0, metrics={"accuracy": 0.5})]
+        answers = take_together(context, [Sent(one.trial, one.assignment["lease"]["token"], reports) for one in holders])
+        assert {answer.decision for answer in answers} == {"continue"}
+        return [re.sub(r"IN \([?, ]+\)", "IN (...)", statement) for statement in statements]
+
+    event.listen(context.database.engine, "before_cursor_execute", record)
+    few, many = statements_for(held[:2]), statements_for(held[2:])
+    assert few
+    assert many == few
