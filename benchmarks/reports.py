@@ -6,8 +6,10 @@ OSS Vizier has one, whose own rule says whether to stop; it needs an environment
 with the extra jax, and a newer equinox than that asks for), and opens no database but SQLite. Of several ways to spread
 their trials over threads and processes the best counts.
 
-    python -m benchmarks.reports [--seconds 10] [--trials 50] [--databases sqlite postgresql] [--mlflow]
+    python -m benchmarks.reports [--seconds 10] [--trials 50 200] [--databases sqlite postgresql] [--mlflow]
                                  [--vizier path/to/its/python]
+
+With `--mlflow` Paceline is measured once more, mirroring everything to a real MLflow server on the same machine.
 """
 
 import argparse
@@ -21,13 +23,14 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import optuna
 
+from benchmarks.figures import machine
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from service.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
@@ -35,9 +38,13 @@ from service.processes import Child, accepts, free_port
 from service.store.database import Database
 from service.store.schema import upgrade
 
-WAYS = ((1, 1), (1, 4), (2, 1), (2, 4))
-"""Optuna's processes, and threads in each."""
+WAYS = ((1, 1), (1, 4), (2, 1), (2, 4), (4, 4))
+"""The others' processes, and threads in each."""
 PAUSE_SECONDS = 2.0
+PYTHON = (sys.executable, "-W", "ignore")
+
+Way = tuple[str, float]
+"""What reported, and how many reports a second it made."""
 
 
 def spec(trials: int) -> dict[str, Any]:
@@ -67,29 +74,30 @@ def mlflow(home: Path) -> Iterator[str]:
         child.kill()
 
 
-def of_paceline(database_url: str, home: Path, options: argparse.Namespace) -> Load:
+def of_paceline(database_url: str, home: Path, options: argparse.Namespace, *, mirrored: bool) -> Iterator[Way]:
     """As fast as it goes, then at half of that, which is when latencies mean something."""
     database = Database(database_url)
     upgrade(database)
     database.close()
     with ExitStack() as stack:
-        env = {"PACELINE_MLFLOW_URI": stack.enter_context(mlflow(home))} if options.mlflow else {}
+        env = {"PACELINE_MLFLOW_URI": stack.enter_context(mlflow(home))} if mirrored else {}
         service = Paceline(database_url, home, **env)
         service.process.start()
         stack.callback(service.process.kill)
         until_served(service.ready, time.perf_counter())
         url = f"http://{HOST}:{service.port}"
-        full = _load(url, options, None)
-        time.sleep(PAUSE_SECONDS)
-        half = _load(url, options, full.per_second / 2)
-        print(f"  Paceline                       {full.per_second:7.0f} reports/s   {_latencies(full)}")
-        print(f"  Paceline at half of that       {half.per_second:7.0f} reports/s   {_latencies(half)}")
-    return full
+        for trials in options.trials:
+            name = f"Paceline, {trials} trials{', mirrored' if mirrored else ''}"
+            full = _load(url, trials, options.seconds, None)
+            print(f"  {name:<30} {full.per_second:7.0f} reports/s   {_latencies(full)}", flush=True)
+            time.sleep(PAUSE_SECONDS)
+            half = _load(url, trials, options.seconds, full.per_second / 2)
+            print(f"  {'  at half of that':<30} {half.per_second:7.0f} reports/s   {_latencies(half)}", flush=True)
+            yield name, full.per_second
 
 
-def _load(url: str, options: argparse.Namespace, pace: float | None) -> Load:
-    held = running_trials(url, spec(options.trials))
-    return asyncio.run(report_all_the_time(url, held, options.seconds, pace=pace))
+def _load(url: str, trials: int, seconds: float, pace: float | None) -> Load:
+    return asyncio.run(report_all_the_time(url, running_trials(url, spec(trials)), seconds, pace=pace))
 
 
 def _latencies(load: Load) -> str:
@@ -98,7 +106,7 @@ def _latencies(load: Load) -> str:
 
 def of_optuna(name: str, storage: str, seconds: float) -> float:
     def command(study: str, threads: int) -> list[str]:
-        return [sys.executable, "-m", "benchmarks.reports", "--worker", storage, study, str(threads), str(seconds)]
+        return [*PYTHON, "-m", "benchmarks.reports", "--worker", storage, study, str(threads), str(seconds)]
 
     def create(study: str) -> None:
         optuna.create_study(storage=_storage(storage), study_name=study, direction="maximize", sampler=_sampler())
@@ -190,7 +198,7 @@ def grpc_proxy(storage: str, home: Path) -> Iterator[str]:
         f"optuna.storages.RDBStorage({storage!r}, engine_kwargs={{'connect_args': {_waiting(storage)!r}}}), "
         f"host={HOST!r}, port={port})"
     )
-    child = Child(lambda: [sys.executable, "-c", code], os.environ, home / "grpc.log")
+    child = Child(lambda: [*PYTHON, "-c", code], os.environ, home / "grpc.log")
     child.start()
     try:
         client = optuna.storages.GrpcStorageProxy(host=HOST, port=port)
@@ -200,19 +208,23 @@ def grpc_proxy(storage: str, home: Path) -> Iterator[str]:
         child.kill()
 
 
-def compare(name: str, urls: Sequence[str], home: Path, options: argparse.Namespace) -> None:
-    """`urls`: a database for each of the two; and one for Vizier, where it can use such a one."""
-    print(f"\n{name}, {options.trials} trials at once{', mirrored to MLflow' if options.mlflow else ''}", flush=True)
-    ours = of_paceline(urls[0], home, options).per_second
-    peers = [of_optuna("Optuna, the database itself", urls[1], options.seconds)]
+def compare(name: str, create: Callable[[str], str], home: Path, options: argparse.Namespace) -> None:
+    """`create` gives the address of a new database by its name."""
+    print(f"\n{name}", flush=True)
+    ours = list(of_paceline(create("paceline"), home, options, mirrored=False))
+    if options.mlflow:
+        ours += of_paceline(create("mirrored"), home, options, mirrored=True)
+    optunas = create("optuna")
+    peers = [of_optuna("Optuna, the database itself", optunas, options.seconds)]
     if importlib.util.find_spec("grpc") is not None:
-        with grpc_proxy(urls[1], home) as address:
+        with grpc_proxy(optunas, home) as address:
             peers.append(of_optuna("Optuna, its gRPC proxy", address, options.seconds))
     else:
         print("  Optuna's gRPC proxy is left out: pip install grpcio protobuf")
-    if options.vizier and urls[2:]:
-        peers.append(of_vizier(options.vizier, urls[2], options.seconds))
-    print(f"  Paceline takes {ours / max(peers):.1f} x as many as the best of the others")
+    if options.vizier and name == "SQLite":
+        peers.append(of_vizier(options.vizier, create("vizier"), options.seconds))
+    for way, per_second in ours:
+        print(f"  {way}: {per_second / max(peers):.1f} x as many as the best of the others")
 
 
 def main() -> None:
@@ -221,20 +233,20 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--trials", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
     parser.add_argument("--vizier", metavar="PYTHON", help="an interpreter that has google-vizier, to measure it, too")
     parser.add_argument("--mlflow", action="store_true", help="with a real MLflow server that all is mirrored to")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    print(machine())
     with tempfile.TemporaryDirectory(prefix="paceline-reports-") as directory:
         home = Path(directory)
         if "sqlite" in options.databases:
-            ours, optunas, viziers = (f"sqlite:///{home / name}.db" for name in ("paceline", "optuna", "vizier"))
-            compare("SQLite", (ours, optunas, viziers), home, options)
+            compare("SQLite", lambda name: f"sqlite:///{home / name}.db", home, options)
         if "postgresql" in options.databases:
             with postgresql() as create:
-                compare("PostgreSQL", (create("paceline"), create("optuna")), home, options)
+                compare("PostgreSQL", create, home, options)
 
 
 if __name__ == "__main__":
