@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+import time
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -16,12 +17,16 @@ MAX_BACKOFF_SECONDS = 5.0
 
 
 class Work(Protocol):
-    """`run_once` does what there is to do and returns how much that was; 0 lets the loop rest for `every` seconds."""
+    """`run_once` does what there is to do, or a good piece of it.
+
+    It is begun every `every` seconds, or at once after one that took longer. To do a little all the time would cost the
+    processor more than it brings.
+    """
 
     name: str
     every: float
 
-    def run_once(self) -> int: ...
+    def run_once(self) -> object: ...
 
 
 def _told(error: Exception) -> str:
@@ -71,8 +76,9 @@ class Loop:
 
     def _step(self) -> float:
         """Does a piece of work; returns the seconds to rest."""
+        began = time.monotonic()
         try:
-            done = self._work.run_once()
+            self._work.run_once()
         except Exception as error:  # a loop outlives whatever its work meets; the error is shown, not hidden
             self._failures += 1
             if self._error is None:
@@ -82,4 +88,4 @@ class Loop:
         if self._error is not None:
             logger.info("%s works again", self.name)
         self._error, self._failures, self._succeeded_at = None, 0, self._clock()
-        return 0 if done else self._work.every
+        return max(0.0, self._work.every - (time.monotonic() - began))

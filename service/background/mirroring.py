@@ -25,7 +25,7 @@ from service.store.trials import counts_by_status
 if TYPE_CHECKING:
     from service.mirror.client import Tracking
 
-BATCH = 1000
+BATCH = 2000
 log = logging.getLogger(__name__)
 
 

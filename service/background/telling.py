@@ -13,11 +13,9 @@ class Telling:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def run_once(self) -> int:
-        """Always 0: whoever is told leaves soon, and to look again at once would find the same."""
+    def run_once(self) -> None:
         waiting = self._context.told.listened_for()
         if waiting:
             with self._context.database.read() as session:
                 told = ids_told_to_leave(session)
             self._context.told.ring(waiting & told)
-        return 0
