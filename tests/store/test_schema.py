@@ -1,6 +1,8 @@
 """The schema is what the migrations make of it."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.operations.context import Context
 from service.operations.specs import spec_of
-from service.store.database import Database
+from service.store.database import Database, _set_up_sqlite
 from service.store.schema import config, is_current, upgrade
 from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
@@ -96,3 +98,11 @@ def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None
         assert connection.scalar(text("select count(*) from attempts")) == 0
         assert connection.scalar(text("select count(*) from milestones")) == 0
     database.close()
+
+
+def test_sqlite_has_each_commit_on_the_disk_before_it_is_answered(tmp_path: Path) -> None:
+    """In the service; the tests' own engines do not wait for the disk."""
+    with closing(sqlite3.connect(tmp_path / "paceline.db")) as connection:
+        _set_up_sqlite(connection, None)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
