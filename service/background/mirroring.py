@@ -13,7 +13,7 @@ from service.mirror.errors import MlflowAway, MlflowRefused
 from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
 from service.mirror.patience import Patience
-from service.mirror.projection import CONTENDING_ENDS, TRIAL_ENDS, Facts, Projection, Standing, project
+from service.mirror.projection import CONTENDING_ENDS, TRIAL_ENDS, Facts, Projection, Standing, Update, project
 from service.mirror.runs import experiment_run, trial_run
 from service.store import mirrors
 from service.store.database import Database
@@ -107,6 +107,7 @@ class Mirroring:
             if run_id is None:
                 new = trial_run(facts.experiment, facts.trials[run.trial_id], parent_run_id, facts.generation(run))
                 run_id = new_runs[run] = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
+                update = update.of_new(new.params)  # noqa: PLW2901 - the same, with what is said only once
             tracking.write(run_id, update)
         tracking.write(parent_run_id, projection.parent)
         return new_runs
@@ -117,7 +118,9 @@ class Mirroring:
             return mirror.mlflow_experiment_id, mirror.parent_run_id
         tracking = self._connected()
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
-        parent_run_id = tracking.ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
+        new = experiment_run(experiment)
+        parent_run_id = tracking.ensure_run(mlflow_experiment_id, new, experiment.created_at)
+        tracking.write(parent_run_id, Update(experiment.created_at, new.params))
         with self._database.write() as session:
             mirrors.begin(session, experiment.id, mlflow_experiment_id, parent_run_id)
         return mlflow_experiment_id, parent_run_id

@@ -59,22 +59,19 @@ class Tracking:
         raise MlflowRefused(f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; look into its trash")
 
     def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
-        """The id of the run with `new`'s key, made if it is not there, with all of its parameters."""
+        """The id of the run with `new`'s key, made if it is not there. Its parameters are for `write`."""
         with self._said_plainly():
-            run_id = self._find_run(mlflow_experiment_id, new) or self._create_run(
-                mlflow_experiment_id, new, started_at
-            )
-            params = [Param(name, value) for name, value in new.params.items()]
-            for some in _chunks(params, _PARAMS):
-                self._client.log_batch(run_id, params=some)
-            return run_id
+            found = self._find_run(mlflow_experiment_id, new)
+            return found or self._create_run(mlflow_experiment_id, new, started_at)
 
     def write(self, run_id: str, update: Update) -> None:
         metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]
+        params = [Param(name, value) for name, value in update.params.items()]
         tags = [RunTag(name, value) for name, value in update.tags.items()]
+        pieces = (_chunks(metrics, _METRICS), _chunks(params, _PARAMS), _chunks(tags, _TAGS))
         with self._said_plainly():
-            for some, few in zip_longest(_chunks(metrics, _METRICS), _chunks(tags, _TAGS), fillvalue=()):
-                self._client.log_batch(run_id, metrics=some, tags=few)
+            for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
+                self._client.log_batch(run_id, metrics=some_metrics, params=some_params, tags=some_tags)
             if update.ended_at is not None:
                 self._client.set_terminated(run_id, update.status, _milliseconds(update.ended_at))
             elif update.status is not None:

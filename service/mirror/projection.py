@@ -47,9 +47,10 @@ class Point(NamedTuple):
 
 @dataclass
 class Update:
-    """What a run gets from a batch of events. `started_at` counts only if this is the first the run is heard of."""
+    """What a run gets from a batch of events. `started_at` and `params` are for one that MLflow has not heard of."""
 
     started_at: datetime
+    params: Mapping[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     metrics: list[Point] = field(default_factory=list)
     status: RunStatus | None = None
@@ -69,6 +70,10 @@ class Update:
 
     def move(self, status: RunStatus, ended_at: datetime | None = None) -> None:
         self.status, self.ended_at = status, ended_at
+
+    def of_new(self, params: Mapping[str, str]) -> "Update":
+        """The first of a run, which MLflow takes for running when it is made."""
+        return replace(self, params=params, status=None if self.status == "RUNNING" else self.status)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import requests
 from sqlalchemy import delete
 
 from service.mirror.errors import MlflowAway
@@ -40,6 +41,30 @@ def test_a_trial_is_a_child_run_with_its_parameters_curve_and_end(mirror: Any, t
     assert run.data.tags["paceline.trial_id"] == trial
     assert run.data.tags["paceline.checkpoint"] == "/data/checkpoint_2"
     assert run.data.tags["mlflow.source.name"] == "train:train_fn"
+
+
+def test_a_trial_that_begins_takes_three_calls(
+    mirror: Any, tell: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Search, create, log; and one for the parent's counts. Each waits for MLflow's database, and that for the disk."""
+    story = tell()
+    story.run(story.trial(0, lr=0.1))
+    mirror.catch_up()
+    story.run(story.trial(1, lr=0.1))
+    calls: list[Any] = []
+    send = requests.Session.request
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return send(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(requests.Session, "request", count)
+        mirror.catch_up()
+
+    assert len(calls) == 4
+    run = mirror.runs(story.name)["trial 01"]
+    assert (run.info.status, run.data.params["lr"]) == ("RUNNING", "0.1")
 
 
 def test_a_pruned_trial_says_why(mirror: Any, tell: Callable[..., Any]) -> None:
