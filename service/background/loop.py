@@ -3,8 +3,8 @@
 import logging
 import random
 import threading
-import time
 from datetime import datetime
+from time import monotonic
 from typing import Any, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,14 +17,15 @@ MAX_BACKOFF_SECONDS = 5.0
 
 
 class Work(Protocol):
-    """`run_once` does what there is to do, or a good piece of it.
+    """`run_once` does what there is to do, or a good piece of it; `is_behind` says whether it left some.
 
-    It is begun every `every` seconds, or at once after one that took longer. To do a little all the time would cost the
-    processor more than it brings.
+    It is begun every `every` seconds, or at once after one that took longer, or left some. To do a little all the time
+    would cost the processor more than it brings.
     """
 
     name: str
     every: float
+    is_behind: bool
 
     def run_once(self) -> object: ...
 
@@ -76,7 +77,7 @@ class Loop:
 
     def _step(self) -> float:
         """Does a piece of work; returns the seconds to rest."""
-        began = time.monotonic()
+        began = monotonic()
         try:
             self._work.run_once()
         except Exception as error:  # a loop outlives whatever its work meets; the error is shown, not hidden
@@ -88,4 +89,4 @@ class Loop:
         if self._error is not None:
             logger.info("%s works again", self.name)
         self._error, self._failures, self._succeeded_at = None, 0, self._clock()
-        return max(0.0, self._work.every - (time.monotonic() - began))
+        return 0.0 if self._work.is_behind else max(0.0, self._work.every - (monotonic() - began))

@@ -50,7 +50,7 @@ class Mirroring:
     def __init__(
         self, database: Database, tracking_uri: str, *, every: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.every = every
+        self.every, self.is_behind = every, False
         self._database = database
         self._uri = tracking_uri
         self._patience = Patience(clock)
@@ -63,12 +63,14 @@ class Mirroring:
         Raises MlflowAway while MLflow does not answer. What MLflow refuses concerns one experiment: it is noted there.
         """
         with mirrors.sole_mirror(self._database) as mine:
-            return self._mirror_all() if mine else 0
+            counts = self._mirror_all() if mine else []
+        self.is_behind = BATCH in counts
+        return sum(counts)
 
-    def _mirror_all(self) -> int:
+    def _mirror_all(self) -> list[int]:
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
-        return sum(self._try(experiment_id) for experiment_id in behind if not self._patience.waits(experiment_id))
+        return [self._try(experiment_id) for experiment_id in behind if not self._patience.waits(experiment_id)]
 
     def _try(self, experiment_id: str) -> int:
         try:
@@ -106,8 +108,9 @@ class Mirroring:
             run_id = batch.runs.get(run)
             if run_id is None:
                 new = trial_run(facts.experiment, facts.trials[run.trial_id], parent_run_id, facts.generation(run))
-                run_id = new_runs[run] = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
-                update = update.of_new(new.params)  # noqa: PLW2901 - the same, with what is said only once
+                run_id, is_new = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
+                new_runs[run] = run_id
+                update = update.first(new.params, is_new=is_new)  # noqa: PLW2901 - the same, with what is said only once
             tracking.write(run_id, update)
         tracking.write(parent_run_id, projection.parent)
         return new_runs
@@ -119,7 +122,7 @@ class Mirroring:
         tracking = self._connected()
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
         new = experiment_run(experiment)
-        parent_run_id = tracking.ensure_run(mlflow_experiment_id, new, experiment.created_at)
+        parent_run_id, _ = tracking.ensure_run(mlflow_experiment_id, new, experiment.created_at)
         tracking.write(parent_run_id, Update(experiment.created_at, new.params))
         with self._database.write() as session:
             mirrors.begin(session, experiment.id, mlflow_experiment_id, parent_run_id)

@@ -51,7 +51,7 @@ class Picturing:
         every: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.every = every
+        self.every, self.is_behind = every, False
         self._database = database
         self._uri = tracking_uri
         self._refresh = timedelta(seconds=refresh)
@@ -67,7 +67,9 @@ class Picturing:
             with self._database.read() as session:
                 due = pictures.due(session, self._refresh)
             due = [experiment_id for experiment_id in due if not self._patience.waits(experiment_id)]
-            return int(any(self._try(experiment_id) for experiment_id in due))
+            drawn = any(self._try(experiment_id) for experiment_id in due)
+        self.is_behind = drawn and len(due) > 1
+        return int(drawn)
 
     def _try(self, experiment_id: str) -> bool:
         try:

@@ -29,6 +29,7 @@ class Rescuing:
 
     name = "rescuing"
     every = 1.0
+    is_behind = False
 
     def __init__(self, context: Context, clock: Callable[[], float] = seconds_awake_or_not) -> None:
         self._context = context

@@ -9,6 +9,7 @@ class Telling:
 
     name = "telling"
     every = 1.0
+    is_behind = False
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -58,11 +58,11 @@ class Tracking:
                     return str(found.experiment_id)
         raise MlflowRefused(f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; look into its trash")
 
-    def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
-        """The id of the run with `new`'s key, made if it is not there. Its parameters are for `write`."""
+    def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> tuple[str, bool]:
+        """The id of the run with `new`'s key, and whether it was made now. Its parameters are for `write`."""
         with self._said_plainly():
             found = self._find_run(mlflow_experiment_id, new)
-            return found or self._create_run(mlflow_experiment_id, new, started_at)
+            return found or self._create_run(mlflow_experiment_id, new, started_at), found is None
 
     def write(self, run_id: str, update: Update) -> None:
         metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]

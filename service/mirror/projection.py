@@ -71,9 +71,10 @@ class Update:
     def move(self, status: RunStatus, ended_at: datetime | None = None) -> None:
         self.status, self.ended_at = status, ended_at
 
-    def of_new(self, params: Mapping[str, str]) -> "Update":
-        """The first of a run, which MLflow takes for running when it is made."""
-        return replace(self, params=params, status=None if self.status == "RUNNING" else self.status)
+    def first(self, params: Mapping[str, str], *, is_new: bool) -> "Update":
+        """Of a run that was not known here. MLflow takes a new one for running; any other is what it was left as."""
+        is_said = is_new and self.status == "RUNNING"
+        return replace(self, params=params, status=None if is_said else self.status)
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,36 @@ def test_a_batch_sent_again_doubles_nothing(mirror: Any, tell: Callable[..., Any
     assert second in str(before)
 
 
+def test_a_trial_that_began_meanwhile_is_running_in_a_batch_sent_again(
+    mirror: Any, tell: Callable[..., Any], database: Database
+) -> None:
+    """MLflow has its run from the first time, and took it for waiting."""
+    story = tell()
+    trial = story.trial(0, lr=0.1)
+    story.run(trial)
+    story.tell("trial.queued", {"number": 0, "reason": "tried again"}, trial)
+    mirror.catch_up()
+    assert mirror.runs(story.name)["trial 00"].info.status == "SCHEDULED"
+    story.run(trial)
+
+    with database.write() as session:
+        session.delete(session.get(MirrorRow, story.experiment_id))
+        session.execute(delete(MirrorRunRow))
+    mirror.catch_up()
+
+    assert mirror.runs(story.name)["trial 00"].info.status == "RUNNING"
+
+
+def test_the_mirror_says_whether_it_is_behind(
+    mirror: Any, tell: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.background.mirroring.BATCH", 5)
+    story = tell()  # one event, and four of the trial
+    story.tried(0, 0.5)
+    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (5, True)
+    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (0, False)
+
+
 def test_a_front_told_in_several_batches_or_again_from_the_start_is_the_same(
     mirror: Any, tell: Callable[..., Any], database: Database
 ) -> None:
