@@ -52,7 +52,9 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def marks(path: Path) -> str:
-    return f"pathlib.Path({str(path)!r}).write_text(str(os.getpid())); "
+    """Whoever finds the file finds the whole number in it."""
+    part = f"{path}.part"
+    return f"(pathlib.Path({part!r}).write_text(str(os.getpid())), os.replace({part!r}, {str(path)!r})); "
 
 
 def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: Path) -> None:
