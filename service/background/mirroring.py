@@ -46,11 +46,12 @@ class Mirroring:
     """
 
     name = "mirroring"
+    is_behind = False
 
     def __init__(
         self, database: Database, tracking_uri: str, *, every: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.every, self.is_behind = every, False
+        self.every = every
         self._database = database
         self._uri = tracking_uri
         self._patience = Patience(clock)

@@ -40,6 +40,7 @@ class Picturing:
     """
 
     name = "picturing"
+    is_behind = False
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Picturing:
         every: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.every, self.is_behind = every, False
+        self.every = every
         self._database = database
         self._uri = tracking_uri
         self._refresh = timedelta(seconds=refresh)
@@ -61,6 +62,7 @@ class Picturing:
 
     def run_once(self) -> int:
         """One experiment of those that are due; 0 when none is. The others have their turn after it."""
+        self.is_behind = False
         with sole_painter(self._database) as mine:
             if not mine:
                 return 0

@@ -187,9 +187,7 @@ def test_a_batch_sent_again_doubles_nothing(mirror: Any, tell: Callable[..., Any
     mirror.catch_up()
     before = everything(mirror, story)
 
-    with database.write() as session:  # as if the service had been killed before it noted anything
-        session.delete(session.get(MirrorRow, story.experiment_id))
-        session.execute(delete(MirrorRunRow))
+    forget(database, story)
     assert mirror.catch_up() > 0
 
     assert everything(mirror, story) == before
@@ -208,9 +206,7 @@ def test_a_trial_that_began_meanwhile_is_running_in_a_batch_sent_again(
     assert mirror.runs(story.name)["trial 00"].info.status == "SCHEDULED"
     story.run(trial)
 
-    with database.write() as session:
-        session.delete(session.get(MirrorRow, story.experiment_id))
-        session.execute(delete(MirrorRunRow))
+    forget(database, story)
     mirror.catch_up()
 
     assert mirror.runs(story.name)["trial 00"].info.status == "RUNNING"
@@ -246,9 +242,7 @@ def test_a_front_told_in_several_batches_or_again_from_the_start_is_the_same(
     assert parent.data.metrics["best_loss"] == 2
     before = everything(mirror, story)
 
-    with database.write() as session:
-        session.delete(session.get(MirrorRow, story.experiment_id))
-        session.execute(delete(MirrorRunRow))
+    forget(database, story)
     mirror.catch_up()
 
     assert everything(mirror, story) == before
@@ -328,6 +322,13 @@ def test_an_experiment_deleted_while_it_was_being_sent_is_forgotten(
 
     with database.read() as session:
         assert session.get(MirrorRow, story.experiment_id) is None
+
+
+def forget(database: Database, story: Any) -> None:
+    """As if the service had been killed before it noted anything."""
+    with database.write() as session:
+        session.delete(session.get(MirrorRow, story.experiment_id))
+        session.execute(delete(MirrorRunRow))
 
 
 def everything(mirror: Any, story: Any) -> dict[str, Any]:

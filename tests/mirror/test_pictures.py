@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,18 @@ def test_pictures_that_cannot_be_sent_stay_due_and_stop_nothing(database: Databa
     with database.read() as session:
         mirror = session.get_one(MirrorRow, story.experiment_id)
         assert (mirror.pictured_event, mirror.pictured_at) == (0, None)
+
+
+def test_a_service_that_another_draws_for_meanwhile_is_not_behind(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or its loop would ask for the lock again and again without a rest."""
+    monkeypatch.setattr("service.background.picturing.pictures.due", lambda *_: ["x-1", "x-2"])
+    monkeypatch.setattr(Picturing, "_picture", lambda *_: None)
+    picturing = Picturing(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
+    assert (picturing.run_once(), picturing.is_behind) == (1, True)
+    monkeypatch.setattr("service.background.picturing.sole_painter", lambda _: nullcontext(enter_result=False))
+    assert (picturing.run_once(), picturing.is_behind) == (0, False)
 
 
 def test_many_trials_are_thinned_out_evenly_with_the_last_one() -> None:
