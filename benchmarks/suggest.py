@@ -33,7 +33,7 @@ from benchmarks.histories import filled
 from benchmarks.served import RUNS, of_service
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
-from search.space import Params, Space
+from search.space.space import Params, Space
 from search.study import StudyView
 from service.processes import Child, free_port
 

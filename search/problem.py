@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
-from search.parameters import CategoricalParameter
-from search.space import Params, Space
+from search.space.parameters import CategoricalParameter
+from search.space.space import Params, Space
 
 if TYPE_CHECKING:
     from search.samplers.spec import SamplerSpec

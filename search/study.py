@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from search.problem import Observation, Problem
-from search.space import Params
+from search.space.space import Params
 
 
 class StudyView:

@@ -1,8 +1,6 @@
 """Early stopping: which trials cannot hold the pace, and the sentence that says why."""
 
-from search.early_stopping.deciding import decide
-from search.early_stopping.memory import Memory
-from search.early_stopping.rule import (
+from search.early_stopping.contract import (
     AT_END,
     COMPLETED,
     History,
@@ -13,9 +11,11 @@ from search.early_stopping.rule import (
     Standing,
     Verdict,
 )
-from search.early_stopping.simple import NoneSpec
-from search.early_stopping.spec import RULES, EarlyStoppingSpec, rule_for
-from search.early_stopping.waiting import Member, Pausing, Release, Waiting
+from search.early_stopping.decide import decide
+from search.early_stopping.in_memory_history import Memory
+from search.early_stopping.pause_contract import Member, Pausing, Release, Waiting
+from search.early_stopping.registry import RULES, EarlyStoppingSpec, rule_for
+from search.early_stopping.rules.simple import NoneSpec
 
 __all__ = [
     "AT_END",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from search.early_stopping.base import RuleOptions, StoppingRule
+from search.early_stopping.rule_base import RuleOptions, StoppingRule
 from search.mistakes import Mistake, listed
 from search.problem import Direction
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from search.mistakes import Mistake
 from search.problem import Need
-from search.space import Params
+from search.space.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem, Setting

@@ -12,16 +12,16 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field, model_validator
 
-from search.loading import loaded
+from search.lazy_import import loaded
 from search.mistakes import Mistake, refuse
 from search.problem import Need, sign_of
-from search.samplers.asking import ask, made
 from search.samplers.base import Sampler, stream, too_large
+from search.samplers.constrained_draw import obeying
 from search.samplers.generations import Generations
-from search.samplers.history import History
-from search.samplers.obeying import obeying
-from search.samplers.remembering import searched
-from search.space import Params
+from search.samplers.optuna.ask import ask, made
+from search.samplers.optuna.conversion import searched
+from search.samplers.optuna.history import History
+from search.space.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem, Setting

@@ -6,14 +6,14 @@ import optuna
 from optuna.trial import FrozenTrial
 from pydantic import Field
 
-from search.loading import loaded
+from search.lazy_import import loaded
 from search.mistakes import Mistake
 from search.problem import Need
-from search.samplers.asking import ask, made
 from search.samplers.base import Sampler
-from search.samplers.history import History
-from search.samplers.obeying import obeying
-from search.space import Params
+from search.samplers.constrained_draw import obeying
+from search.samplers.optuna.ask import ask, made
+from search.samplers.optuna.history import History
+from search.space.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem, Setting

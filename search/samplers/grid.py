@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from search.axes import Values
-from search.configurations import Configurations
 from search.mistakes import Mistake, listed
-from search.parameters import coded
 from search.problem import SpaceExhausted
 from search.samplers.base import Sampler
-from search.scalars import Scalar, repetitions
-from search.space import Params, Space
+from search.space.axes import Values
+from search.space.configurations import Configurations
+from search.space.parameters import coded
+from search.space.scalars import Scalar, repetitions
+from search.space.space import Params, Space
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem, Setting

@@ -12,14 +12,14 @@ from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
 from search.problem import Need
-from search.samplers.asking import ask, made, study_of
 from search.samplers.base import Sampler, stream, too_large
-from search.samplers.crossing import Bounded
+from search.samplers.constrained_draw import obeying
 from search.samplers.generations import Generations
-from search.samplers.history import History
-from search.samplers.obeying import obeying
-from search.samplers.remembering import searched
-from search.space import Params
+from search.samplers.optuna.ask import ask, made, study_of
+from search.samplers.optuna.conversion import searched
+from search.samplers.optuna.crossover import Bounded
+from search.samplers.optuna.history import History
+from search.space.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem, Setting

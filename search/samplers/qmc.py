@@ -6,12 +6,12 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
-from search.loading import loaded
-from search.samplers.asking import ask, made
+from search.lazy_import import loaded
 from search.samplers.base import Sampler, stream
-from search.samplers.obeying import obeying
-from search.samplers.remembering import distributions_of
-from search.space import Params, Space
+from search.samplers.constrained_draw import obeying
+from search.samplers.optuna.ask import ask, made
+from search.samplers.optuna.conversion import distributions_of
+from search.space.space import Params, Space
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import optuna
 
-from search.samplers.asking import ask
 from search.samplers.base import Sampler
-from search.samplers.obeying import obeying
-from search.space import Params
+from search.samplers.constrained_draw import obeying
+from search.samplers.optuna.ask import ask
+from search.space.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem

@@ -11,13 +11,13 @@ from optuna.trial import FrozenTrial
 from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
-from search.samplers.asking import ask, made
 from search.samplers.base import Sampler, too_large
-from search.samplers.columns import Columns, Rows
-from search.samplers.densities import Array, log_density
-from search.samplers.kernels import Kernels
-from search.samplers.obeying import obeying
-from search.space import Params
+from search.samplers.constrained_draw import obeying
+from search.samplers.history_columns import Columns, Rows
+from search.samplers.optuna.ask import ask, made
+from search.samplers.optuna.parzen_density import Array, log_density
+from search.samplers.optuna.parzen_estimator import Kernels
+from search.space.space import Params
 
 if TYPE_CHECKING:
     from search.problem import Observation, Problem, Setting

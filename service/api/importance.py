@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from search.importance import Evaluator
+from search.analysis.importance import Evaluator
 from service.api.dependencies import Ctx
 from service.api.problems import responses
 from service.operations.analysing import Judged

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, JsonValue
 
+from search.analysis.preview import Preview, preview
 from search.mistakes import Mistake as SearchMistake
-from search.preview import Preview, preview
 from service.api.bodies import read_either
 from service.api.problems import responses
 from service.api.views import SamplerView

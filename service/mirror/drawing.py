@@ -22,12 +22,12 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
-from search.finished import study_of
-from search.importance import FEWEST_TRIALS
-from search.parameters import CategoricalParameter, Parameter
+from search.analysis.importance import FEWEST_TRIALS
 from search.problem import sign_of
-from search.samplers.remembering import distribution_of, frozen
-from search.space import Space
+from search.samplers.optuna.conversion import distribution_of, frozen
+from search.samplers.optuna.frozen_study import study_of
+from search.space.parameters import CategoricalParameter, Parameter
+from search.space.space import Space
 from service.mirror.sketches import Finished, Sketch
 
 FEWEST_TO_COMPARE = 2

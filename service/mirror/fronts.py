@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from search.pareto import MOST_OBJECTIVES_FOR_HYPERVOLUME, beats, hypervolume
+from search.analysis.pareto import MOST_OBJECTIVES_FOR_HYPERVOLUME, beats, hypervolume
 from search.problem import Direction, sign_of
 from service.mirror import limits
 from service.store.tables import EventRow, ExperimentRow

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy.orm import Session
 
-from search.pareto import pareto_front
+from search.analysis.pareto import pareto_front
 from search.problem import sign_of
 from service.domain.statuses import TrialStatus
 from service.mirror.sketches import MOST_CURVES, MOST_TRIALS, Finished, Sketch, thinned, thinned_curve

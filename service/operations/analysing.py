@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from search.importance import Evaluator, Importance, Measured, importance_of, sampled
+from search.analysis.importance import Evaluator, Importance, Measured, importance_of, sampled
 from service.domain.statuses import TrialStatus
 from service.errors import Invalid, Mistake
 from service.operations.finding import experiment_named

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from search.problem import SpaceExhausted
-from search.space import Params
+from search.space.space import Params
 from service.domain.limits import has_room
 from service.domain.placement import fits_ever
 from service.domain.statuses import EndReason, ExperimentStatus, TrialStatus

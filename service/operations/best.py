@@ -7,7 +7,7 @@ from typing import TypeVarTuple
 from sqlalchemy import CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
-from search.pareto import pareto_front
+from search.analysis.pareto import pareto_front
 from search.problem import Direction, sign_of
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from search.space import Params
+from search.space.space import Params
 from service.errors import Conflict, Invalid, WrongState
 from service.operations.assigning import create_trial
 from service.operations.context import Context

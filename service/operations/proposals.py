@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from search.narrowing import inside
+from search.analysis.warm_start import from_json, still_fitting
 from search.problem import SpaceExhausted
-from search.space import Params
+from search.space.narrowed_space import inside
+from search.space.space import Params
 from search.study import StudyView
-from search.warm_start import from_json, still_fitting
 from service.operations.finding import experiment_named
 from service.operations.observing import observation_of, problem_of, seed_of
 from service.operations.specs import spec_of

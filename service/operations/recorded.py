@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from search.analysis.replay import Closing, Completion, Event, Left, OfTrial, Point
 from search.early_stopping.measure import number_in
-from search.replay import Closing, Completion, Event, Left, OfTrial, Point
 from service.domain.statuses import NO_NEW_TRIALS, EndReason
 from service.store.curves import Told
 from service.store.generations import Exploit

@@ -7,8 +7,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from search.analysis.replay import remember
 from search.early_stopping import Memory, rule_for
-from search.replay import remember
 from service.domain.statuses import TrialStatus
 from service.operations.moving import move_trial
 from service.operations.pausing import RULE_CHANGED

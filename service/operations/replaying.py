@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from search.analysis.replay import Course, best_of, replay
 from search.early_stopping import EarlyStoppingSpec, rule_for
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
-from search.replay import Course, best_of, replay
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid, Mistake
 from service.operations.context import Context

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.warm_start import Source, to_json, warm_start
+from search.analysis.warm_start import Source, to_json, warm_start
 from service.errors import Invalid, Mistake
 from service.operations.context import Context
 from service.operations.measuring import newest_values

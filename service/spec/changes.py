@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from search.forbidding import still_possible
 from search.mistakes import parse
-from search.narrowing import mistakes_in_narrowing, without_dead_branches
-from search.space import Space
+from search.space.forbidden import still_possible
+from search.space.narrowed_space import mistakes_in_narrowing, without_dead_branches
+from search.space.space import Space
 from service.errors import Invalid, Mistake
 from service.spec.documents import mistakes_in_values
 from service.spec.mistakes import readable

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 import search.mistakes
 from search.mistakes import parse
-from search.space import Params
+from search.space.space import Params
 from service.errors import Invalid
 from service.spec.documents import mistakes_in_values
 from service.spec.mistakes import readable

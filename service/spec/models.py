@@ -22,12 +22,12 @@ from pydantic import (
 from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
-from search.early_stopping.pbt import FEWEST_MEMBERS, Pbt
-from search.forbidding import Forbidden, mistakes_in_forbidden
+from search.early_stopping.rules.pbt import FEWEST_MEMBERS, Pbt
 from search.mistakes import Mistake, refuse
 from search.problem import Direction, Setting
 from search.samplers import SamplerSpec
-from search.space import Space
+from search.space.forbidden import Forbidden, mistakes_in_forbidden
+from search.space.space import Space
 from trainer.wire import Kind, Trainer
 
 EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from search.early_stopping.memory import MemoryPeers, Ranking
+from search.early_stopping.in_memory_history import MemoryPeers, Ranking
 
 MOST = 300_000
 """What is remembered weighs no more, of all experiments together: some 60 MB. A trial at a milestone weighs 1."""

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping import Member, Peer, Peers
 from search.early_stopping.measure import Measure
 from search.problem import Direction
-from search.space import Space
+from search.space.space import Space
 from service.domain.statuses import TrialStatus
 from service.store.generations import places_of
 from service.store.milestones import milestones_of

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from search.problem import Observation, Problem
-from search.proposing import propose
+from search.propose import propose
 from search.samplers import SamplerSpec
-from search.space import Space
+from search.space.space import Space
 from service.operations.proposals import Proposals
 from service.settings import Settings
 from service.store.database import Database

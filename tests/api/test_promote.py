@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from search.early_stopping.hyperband import Hyperband
+from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Observation, Problem
-from search.proposing import propose
+from search.propose import propose
 from search.samplers import SamplerSpec
-from search.space import Space
+from search.space.space import Space
 from service.settings import Settings
 from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, a_spec, running

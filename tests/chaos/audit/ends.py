@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from search.problem import Problem
-from search.proposing import propose
+from search.propose import propose
 from service.domain.statuses import LIVE_TRIAL
 from service.spec.models import ExperimentSpec
 from tests.chaos.snapshot import Experiment, Snapshot, Trial

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from search.forbidding import Forbidden
-from search.parameters import CategoricalParameter, FloatParameter
 from search.problem import Observation, SpaceExhausted, Status
-from search.space import Parameter, Params, Space
+from search.space.forbidden import Forbidden
+from search.space.parameters import CategoricalParameter, FloatParameter
+from search.space.space import Parameter, Params, Space
 
 SCALARS = st.one_of(
     st.text("xy", max_size=2), st.integers(-3, 3), st.booleans(), st.none(), st.sampled_from([0.5, -1.5])

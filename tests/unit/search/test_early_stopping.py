@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from search.early_stopping import RULES, EarlyStoppingSpec, Memory, Reported, Rule, Verdict, decide, rule_for
-from search.early_stopping.hyperband import Hyperband
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
+from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Direction
 
 

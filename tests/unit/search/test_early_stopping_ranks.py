@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import wilcoxon
 
-from search.early_stopping.ranks import signed_rank_p
+from search.early_stopping.rules.signed_rank import signed_rank_p
 
 WHOLE = st.lists(st.integers(-4, 4).map(float), min_size=2, max_size=60)
 ANY = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=60)

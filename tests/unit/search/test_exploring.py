@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.early_stopping.exploring import Exploring, explored
-from search.space import Space
+from search.early_stopping.rules.pbt_explore import Exploring, explored
+from search.space.space import Space
 from tests.conftest import examples
 
 FACTORS = (0.8, 1.2)

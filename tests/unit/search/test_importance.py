@@ -8,9 +8,9 @@ import optuna
 import pytest
 from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
 
-from search.importance import FEWEST_TRIALS, MOST_TRIALS, Evaluator, Measured, importance_of, sampled
+from search.analysis.importance import FEWEST_TRIALS, MOST_TRIALS, Evaluator, Measured, importance_of, sampled
 from search.problem import Direction
-from search.space import Space
+from search.space.space import Space
 
 SPACE = Space.model_validate(
     {

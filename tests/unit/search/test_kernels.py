@@ -7,7 +7,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator, _ParzenEstimatorParameters
 from optuna.samplers._tpe.sampler import default_weights
 
-from search.samplers.kernels import Kernels
+from search.samplers.optuna.parzen_estimator import Kernels
 
 
 @given(

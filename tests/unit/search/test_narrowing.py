@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from search.narrowing import inside, mistakes_in_narrowing, without_dead_branches
-from search.space import Space
+from search.space.narrowed_space import inside, mistakes_in_narrowing, without_dead_branches
+from search.space.space import Space
 from tests.conftest import examples
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import create_trial
 
-from search.pareto import beats, hypervolume, pareto_front
+from search.analysis.pareto import beats, hypervolume, pareto_front
 from search.problem import Direction
 from tests.conftest import examples
 

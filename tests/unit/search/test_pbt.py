@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from search.early_stopping import EarlyStoppingSpec, Memory, Reported, decide, rule_for
-from search.early_stopping.pbt import Pbt, told
-from search.early_stopping.rule import Peer, Peers
-from search.early_stopping.waiting import Member, Release
+from search.early_stopping.contract import Peer, Peers
+from search.early_stopping.pause_contract import Member, Release
+from search.early_stopping.rules.pbt import Pbt, told
 from search.problem import Direction
-from search.space import Params, Space
+from search.space.space import Params, Space
 
 SPACE = Space.model_validate({"lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}})
 

@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search.analysis.replay import Closing, Completion, Course, Event, Left, Point, replay
 from search.early_stopping import Memory, Pausing, Reported, decide, rule_for
-from search.early_stopping.asha import Asha
-from search.early_stopping.hyperband import Hyperband
+from search.early_stopping.in_memory_paused import Paused
 from search.early_stopping.measure import Measure
-from search.early_stopping.paused import Paused
+from search.early_stopping.rules.asha import Asha
+from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Direction, sign_of
-from search.replay import Closing, Completion, Course, Event, Left, Point, replay
-from search.space import Space
+from search.space.space import Space
 from tests.unit.search.test_early_stopping import complaints, rule_of
 
 SPACE = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})

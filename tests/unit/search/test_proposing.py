@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from search.problem import Observation, Problem, Setting, SpaceExhausted
-from search.proposing import propose
+from search.propose import propose
 from search.samplers import SamplerSpec
 from search.samplers.base import stream
-from search.space import Params, Space
+from search.space.space import Params, Space
 from search.study import StudyView
 from tests.conftest import examples
 from tests.unit.search.conftest import outcome

@@ -9,7 +9,7 @@ from search.mistakes import listed
 from search.problem import Setting
 from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.tpe import Tpe
-from search.space import Space
+from search.space.space import Space
 
 
 @pytest.mark.parametrize(

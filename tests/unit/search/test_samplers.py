@@ -25,10 +25,10 @@ from optuna.samplers._nsgaiii._elite_population_selection_strategy import NSGAII
 from optuna.samplers.nsgaii._elite_population_selection_strategy import NSGAIIElitePopulationSelectionStrategy
 
 from search.problem import Direction, Observation, Problem, Setting, SpaceExhausted
-from search.proposing import propose
+from search.propose import propose
 from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.base import stream
-from search.space import Params, Space
+from search.space.space import Params, Space
 from search.study import StudyView
 from tests.conftest import examples
 from tests.unit.search.conftest import outcome

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from search.forbidding import Forbidden, dead_branches, mistakes_in_forbidden, still_possible
-from search.scalars import same
-from search.space import Params, Space
+from search.space.forbidden import Forbidden, dead_branches, mistakes_in_forbidden, still_possible
+from search.space.scalars import same
+from search.space.space import Params, Space
 
 DIGITS = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},

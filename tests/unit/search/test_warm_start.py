@@ -5,13 +5,13 @@ from typing import Any
 import optuna
 import pytest
 
+from search.analysis.warm_start import MAX_TRIALS, Source, from_json, still_fitting, to_json, warm_start
 from search.problem import Observation, Problem, Status
-from search.proposing import propose
+from search.propose import propose
 from search.samplers import SamplerSpec
 from search.samplers.base import stream
-from search.space import Params, Space
+from search.space.space import Params, Space
 from search.study import StudyView
-from search.warm_start import MAX_TRIALS, Source, from_json, still_fitting, to_json, warm_start
 
 # `group` and others are still marked as experimental in Optuna.
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")

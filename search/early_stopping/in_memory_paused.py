@@ -1,0 +1,60 @@
+"""Who waits at which milestone, all at hand, for replays and tests."""
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from search.early_stopping.contract import Peer
+from search.early_stopping.in_memory_history import Memory, MemoryPeers, Ranking
+from search.early_stopping.pause_contract import Member
+from search.problem import Direction
+from search.space.space import Params, Space
+
+
+@dataclass
+class Paused:
+    """`Waiting` beside a memory of who has reached which milestone. `params` and `saved_steps` are of members."""
+
+    memory: Memory
+    metric: str
+    direction: Direction
+    space: Space
+    seed: int = 0
+    others_may_come: bool = True
+    any_completed: bool = False
+    params: Mapping[int, Params] = field(default_factory=dict)
+    saved_steps: Mapping[int, int] = field(default_factory=dict)
+    rankings: dict[tuple[int, int], Ranking] = field(default_factory=dict)
+    places: dict[int, tuple[int, int, float]] = field(default_factory=dict)
+
+    def pause(self, number: int, milestone: int, value: float, pool: int) -> None:
+        self.places[number] = milestone, pool, value
+        insort(self.rankings.setdefault((milestone, pool), []), (value, number))
+
+    def resume(self, number: int) -> None:
+        milestone, pool, value = self.places.pop(number)
+        ranking = self.rankings[milestone, pool]
+        del ranking[bisect_left(ranking, (value, number))]
+        if not ranking:
+            del self.rankings[milestone, pool]
+
+    def milestones(self) -> Sequence[int]:
+        return sorted({milestone for milestone, _ in self.rankings})
+
+    def best(self, milestone: int, pool: int) -> Peer | None:
+        ranking = self.rankings.get((milestone, pool))
+        if not ranking:
+            return None
+        best, _ = ranking[-1 if self.direction == "maximize" else 0]
+        value, number = ranking[bisect_left(ranking, (best,))]
+        return Peer(number, value)
+
+    def members(self, milestone: int) -> Sequence[Member]:
+        waiting = sorted((number, value) for number, (there, _, value) in self.places.items() if there == milestone)
+        return [
+            Member(number, value, self.params.get(number, {}), self.saved_steps.get(number))
+            for number, value in waiting
+        ]
+
+    def peers(self, milestone: int, pool: int) -> MemoryPeers:
+        return MemoryPeers(self.memory.rankings[milestone, pool], None)

@@ -1,0 +1,26 @@
+"""Asynchronous successive halving (Li et al., 2020); without promotion as Optuna's SuccessiveHalvingPruner has it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from search.early_stopping.rule_base import MAX_COUNT
+from search.early_stopping.rules.halving import Halving
+
+
+class Asha(Halving):
+    """The rungs are the steps `min_step * reduction_factor ** (min_early_stopping_rate + i)`, i = 0, 1, 2, ...
+
+    There is none at `max_step`, the last step of a whole trial, and none beyond.
+    """
+
+    rule: Literal["asha"] = "asha"
+    min_early_stopping_rate: Annotated[int, Field(ge=0, le=50)] = 0
+    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+
+    @property
+    def rungs_end(self) -> int | None:
+        return self.max_step
+
+    def first_rung(self, number: int) -> int:  # noqa: ARG002
+        return self.min_step * int(self.reduction_factor**self.min_early_stopping_rate)

@@ -1,0 +1,58 @@
+"""Bounds that no trial may leave, as Optuna's ThresholdPruner has them."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from search.early_stopping.contract import History, Reported, Verdict
+from search.early_stopping.rule_base import StoppingRule, compared
+from search.early_stopping.rules.percentile import is_due
+
+Bound = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Threshold(StoppingRule):
+    """Stops a trial whose value is below `lower` or above `upper`.
+
+    It says nothing before step `n_warmup_steps` and between its intervals.
+    """
+
+    rule: Literal["threshold"] = "threshold"
+    lower: Bound | None = None
+    upper: Bound | None = None
+    n_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    interval_steps: Annotated[int, Field(ge=1)] = 1
+
+    @model_validator(mode="after")
+    def _bounds_make_sense(self) -> Self:
+        if self.lower is None and self.upper is None:
+            raise ValueError("needs lower, upper or both")
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            raise ValueError(f"lower must not be above upper, which is {self.upper:g}")
+        return self
+
+    def milestones(self, report: Reported, history: History) -> list[int]:  # noqa: ARG002
+        return [report.step] if is_due(report, self.n_warmup_steps, self.interval_steps) else []
+
+    def _look(self, report: Reported, milestone: int, history: History) -> Verdict:  # noqa: ARG002
+        stop, name, bound = self._nearest(report.value)
+        value, relation = compared(report.value, bound)
+        return Verdict(
+            stop=stop,
+            rule=self.rule,
+            step=report.step,
+            milestone=milestone,
+            value=report.value,
+            cutoff=bound,
+            compared_count=0,
+            reason=f"{report.metric} {value} at step {report.step} is {relation}, the {name} bound",
+        )
+
+    def _nearest(self, value: float) -> tuple[bool, str, float]:
+        """The bound that the value has left, or the one that it is nearest to."""
+        bounds = [(name, bound) for name, bound in (("lower", self.lower), ("upper", self.upper)) if bound is not None]
+        for name, bound in bounds:
+            if value < bound if name == "lower" else value > bound:
+                return True, name, bound
+        name, bound = min(bounds, key=lambda one: abs(value - one[1]))
+        return False, name, bound

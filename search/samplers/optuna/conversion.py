@@ -1,0 +1,120 @@
+"""Our parameters and observations in the terms of Optuna."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import JsonValue
+
+from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, coded, position
+from search.space.space import Space
+
+if TYPE_CHECKING:
+    from search.problem import Observation, Problem
+
+_SOME_TIME = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (Optuna's times have no zone; no sampler looks at this one)
+
+_STATES = {
+    "running": TrialState.RUNNING,
+    "completed": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "diverged": TrialState.PRUNED,
+    "stopped": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+
+
+def remembered(
+    problem: "Problem", observation: "Observation", distributions: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
+    """The trial as Optuna's samplers shall see it; `distributions` are those of the problem's space.
+
+    One that diverged is learned from as the worst there is: pruned, with nothing to show. (As completed with the worst
+    value seen it would still rank before every pruned trial.) One that a user stopped counts as pruned if it has
+    reported, and else like one that failed, from which nothing is learned. Optuna ranks pruned trials for a single
+    objective only; with several they all come last.
+    """
+    state = _STATES[observation.status]
+    if observation.status == "stopped" and observation.last_value is None:
+        state = TrialState.FAIL
+    return frozen(
+        observation.number,
+        state,
+        params={name: coded(problem.space.root[name], value) for name, value in observation.params.items()},
+        distributions={name: distributions[name] for name in observation.params},
+        values=[float(value) for value in observation.values or ()] if state is TrialState.COMPLETE else None,
+        curve=_curve(observation) if state is TrialState.PRUNED and len(problem.directions) == 1 else {},
+        constraints=observation.constraints,
+    )
+
+
+def frozen(
+    number: int,
+    state: TrialState,
+    *,
+    params: Mapping[str, Any] | None = None,
+    distributions: Mapping[str, BaseDistribution] | None = None,
+    values: list[float] | None = None,
+    curve: Mapping[int, float] | None = None,
+    constraints: Sequence[float] | None = None,
+) -> FrozenTrial:
+    return FrozenTrial(
+        number=number,
+        trial_id=number,
+        state=state,
+        value=None,
+        values=values,
+        datetime_start=_SOME_TIME,
+        datetime_complete=_SOME_TIME if state.is_finished() else None,
+        params=dict(params or {}),
+        distributions=dict(distributions or {}),
+        user_attrs={},
+        system_attrs={} if constraints is None else {_CONSTRAINTS_KEY: list(constraints)},
+        intermediate_values=dict(curve or {}),
+    )
+
+
+def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution | CategoricalDistribution:
+    """Choices are told by their position, because Optuna takes 1 and true for the same."""
+    match parameter:
+        case CategoricalParameter():
+            return CategoricalDistribution(range(len(parameter.choices)))
+        case IntParameter():
+            return IntDistribution(parameter.low, parameter.values()[-1], log=parameter.log, step=parameter.step)
+        case FloatParameter():
+            values = parameter.values()
+            high = values[-1] if values else parameter.high
+            return FloatDistribution(parameter.low, high, log=parameter.log, step=parameter.step)
+
+
+def distributions_of(space: Space) -> dict[str, BaseDistribution]:
+    """In the order of the names, in which Optuna's samplers draw."""
+    return {name: distribution_of(space.root[name]) for name in sorted(space.root)}
+
+
+def searched(space: Space) -> dict[str, BaseDistribution]:
+    """What there is to search: the parameters that always exist and have more than one value."""
+    distributions = distributions_of(space)
+    return {name: one for name, one in distributions.items() if not one.single() and not space.root[name].when}
+
+
+def from_optuna(parameter: Parameter, value: Any) -> JsonValue:
+    if isinstance(parameter, CategoricalParameter):
+        return parameter.choices[int(value)]
+    if isinstance(parameter, IntParameter):
+        # Beyond what floats can say exactly, Optuna's arithmetic leaves the steps.
+        return parameter.values()[round(Fraction(int(value) - parameter.low, parameter.step))]
+    steps = parameter.values()  # as people write them: 0.3, where Optuna adds up to 0.30000000000000004
+    place = None if steps is None else position(steps, value)
+    return steps[place] if steps is not None and place is not None else float(value)
+
+
+def _curve(observation: "Observation") -> dict[int, float]:
+    """Of the curve, samplers look at the newest value alone."""
+    if observation.status == "diverged" or observation.last_step is None or observation.last_value is None:
+        return {}
+    return {observation.last_step: observation.last_value}

@@ -1,0 +1,160 @@
+"""The values of a parameter by their positions, and what conditions make of them."""
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+from search.space.conditions import Range, meets
+from search.space.parameters import Steps, position
+from search.space.scalars import Scalar
+
+Segment = tuple[int, int]
+"""Positions from the first to the second, both included."""
+
+
+class Axis(Protocol):
+    @property
+    def count(self) -> int: ...
+
+    def value(self, position: int) -> Scalar: ...
+
+    def position(self, value: Any) -> int | None: ...
+
+    def where(self, condition: Range | tuple[Scalar, ...]) -> Sequence[Segment]:
+        """The positions that meet the condition."""
+
+    def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:
+        """The value that far from the segment's first to its last; 0 <= share < 1."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Of a finite parameter, or a list to take from."""
+
+    values: Sequence[Scalar]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def value(self, position: int) -> Scalar:
+        return self.values[position]
+
+    def position(self, value: Any) -> int | None:
+        return position(self.values, value)
+
+    def where(self, condition: Range | tuple[Scalar, ...]) -> Sequence[Segment]:
+        if isinstance(self.values, range | Steps):
+            if isinstance(condition, Range):
+                return _sorted_between(self.values, condition)
+            found = {place for value in condition if (place := self.position(value)) is not None}
+        else:
+            found = {place for place, value in enumerate(self.values) if meets(condition, value)}
+        return [(place, place) for place in sorted(found)]
+
+    def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:  # noqa: ARG002
+        first, last = segment
+        return self.values[first + min(int(share * (last - first + 1)), last - first)]
+
+
+@dataclass(frozen=True)
+class Floats:
+    """All floats of a range, by their order."""
+
+    low: float
+    high: float
+
+    @property
+    def count(self) -> int:
+        return _order(self.high) - _order(self.low) + 1
+
+    def value(self, position: int) -> float:
+        return _ordered(position + _order(self.low))
+
+    def position(self, value: Any) -> int | None:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
+            return None
+        return _order(float(value)) - _order(self.low)
+
+    def where(self, condition: Range | tuple[Scalar, ...]) -> Sequence[Segment]:
+        if not isinstance(condition, Range):
+            places = (self.position(value) for value in condition)
+            return [(place, place) for place in sorted({place for place in places if place is not None})]
+        low = self.low if condition.min is None else max(self.low, condition.min)
+        high = self.high if condition.max is None else min(self.high, condition.max)
+        return [(_order(low) - _order(self.low), _order(high) - _order(self.low))] if low <= high else []
+
+    def between(self, segment: Segment, share: float, *, log: bool) -> float:
+        low, high = self.value(segment[0]), self.value(segment[1])
+        drawn = low * (high / low) ** share if log else low + share * (high - low)
+        return min(max(drawn, low), high)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Positions of one axis that no condition tells apart; `meets` are the conditions they meet."""
+
+    segments: tuple[Segment, ...]
+    meets: frozenset[int]
+
+    @property
+    def count(self) -> int:
+        return sum(last - first + 1 for first, last in self.segments)
+
+    def at(self, index: int) -> int:
+        """The position of number `index` of this part."""
+        for first, last in self.segments:
+            if index <= last - first:
+                return first + index
+            index -= last - first + 1
+        raise IndexError(index)
+
+    def __contains__(self, position: int) -> bool:
+        return any(first <= position <= last for first, last in self.segments)
+
+
+def parts(axis: Axis, conditions: Mapping[int, Range | tuple[Scalar, ...]]) -> list[Part]:
+    """The axis, divided by the conditions."""
+    met = {key: axis.where(condition) for key, condition in conditions.items()}
+    starts = {0, *(first for where in met.values() for first, _ in where)}
+    starts |= {last + 1 for where in met.values() for _, last in where if last + 1 < axis.count}
+    ordered = [*sorted(starts), axis.count]
+    kinds: dict[frozenset[int], list[Segment]] = {}
+    for first, after in pairwise(ordered):
+        kind = frozenset(key for key, where in met.items() if _is_in(first, where))
+        kinds.setdefault(kind, []).append((first, after - 1))
+    return [Part(tuple(segments), kind) for kind, segments in kinds.items()]
+
+
+def joined(segments: Iterable[Segment]) -> list[Segment]:
+    """The same positions in as few segments as can be, in order."""
+    found: list[Segment] = []
+    for first, last in sorted(segments):
+        if found and found[-1][1] + 1 == first:
+            first = found.pop()[0]  # noqa: PLW2901
+        found.append((first, last))
+    return found
+
+
+def _is_in(place: int, segments: Iterable[Segment]) -> bool:
+    return any(first <= place <= last for first, last in segments)
+
+
+def _sorted_between(values: Sequence[Any], wanted: Range) -> Sequence[Segment]:
+    first = 0 if wanted.min is None else bisect_left(values, wanted.min)
+    last = len(values) - 1 if wanted.max is None else bisect_right(values, wanted.max) - 1
+    return [(first, last)] if first <= last else []
+
+
+def _order(value: float) -> int:
+    """Floats as integers in the same order, neighbours beside each other."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits if bits >= 0 else -(bits & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+def _ordered(order: int) -> float:
+    value: float = struct.unpack("<d", struct.pack("<q", abs(order)))[0]
+    return value if order >= 0 else -value

@@ -1,0 +1,80 @@
+"""Conditions on the value of a parameter: some values, or a range of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, WrapValidator, model_validator
+
+from search.mistakes import Mistake, refuse
+from search.space.scalars import NotABool, Scalar, same, shown
+
+Bound = Annotated[float, NotABool, Field(allow_inf_nan=False)]
+
+
+class Range(BaseModel):
+    """Numbers from `min` to `max`, both included; one of the two may be left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min: Bound | None = None
+    max: Bound | None = None
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        if self.min is None and self.max is None:
+            refuse("Range", [Mistake((), "needs min, max or both")], {})
+        if self.min is not None and self.max is not None and self.min > self.max:
+            refuse("Range", [Mistake(("min",), f"must be <= max, which is {self.max:g}")], {})
+        return self
+
+    def __contains__(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    def __str__(self) -> str:
+        if self.min is None:
+            return f"at most {self.max:g}"
+        return f"at least {self.min:g}" if self.max is None else f"from {self.min:g} to {self.max:g}"
+
+
+_VALUES: TypeAdapter[tuple[Scalar, ...]] = TypeAdapter(Annotated[tuple[Scalar, ...], Field(min_length=1)])
+
+
+def _condition(given: Any, _: Any) -> Range | tuple[Scalar, ...]:
+    if isinstance(given, Range | Mapping):
+        return Range.model_validate(given)
+    return _VALUES.validate_python(given if isinstance(given, list | tuple) else (given,))
+
+
+_SCALAR = {"type": ["string", "number", "boolean", "null"]}
+_BOUNDS = {"min": {"type": "number"}, "max": {"type": "number"}}
+Condition = Annotated[
+    Range | tuple[Scalar, ...],
+    WrapValidator(_condition),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _SCALAR,
+                {"type": "array", "items": _SCALAR, "minItems": 1},
+                {"type": "object", "properties": _BOUNDS, "additionalProperties": False, "minProperties": 1},
+            ],
+            "description": "a value, a list of values, or a range of numbers: {min, max}",
+        }
+    ),
+]
+
+
+def meets(condition: Range | tuple[Scalar, ...], value: Any) -> bool:
+    if isinstance(condition, Range):
+        return value in condition
+    return any(same(value, one) for one in condition)
+
+
+def told(conditions: Mapping[str, Range | tuple[Scalar, ...]]) -> str:
+    """As a part of a sentence: `optimizer is "sgd" and lr is at least 0.5`."""
+    return " and ".join(f"{name} is {_told(condition)}" for name, condition in conditions.items())
+
+
+def _told(condition: Range | Iterable[Scalar]) -> str:
+    return str(condition) if isinstance(condition, Range) else " or ".join(map(shown, condition))

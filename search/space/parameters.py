@@ -1,0 +1,174 @@
+"""The three kinds of parameter of a search space, with the names of Optuna's distributions."""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self, overload
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from search.mistakes import Mistake, listed, refuse
+from search.space.conditions import Condition
+from search.space.scalars import NotABool, Scalar, repetitions, same, shown
+
+# Beyond this, JSON numbers and floats no longer tell neighbouring integers apart.
+EXACT = 2**53
+
+Number = Annotated[float, NotABool, Field(allow_inf_nan=False)]
+Whole = Annotated[int, NotABool, Field(ge=-EXACT, le=EXACT)]
+
+
+class ParameterBase(BaseModel):
+    """`when` names parents and the values under which this parameter exists: all parents must have one of theirs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    when: dict[str, Condition] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        refuse(type(self).__name__, self._own_mistakes(), self.model_dump())
+        return self
+
+    def _own_mistakes(self) -> Iterator[Mistake]:
+        yield from ()
+
+
+class Steps(Sequence[float]):
+    """`low`, `low + step`, ... `high` as people write them: 0.3, not 0.30000000000000004. Made when asked for."""
+
+    def __init__(self, low: float, high: float, step: float) -> None:
+        self._low, self._step = Decimal(str(low)), Decimal(str(step))
+        self._count = int((Decimal(str(high)) - self._low) // self._step) + 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[float]: ...
+    def __getitem__(self, index: int | slice) -> float | Sequence[float]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        return float(self._low + range(self._count)[index] * self._step)
+
+    def position(self, value: float) -> int | None:
+        """Where `value` is, forgiving the rounding of binary fractions; None if it is no step."""
+        nearest = min(max(round((value - self[0]) / float(self._step)), 0), self._count - 1)
+        return nearest if math.isclose(self[nearest], value, rel_tol=1e-9, abs_tol=1e-8 * float(self._step)) else None
+
+
+class FloatParameter(ParameterBase):
+    type: Literal["float"]
+    low: Number
+    high: Number
+    log: bool = False
+    step: Number | None = None
+
+    def _own_mistakes(self) -> Iterator[Mistake]:
+        yield from _range_mistakes(self.low, self.high, log=self.log, lowest=0, lowest_included=False)
+        if not math.isfinite(self.high - self.low):
+            yield Mistake(("high",), "the range is wider than a float can say")
+        if 0 < self.high - self.low < sys.float_info.min:
+            yield Mistake(("high",), "the range is too narrow for a float to divide")
+        if self.step is not None:
+            yield from self._step_mistakes(self.step)
+
+    def _step_mistakes(self, step: float) -> Iterator[Mistake]:
+        if self.log:
+            yield Mistake(("step",), "cannot be used when log is true")
+        if step <= 0:
+            yield Mistake(("step",), "must be > 0")
+        elif (self.high - self.low) / step > EXACT:
+            yield Mistake(("step",), "is too small for the range")
+
+    def values(self) -> Sequence[float] | None:
+        """All values in order, or None when there is no step and more than one value."""
+        if self.step is not None:
+            return Steps(self.low, self.high, self.step)
+        return (self.low,) if self.low == self.high else None
+
+    def mistake_in(self, value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"must be a number, not {shown(value)}"
+        if not self.low <= value <= self.high:
+            return f"must be between {self.low:g} and {self.high:g}, not {value:g}"
+        if self.step is not None and position(Steps(self.low, self.high, self.step), value) is None:
+            return f"must be {self.low:g} plus a multiple of {self.step:g}, not {value:g}"
+        return None
+
+
+class IntParameter(ParameterBase):
+    type: Literal["int"]
+    low: Whole
+    high: Whole
+    log: bool = False
+    step: Whole = 1
+
+    def _own_mistakes(self) -> Iterator[Mistake]:
+        yield from _range_mistakes(self.low, self.high, log=self.log, lowest=1, lowest_included=True)
+        if self.step < 1:
+            yield Mistake(("step",), "must be >= 1")
+        elif self.log and self.step != 1:
+            yield Mistake(("step",), "must be 1 when log is true")
+
+    def values(self) -> Sequence[int]:
+        return range(self.low, self.high + 1, self.step)
+
+    def mistake_in(self, value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"must be an integer, not {shown(value)}"
+        if not self.low <= value <= self.high:
+            return f"must be between {self.low} and {self.high}, not {value}"
+        if value not in self.values():
+            return f"must be {self.low} plus a multiple of {self.step}, not {value}"
+        return None
+
+
+class CategoricalParameter(ParameterBase):
+    type: Literal["categorical"]
+    choices: tuple[Scalar, ...]
+
+    def _own_mistakes(self) -> Iterator[Mistake]:
+        if not self.choices:
+            yield Mistake(("choices",), "must have at least one choice")
+        for index, message in repetitions(self.choices).items():
+            yield Mistake(("choices", index), message)
+
+    def values(self) -> Sequence[Scalar]:
+        return self.choices
+
+    def mistake_in(self, value: Any) -> str | None:
+        if position(self.choices, value) is None:
+            return f"must be one of {listed(map(shown, self.choices))}, not {shown(value)}"
+        return None
+
+
+Parameter = Annotated[FloatParameter | IntParameter | CategoricalParameter, Field(discriminator="type")]
+
+
+def position(values: Sequence[Scalar], value: Any) -> int | None:
+    """Where `value` is among `values`, as JSON compares; None if it is not there."""
+    if isinstance(values, range | Steps) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        return None
+    if isinstance(values, Steps):
+        return values.position(value)
+    if isinstance(values, range):
+        return values.index(int(value)) if value == int(value) and int(value) in values else None
+    return next((index for index, one in enumerate(values) if same(one, value)), None)
+
+
+def coded(parameter: Parameter, value: Any) -> Any:
+    """The value as a plain number, the same for all ways to write it: a choice by its position, 1 as a float's 1.0."""
+    if isinstance(parameter, CategoricalParameter):
+        return position(parameter.choices, value)
+    return float(value) if isinstance(parameter, FloatParameter) else value
+
+
+def _range_mistakes(low: float, high: float, *, log: bool, lowest: float, lowest_included: bool) -> Iterator[Mistake]:
+    if log and (low < lowest or (low == lowest and not lowest_included)):
+        yield Mistake(("low",), f"must be {'>=' if lowest_included else '>'} {lowest} when log is true")
+    if low > high:
+        yield Mistake(("low",), f"must be <= high, which is {high:g}")
