@@ -21,8 +21,8 @@ from typing import Any
 from sqlalchemy import insert
 
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 from service.store.tables import EventRow, ExperimentRow, MilestoneRow, ReportRow, TrialRow
 
 REPORTS, RUNG_STEPS, CALLS = 20, (1, 3, 9), 60

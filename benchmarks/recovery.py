@@ -31,9 +31,9 @@ import psutil
 from optuna.distributions import BaseDistribution, FloatDistribution
 from sqlalchemy.engine import make_url
 
-from service.processes import Child, free_port
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.stack.child_process import Child, free_port
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 
 HOST, RUNNING = "127.0.0.1", 8
 RETRY_SECONDS = 0.005
@@ -167,7 +167,7 @@ def breakdown(database_url: str, repeats: int) -> Times:
     """What a start consists of, each part alone."""
     times = Times()
     for _ in range(repeats):
-        for name, code in {"python": "pass", "python, and the service imported": "import service.serving"}.items():
+        for name, code in {"python": "pass", "python, and the service imported": "import service.cli.server"}.items():
             began = time.perf_counter()
             subprocess.run([sys.executable, "-c", code], check=True)
             times.add(name, time.perf_counter() - began)

@@ -33,10 +33,10 @@ import optuna
 from benchmarks.figures import machine
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
-from service.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
-from service.processes import Child, accepts, free_port
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.stack.child_process import Child, accepts, free_port
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 
 WAYS = ((1, 1), (1, 4), (2, 1), (2, 4), (4, 4))
 """The others' processes, and threads in each."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trials import Run, read
-from service import up
-from service.client import Client
-from service.packing import pack
-from service.processes import Child
+from service.cli.client import Client
+from service.cli.code_archive import pack
+from service.stack import up
+from service.stack.child_process import Child
 
 FUNCTIONS = Path(__file__).with_name("functions")
 CPUS = 8

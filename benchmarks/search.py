@@ -39,8 +39,8 @@ import optuna
 
 from benchmarks.problems import TASKS, Point, Task, prepared
 from benchmarks.recovery import Paceline, until_served
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 
 WORKERS = 4
 METRIC = "value"

@@ -18,8 +18,8 @@ import psutil
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from benchmarks.reports import mlflow, spec
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 
 SAMPLES = 10
 

@@ -35,7 +35,7 @@ from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Params, Space
 from search.study import StudyView
-from service.processes import Child, free_port
+from service.stack.child_process import Child, free_port
 
 HOST = "127.0.0.1"
 STUDY = "history"

@@ -5,15 +5,15 @@ from typing import Any, Literal
 from alembic import context
 from alembic.autogenerate.api import AutogenContext
 
+from service.store.sql.column_types import Json, UtcDateTime
 from service.store.tables import Base
-from service.store.types import Json, UtcDateTime
 
 
 def render_item(kind: str, item: Any, autogen: AutogenContext) -> str | Literal[False]:
     """Names our column types in a new revision, instead of what they are made of."""
     if kind == "type" and (item is Json or isinstance(item, UtcDateTime)):
         name = "Json" if item is Json else "UtcDateTime()"
-        autogen.imports.add(f"from service.store.types import {name.removesuffix('()')}")
+        autogen.imports.add(f"from service.store.sql.column_types import {name.removesuffix('()')}")
         return name
     return False
 

@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from service.api import (
     agents,
+    attempts,
     best,
     experiments,
     health,
@@ -18,28 +19,27 @@ from service.api import (
     metrics,
     packages,
     replay,
-    running,
     spaces,
-    streaming,
+    streams,
     trials,
 )
-from service.api.access import needs, needs_by_method, needs_read_or_lease
-from service.api.direct import Direct
-from service.api.guard import Guard
-from service.api.metering import Metering
-from service.api.problems import Problem, add_error_handlers, responses
+from service.api.http.access import needs, needs_by_method, needs_read_or_lease
+from service.api.http.direct_routes import Direct
+from service.api.http.guard import Guard
+from service.api.http.problems import Problem, add_error_handlers, responses
+from service.api.http.request_metrics import Metering
+from service.background.change_polling import Telling
+from service.background.charting import Picturing
+from service.background.lease_expiry import Rescuing
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
-from service.background.picturing import Picturing
-from service.background.rescuing import Rescuing
-from service.background.telling import Telling
 from service.domain.roles import Role
-from service.operations.context import Context
-from service.operations.reporting import take_together
-from service.operations.together import Together
+from service.operations.reports.ingest import take_together
+from service.runtime.context import Context
+from service.runtime.group_commit import Together
 from service.settings import Settings
-from service.spec.models import ExperimentSpec
-from service.store.database import Database
+from service.specification.models import ExperimentSpec
+from service.store.sql.database import Database
 
 VERSION = "0.1.0"
 
@@ -60,10 +60,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.loops = _loops(context)
     app.state.reporting = Together("reporting", partial(take_together, context))
     # First those that are called all the time: FastAPI looks through the routes one by one.
-    app.include_router(running.router)
+    app.include_router(attempts.router)
     app.include_router(agents.router, responses=responses(401, 403))
     by_method = [Depends(needs_by_method)]
-    for module in (experiments, best, importance, trials, streaming):
+    for module in (experiments, best, importance, trials, streams):
         app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
     for module in (replay, spaces):
         app.include_router(module.router, dependencies=[Depends(needs(Role.READ))], responses=responses(401, 403))
@@ -73,7 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
     add_error_handlers(app)
     app.state.registry = CollectorRegistry()
     app.state.registry.register(metrics.State(context, app.state.loops))
-    app.add_middleware(Direct, running.REPORTS, running.take_reports, app.exception_handlers)
+    app.add_middleware(Direct, attempts.REPORTS, attempts.take_reports, app.exception_handlers)
     app.add_middleware(Guard)
     app.add_middleware(Metering, registry=app.state.registry)
     return app

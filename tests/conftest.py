@@ -25,9 +25,9 @@ from starlette.routing import BaseRoute
 
 from service.app import create_app
 from service.settings import Settings
-from service.store import database as store
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.store.sql import database as store
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 
 TEMPLATE = "paceline_template"
 

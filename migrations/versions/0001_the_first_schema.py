@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from service.store.types import Json, UtcDateTime
+from service.store.sql.column_types import Json, UtcDateTime
 
 revision = "0001"
 down_revision = None

@@ -6,7 +6,7 @@ A trial carries the newest value of each of its objectives and constraints; the 
 import sqlalchemy as sa
 from alembic import op
 
-from service.store.types import Json, UtcDateTime
+from service.store.sql.column_types import Json, UtcDateTime
 
 revision = "0003"
 down_revision = "0002"

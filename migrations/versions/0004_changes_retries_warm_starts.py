@@ -6,7 +6,7 @@ A live experiment's spec may change, a trial be enqueued under a key or tried ag
 import sqlalchemy as sa
 from alembic import op
 
-from service.store.types import Json
+from service.store.sql.column_types import Json
 
 revision = "0004"
 down_revision = "0003"

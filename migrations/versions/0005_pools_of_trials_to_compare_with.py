@@ -6,7 +6,7 @@ A trial is compared with those of its bracket, or with completed ones, and an in
 import sqlalchemy as sa
 from alembic import op
 
-from service.store.types import Json
+from service.store.sql.column_types import Json
 
 revision = "0005"
 down_revision = "0004"

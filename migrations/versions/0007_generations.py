@@ -6,7 +6,7 @@ A trial that goes on with another one's params and checkpoint has more than one 
 import sqlalchemy as sa
 from alembic import op
 
-from service.store.types import Json, UtcDateTime
+from service.store.sql.column_types import Json, UtcDateTime
 
 revision = "0007"
 down_revision = "0006"

@@ -6,7 +6,7 @@ Which process works under an agent's name, and until when no other one may.
 import sqlalchemy as sa
 from alembic import op
 
-from service.store.types import Json, UtcDateTime
+from service.store.sql.column_types import Json, UtcDateTime
 
 revision = "0008"
 down_revision = "0007"

@@ -7,7 +7,7 @@ each status. And population-based training, which needed no last step before, go
 import sqlalchemy as sa
 from alembic import op
 
-from service.store.types import Json
+from service.store.sql.column_types import Json
 
 revision = "0009"
 down_revision = "0008"

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.access import needs
-from service.api.dependencies import Ctx, IdempotencyKey
-from service.api.problems import responses
-from service.api.streaming import stopping
+from service.api.http.access import needs
+from service.api.http.dependencies import Ctx, IdempotencyKey
+from service.api.http.problems import responses
+from service.api.streams import stopping
 from service.api.views import AgentView
 from service.domain.roles import Role
-from service.operations import claiming
-from service.operations.bell import rung
+from service.operations.attempts import claim
+from service.runtime.notifier import rung
 from service.store.agents import CONNECTED, all_agents
 from service.store.attempts import living_attempts
-from service.store.database import database_now
+from service.store.sql.database import database_now
 from trainer.wire import Assignment, Claim, HeldAttempts, Instance
 
 router = APIRouter(tags=["running trials"])
@@ -50,7 +50,7 @@ def get_agents(context: Ctx) -> list[AgentView]:
 @router.get("/v1/agents/{name}/attempts", dependencies=[Depends(needs(Role.AGENT))])
 def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
     """What runs in the agent's name: one that starts anew compares it with what its slots run."""
-    return claiming.attempts_held_by(context, name)
+    return claim.attempts_held_by(context, name)
 
 
 @router.post(
@@ -61,16 +61,16 @@ def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
 )
 async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Request) -> Assignment | Response:
     """An agent's ask over all experiments; waits up to `wait_seconds` for work that fits its free resources."""
-    await run_in_threadpool(claiming.note_agent, context, name, message)
+    await run_in_threadpool(claim.note_agent, context, name, message)
     if message.lost:
-        await run_in_threadpool(claiming.give_up_lost, context, name, message.lost)
+        await run_in_threadpool(claim.give_up_lost, context, name, message.lost)
     deadline = asyncio.get_running_loop().time() + message.wait_seconds
     with context.freed.listening() as freed:
         while True:
             freed.clear()
             if await request.is_disconnected():  # nobody would run what it is given
                 return Response(status_code=204)
-            assignment = await run_in_threadpool(claiming.claim, context, name, message)
+            assignment = await run_in_threadpool(claim.claim, context, name, message)
             left = deadline - asyncio.get_running_loop().time()
             if assignment is not None:
                 return assignment
@@ -82,7 +82,7 @@ async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Req
 @router.post("/v1/agents/{name}/leave", status_code=204, dependencies=[Depends(needs(Role.AGENT))])
 def post_leave(name: AgentName, instance: Instance, context: Ctx) -> None:
     """An agent that ends gives its name back, so that the next one need not wait. A repeat is harmless."""
-    claiming.release_name(context, name, instance)
+    claim.release_name(context, name, instance)
 
 
 @router.post(
@@ -93,4 +93,4 @@ def post_leave(name: AgentName, instance: Instance, context: Ctx) -> None:
 )
 def post_ask(experiment: str, context: Ctx, idempotency_key: IdempotencyKey = None) -> Assignment | Response:
     """A trial to run yourself. With `Idempotency-Key`, asking again gives the same trial while it runs."""
-    return claiming.ask(context, experiment, idempotency_key) or Response(status_code=204)
+    return claim.ask(context, experiment, idempotency_key) or Response(status_code=204)

@@ -4,15 +4,15 @@ from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
 from search.problem import sign_of
-from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
-from service.api.dependencies import Ctx, Cursor, Limit
-from service.api.problems import responses
+from service.api.http.cursors import TRIAL_PLACE, from_cursor, to_cursor
+from service.api.http.dependencies import Ctx, Cursor, Limit
+from service.api.http.problems import responses
 from service.api.views import FrontView, TrialDetail, trial_views
 from service.errors import NotFound
-from service.operations.best import best_trial, front_of, nearest_to_feasible, trials_by_number
-from service.operations.finding import experiment_named
-from service.operations.measuring import broken_constraints
-from service.operations.specs import spec_of
+from service.operations.experiments.best import best_trial, front_of, nearest_to_feasible, trials_by_number
+from service.runtime.objective_values import broken_constraints
+from service.runtime.spec_cache import spec_of
+from service.store.lookup import experiment_named
 from service.store.tables import ExperimentRow
 from service.store.trials import counts_by_status
 

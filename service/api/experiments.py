@@ -5,22 +5,22 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.bodies import read_either, read_submission
-from service.api.cursors import EXPERIMENT_PLACE, from_cursor, to_cursor
-from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
-from service.api.overview import views_of
-from service.api.problems import responses
+from service.api.experiment_views import views_of
+from service.api.http.bodies import read_either, read_submission
+from service.api.http.cursors import EXPERIMENT_PLACE, from_cursor, to_cursor
+from service.api.http.dependencies import Ctx, Cursor, IdempotencyKey, Limit
+from service.api.http.problems import responses
 from service.api.views import ExperimentView, Page
 from service.domain.statuses import ExperimentStatus
 from service.errors import BadRequest
-from service.operations import controlling
-from service.operations.changing import change
-from service.operations.context import Context
-from service.operations.creating import create_experiment
-from service.operations.finding import experiment_named
-from service.spec.changes import CHANGEABLE
-from service.spec.parsing import parse_spec
+from service.operations.experiments import control
+from service.operations.experiments.change import change
+from service.operations.experiments.create import create_experiment
+from service.runtime.context import Context
+from service.specification.changes import CHANGEABLE
+from service.specification.parser import parse_spec
 from service.store.experiments import page_of_experiments
+from service.store.lookup import experiment_named
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -97,30 +97,30 @@ async def patch_experiment(experiment: str, request: Request, context: Ctx) -> E
 @router.post("/{experiment}/pause", responses=responses(404, 409))
 def pause(experiment: str, context: Ctx) -> ExperimentView:
     """Starts no more trials; running ones finish."""
-    return _shown(context, controlling.pause(context, experiment).id)
+    return _shown(context, control.pause(context, experiment).id)
 
 
 @router.post("/{experiment}/resume", responses=responses(404, 409))
 def resume(experiment: str, context: Ctx) -> ExperimentView:
-    return _shown(context, controlling.resume(context, experiment).id)
+    return _shown(context, control.resume(context, experiment).id)
 
 
 @router.post("/{experiment}/stop", responses=responses(404))
 def stop(experiment: str, context: Ctx) -> ExperimentView:
     """Running trials leave at their next report, and end as `stopped`."""
-    return _shown(context, controlling.stop(context, experiment).id)
+    return _shown(context, control.stop(context, experiment).id)
 
 
 @router.post("/{experiment}/cancel", responses=responses(404))
 def cancel(experiment: str, context: Ctx) -> ExperimentView:
     """Stop without grace: the workers are ended now."""
-    return _shown(context, controlling.cancel(context, experiment).id)
+    return _shown(context, control.cancel(context, experiment).id)
 
 
 @router.delete("/{experiment}", status_code=204, responses=responses(409))
 def delete(experiment: str, context: Ctx) -> None:
     """Forgets a finished experiment; checkpoints and MLflow's runs stay."""
-    controlling.delete(context, experiment)
+    control.delete(context, experiment)
 
 
 def _shown(context: Context, name_or_id: str) -> ExperimentView:

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.api.dependencies import Ctx
-from service.operations.context import Context
+from service.api.http.dependencies import Ctx
+from service.runtime.context import Context
 from service.store.mirrors import lag
-from service.store.schema import is_current
+from service.store.sql.schema import is_current
 
 router = APIRouter(tags=["health"])
 

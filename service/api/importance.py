@@ -6,9 +6,9 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from search.analysis.importance import Evaluator
-from service.api.dependencies import Ctx
-from service.api.problems import responses
-from service.operations.analysing import Judged
+from service.api.http.dependencies import Ctx
+from service.api.http.problems import responses
+from service.runtime.importance_cache import Judged
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 

@@ -10,9 +10,9 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from service.operations.context import Context
-from service.store import census, mirrors
-from service.store.database import database_now
+from service.runtime.context import Context
+from service.store import counts, mirrors
+from service.store.sql.database import database_now
 
 router = APIRouter(tags=["health"])
 
@@ -56,10 +56,10 @@ class State(Collector):
 
     def _stored(self, session: Session) -> Iterator[GaugeMetricFamily]:
         now = database_now(session)
-        yield _gauge("experiments", "Experiments by status", "status", census.experiments(session))
-        yield _gauge("live_trials", "Trials of live experiments by status", "status", census.live_trials(session))
-        yield _plain("leases", "Attempts that are running", census.living_attempts(session))
-        yield _plain("agents_connected", "Agents that ask for work", census.connected_agents(session, now))
+        yield _gauge("experiments", "Experiments by status", "status", counts.experiments(session))
+        yield _gauge("live_trials", "Trials of live experiments by status", "status", counts.live_trials(session))
+        yield _plain("leases", "Attempts that are running", counts.living_attempts(session))
+        yield _plain("agents_connected", "Agents that ask for work", counts.connected_agents(session, now))
         if self._context.settings.mlflow_uri is not None:
             oldest = mirrors.oldest_waiting(session)
             yield _plain("mirror_lag_events", "Events that MLflow has still to be told", mirrors.lag(session))

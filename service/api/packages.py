@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.bodies import read_limited
-from service.api.dependencies import Ctx
-from service.api.problems import responses
+from service.api.http.bodies import read_limited
+from service.api.http.dependencies import Ctx
+from service.api.http.problems import responses
 from service.api.views import PackageView
-from service.operations.packages import find_package, store_package, too_large
+from service.operations.packages.archive import find_package, store_package, too_large
 
 router = APIRouter(prefix="/v1/packages", tags=["packages"])
 

@@ -8,12 +8,12 @@ from pydantic import BaseModel, JsonValue
 
 from search.analysis.preview import Preview, preview
 from search.mistakes import Mistake as SearchMistake
-from service.api.bodies import read_either
-from service.api.problems import responses
+from service.api.http.bodies import read_either
+from service.api.http.problems import responses
 from service.api.views import SamplerView
 from service.errors import Invalid, Mistake
-from service.operations.observing import problem_of
-from service.spec.parsing import parse_spec
+from service.runtime.observations import problem_of
+from service.specification.parser import parse_spec
 
 router = APIRouter(prefix="/v1/spaces", tags=["spaces"])
 

@@ -6,18 +6,19 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
 
-from service.api.bodies import read_either
-from service.api.cursors import TRIAL_PLACE, from_cursor, to_cursor
-from service.api.dependencies import Ctx, Cursor, IdempotencyKey, Limit
-from service.api.problems import responses
-from service.api.tables import trials_csv
+from service.api.http.bodies import read_either
+from service.api.http.cursors import TRIAL_PLACE, from_cursor, to_cursor
+from service.api.http.dependencies import Ctx, Cursor, IdempotencyKey, Limit
+from service.api.http.problems import responses
+from service.api.trials_csv import trials_csv
 from service.api.views import CheckpointView, DecisionView, Page, ReportView, TrialDetail, TrialView, trial_views
 from service.domain.statuses import TrialStatus
-from service.operations import controlling, retrying
-from service.operations.context import Context
-from service.operations.enqueuing import enqueue
-from service.operations.finding import experiment_named, trial_named
-from service.spec.given import Given, parse_given
+from service.operations.experiments import control
+from service.operations.trials import retry
+from service.operations.trials.enqueue import enqueue
+from service.runtime.context import Context
+from service.specification.enqueued_params import Given, parse_given
+from service.store.lookup import experiment_named, trial_named
 from service.store.tables import CheckpointRow, DecisionRow
 from service.store.trials import page_of_trials, reports_of
 from trainer.wire import Count
@@ -112,14 +113,14 @@ def get_checkpoints(trial: str, context: Ctx) -> Page[CheckpointView]:
 @router.post("/v1/trials/{trial}/stop", responses=responses(404))
 def stop_trial(trial: str, context: Ctx) -> TrialDetail:
     """It leaves at its next report; a finished one stays as it is."""
-    controlling.stop_trial(context, trial)
+    control.stop_trial(context, trial)
     return get_trial(trial, context)
 
 
 @router.post("/v1/trials/{trial}/retry", responses=responses(404, 409))
 def retry_trial(trial: str, context: Ctx) -> TrialDetail:
     """Queues a failed or stopped trial again; it goes on from its newest checkpoint."""
-    retrying.retry_trial(context, trial)
+    retry.retry_trial(context, trial)
     return get_trial(trial, context)
 
 

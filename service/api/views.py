@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from search.samplers import Choice
-from service.operations.specs import spec_of
+from service.runtime.spec_cache import spec_of
 from service.store.attempts import attempts_of
 from service.store.generations import generations_of
 from service.store.tables import (
@@ -20,8 +20,8 @@ from service.store.tables import (
     GenerationRow,
     TrialRow,
 )
+from service.store.trial_values import constraint_values, is_feasible, objective_values
 from service.store.trials import newest_checkpoint, newest_checkpoints
-from service.store.values import constraint_values, is_feasible, objective_values
 
 Item = TypeVar("Item")
 

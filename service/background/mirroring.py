@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from service import loading
+from service.mirror.backoff import Patience
 from service.mirror.errors import MlflowAway, MlflowRefused
-from service.mirror.fronts import Front
 from service.mirror.objectives import Best, objectives_of
-from service.mirror.patience import Patience
+from service.mirror.pareto_front import Front
 from service.mirror.projection import CONTENDING_ENDS, TRIAL_ENDS, Facts, Projection, Standing, Update, project
 from service.mirror.runs import experiment_run, trial_run
+from service.runtime import garbage_collection
 from service.store import mirrors
-from service.store.database import Database
 from service.store.events import events_after
 from service.store.generations import generations_of_all
+from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
 from service.store.trials import counts_by_status
 
 if TYPE_CHECKING:
-    from service.mirror.client import Tracking
+    from service.mirror.tracking_client import Tracking
 
 BATCH = 2000
 log = logging.getLogger(__name__)
@@ -131,8 +131,8 @@ class Mirroring:
 
     def _connected(self) -> "Tracking":
         if self._tracking is None:
-            with loading.for_good():
-                from service.mirror.client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
+            with garbage_collection.for_good():
+                from service.mirror.tracking_client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
 
             self._tracking = Tracking(self._uri)
         return self._tracking

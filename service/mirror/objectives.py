@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from service.mirror import limits
+from service.mirror import mlflow_limits
 from service.store.tables import EventRow, ExperimentRow
 
 
@@ -36,7 +36,7 @@ class Objective(NamedTuple):
 
     def value_in(self, end: EventRow) -> float | None:
         values = end.data.get("values") or []
-        value = limits.number(values[self.place]) if self.place < len(values) else None
+        value = mlflow_limits.number(values[self.place]) if self.place < len(values) else None
         return None if value is None or math.isnan(value) else value
 
 

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from service.domain.statuses import CONTENDERS
-from service.mirror import describing, limits
-from service.mirror.fronts import Front
+from service.mirror import descriptions, mlflow_limits
 from service.mirror.objectives import Best, objectives_of
+from service.mirror.pareto_front import Front
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, TrialRow
 
 RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
@@ -57,16 +57,16 @@ class Update:
     ended_at: datetime | None = None
 
     def tag(self, **values: Any) -> None:
-        self.tags |= limits.texts({f"paceline.{key}": value for key, value in values.items()})
+        self.tags |= mlflow_limits.texts({f"paceline.{key}": value for key, value in values.items()})
 
     def describe(self, words: str) -> None:
-        self.tags[DESCRIPTION] = limits.text(words)
+        self.tags[DESCRIPTION] = mlflow_limits.text(words)
 
     def measure(self, values: Mapping[str, Any], at: datetime, step: int) -> None:
         for metric, value in values.items():
-            number = limits.number(value)
+            number = mlflow_limits.number(value)
             if number is not None:
-                self.metrics.append(Point(limits.name(metric), number, at, step))
+                self.metrics.append(Point(mlflow_limits.name(metric), number, at, step))
 
     def move(self, status: RunStatus, ended_at: datetime | None = None) -> None:
         self.status, self.ended_at = status, ended_at
@@ -148,16 +148,16 @@ def _tell_parent(parent: Update, experiment: ExperimentRow, event: EventRow) -> 
         parent.tag(status=status)
         parent.move("RUNNING")
     elif event.kind == "experiment.warm_started":
-        parent.tag(warm_start=describing.warm_start(event.data.get("sources") or []))
+        parent.tag(warm_start=descriptions.warm_start(event.data.get("sources") or []))
     elif event.kind == "experiment.changed":
         _tell_change(parent, experiment, **event.data)
 
 
 def _tell_change(parent: Update, experiment: ExperimentRow, field: str, before: Any, after: Any) -> None:
     """The spec as it is now, what was changed in it, and the user's own tags; one that was taken away is left empty."""
-    parent.tag(spec=describing.spec_yaml(experiment), **{f"changed.{field}": describing.change(before, after)})
+    parent.tag(spec=descriptions.spec_yaml(experiment), **{f"changed.{field}": descriptions.change(before, after)})
     if field.startswith("tags."):
-        parent.tags |= limits.texts({field.removeprefix("tags."): "" if after is None else after})
+        parent.tags |= mlflow_limits.texts({field.removeprefix("tags."): "" if after is None else after})
 
 
 def _tell_best(parent: Update, experiment: ExperimentRow, before: Standing, end: EventRow) -> Standing:
@@ -188,8 +188,8 @@ def _summarize(parent: Update, facts: Facts, standing: Standing) -> None:
     if standing.front is not None:
         numbers = sorted(one.number for one in standing.front.members)
         parent.tag(pareto_count=len(numbers), pareto_front=", ".join(map(str, numbers)))
-    parent.tag(trials=describing.counts(facts.counts))
-    parent.describe(describing.experiment(facts.experiment, facts.counts, trial, standing.front))
+    parent.tag(trials=descriptions.counts(facts.counts))
+    parent.describe(descriptions.experiment(facts.experiment, facts.counts, trial, standing.front))
 
 
 def _report(update: Update, event: EventRow) -> None:
@@ -219,14 +219,14 @@ def _ended(update: Update, event: EventRow) -> None:
     update.tag(status=status, reason=event.data.get("reason"), last_step=event.data.get("step"))
     if event.data.get("feasible") is not None:
         update.tag(feasible="yes" if event.data["feasible"] else "no")
-    update.describe(describing.trial_end(status, event.data))
+    update.describe(descriptions.trial_end(status, event.data))
     update.move(TRIAL_ENDS[event.kind], event.at)
 
 
 def _exploited(update: Update, event: EventRow) -> None:
     """The last word of a generation, whose params nothing trains with any more."""
     said = event.data
-    goes_on = describing.exploit(said)
+    goes_on = descriptions.exploit(said)
     update.tag(status="exploited", goes_on=goes_on, reason=said.get("reason"))
     update.describe(goes_on)
     update.move("FINISHED", event.at)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.mirror import describing, limits
-from service.mirror.views import VIEW_TAG, leaderboard
+from service.mirror import descriptions, mlflow_limits
+from service.mirror.leaderboard import VIEW_TAG, leaderboard
 from service.store.tables import ExperimentRow, GenerationRow, TrialRow
 
 EXPERIMENT_TAG = "paceline.experiment_id"
@@ -28,14 +28,14 @@ class NewRun:
 def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
     """The tags of MLflow's experiment. Its kind and its primary metric spare people MLflow's own questions."""
     first = experiment.spec["objectives"][0]
-    return limits.texts(
+    return mlflow_limits.texts(
         {
             EXPERIMENT_TAG: experiment.id,
             "mlflow.experimentKind": "custom_model_development",
             "mlflow.experiment.primaryMetric.name": first["metric"],
             "mlflow.experiment.primaryMetric.greaterIsBetter": first.get("direction") == "maximize",
             VIEW_TAG: leaderboard(experiment),
-            "mlflow.note.content": f"{describing.objective(experiment)} · Paceline experiment `{experiment.id}`",
+            "mlflow.note.content": f"{descriptions.objective(experiment)} · Paceline experiment `{experiment.id}`",
         }
     )
 
@@ -47,15 +47,15 @@ def experiment_run(experiment: ExperimentRow) -> NewRun:
         **(spec.get("tags") or {}),
         **_source(experiment),
         EXPERIMENT_TAG: experiment.id,
-        "paceline.spec": describing.spec_yaml(experiment),
+        "paceline.spec": descriptions.spec_yaml(experiment),
         "paceline.package": trainer.get("package"),
         "paceline.environment": trainer.get("env") or None,
     }
     return NewRun(
         experiment.name,
         {EXPERIMENT_TAG: experiment.id},
-        limits.texts(tags),
-        limits.texts(_experiment_params(spec), limits.PARAM_LENGTH),
+        mlflow_limits.texts(tags),
+        mlflow_limits.texts(_experiment_params(spec), mlflow_limits.PARAM_LENGTH),
     )
 
 
@@ -78,8 +78,8 @@ def trial_run(
     return NewRun(
         f"trial {trial.number:0{_digits(experiment)}d}" + (f", generation {number}" if later else ""),
         {TRIAL_TAG: trial.id, GENERATION_TAG: number},
-        limits.texts(tags),
-        limits.texts(params, limits.PARAM_LENGTH),
+        mlflow_limits.texts(tags),
+        mlflow_limits.texts(params, mlflow_limits.PARAM_LENGTH),
     )
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from service.domain.roles import Role
 from service.errors import NameTaken, NotFound
-from service.store.database import Database, database_now
+from service.store.sql.database import Database, database_now
 from service.store.tables import TokenRow
 
 

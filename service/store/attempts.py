@@ -9,8 +9,8 @@ from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, select
 from sqlalchemy.orm import Session, defer
 
 from service.domain.statuses import TrialStatus
-from service.store.database import clock_of
 from service.store.experiments import lock_for
+from service.store.sql.database import clock_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind
 

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.store.sql.write_session import add_later, change_later
 from service.store.tables import EventRow, ExperimentRow
-from service.store.writing import add_later, change_later
 
 
 def append_event(

@@ -8,8 +8,8 @@ from sqlalchemy import Select, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, NO_NEW_TRIALS, ExperimentStatus, TrialStatus
+from service.store.sql.column_types import UtcDateTime
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
-from service.store.types import UtcDateTime
 
 PAGE = 20
 """So many experiments are read at a time where it is not known how many are needed."""

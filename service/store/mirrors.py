@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
-from service.store.database import Database, database_now
+from service.store.sql.database import Database, database_now
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, MirrorRunRow, TrialRow
 
 _MIRROR_LOCK = 7_205_759_404  # any number but the others', the same for every service process

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData,
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.store.types import Int64, Json, UtcDateTime
+from service.store.sql.column_types import Int64, Json, UtcDateTime
 
 NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -9,7 +9,7 @@ from search.problem import Direction
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
 from service.store.generations import of_newest_generation
 from service.store.tables import CheckpointRow, ExperimentRow, ReportRow, TrialRow
-from service.store.values import best_first
+from service.store.trial_values import best_first
 
 
 def counts_by_status(

@@ -8,7 +8,7 @@ import pytest
 from service.domain.roles import Role
 from service.operations.tokens import all_tokens, create_token, remove_token
 from service.settings import Settings
-from service.store.database import Database
+from service.store.sql.database import Database
 from tests.conftest import Api, a_spec, changed, running
 
 Tokens = dict[Role, dict[str, str]]

@@ -9,9 +9,9 @@ from search.problem import Observation, Problem
 from search.propose import propose
 from search.samplers import SamplerSpec
 from search.space.space import Space
-from service.operations.proposals import Proposals
+from service.runtime.proposal_cache import Proposals
 from service.settings import Settings
-from service.store.database import Database
+from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, running
 

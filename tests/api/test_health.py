@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import OperationalError
 
 from service.settings import BadSettings, Settings
-from service.store.database import Database
+from service.store.sql.database import Database
 from tests.conftest import Api, running
 
 

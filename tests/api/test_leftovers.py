@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.operations.leftovers import NAMED_AGAIN
+from service.operations.attempts.obsolete_checkpoints import NAMED_AGAIN
 from service.store.generations import exploiters_beside, places_of
 from service.store.tables import TrialRow
 from tests.api.test_pbt import a_population

@@ -15,8 +15,8 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
 from service.settings import Settings
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 from tests.conftest import Api, running
 
 REPORTS = 100

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from service.operations.exploiting import exploit
+from service.operations.early_stopping.exploit import exploit
 from service.settings import Settings
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 from tests.conftest import Api, Held, a_spec, running
 
 RULE = {"rule": "pbt", "interval": 2, "max_step": 6}
@@ -523,13 +523,13 @@ def test_a_generation_is_made_as_a_whole_or_not_at_all(service: Api, monkeypatch
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("in the middle of a generation")
 
-    monkeypatch.setattr("service.operations.pausing.exploit", fail)
+    monkeypatch.setattr("service.operations.early_stopping.paused_trials.exploit", fail)
     closing = last.headers | {"Connection": "close"}  # as the service does after an error of its own
     answer = service.http.post(f"/v1/trials/{last.trial}/finish", headers=closing, json={"outcome": "stopped"})
     assert answer.status_code == 500
     counts = service.get(f"/v1/experiments/{name}")["counts"]
     assert (counts["paused"], counts["running"], counts["queued"]) == (7, 1, 0)
-    monkeypatch.setattr("service.operations.pausing.exploit", exploit)
+    monkeypatch.setattr("service.operations.early_stopping.paused_trials.exploit", exploit)
     last.finish("stopped")
     assert service.get(f"/v1/experiments/{name}")["counts"]["queued"] == 8
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from search.study import StudyView
-from service.operations.proposals import Proposals
+from service.runtime.proposal_cache import Proposals
 from tests.conftest import Api
 
 TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from service.operations import reporting
-from service.operations.context import Context
-from service.operations.reporting import Sent, take_together
+from service.operations.reports import ingest
+from service.operations.reports.ingest import Sent, take_together
+from service.runtime.context import Context
 from tests.conftest import Api, Held
 from trainer.wire import Answer, Report
 
@@ -28,15 +28,15 @@ def together(service: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[tu
     """Post all so that they are taken in one go, after a first one that waits for them; returns their statuses."""
 
     def send(calls: list[tuple[Held, dict[str, Any]]]) -> list[int]:
-        queue, real = service.app.state.reporting._calls, reporting._take_together
+        queue, real = service.app.state.reporting._calls, ingest._take_together
 
         def wait_for_all(context: Context, first: Sequence[Sent]) -> Any:
-            monkeypatch.setattr(reporting, "_take_together", real)
+            monkeypatch.setattr(ingest, "_take_together", real)
             while queue.qsize() < len(calls) - len(first):
                 pass
             return real(context, first)
 
-        monkeypatch.setattr(reporting, "_take_together", wait_for_all)
+        monkeypatch.setattr(ingest, "_take_together", wait_for_all)
         with ThreadPoolExecutor(len(calls)) as pool:
             return list(pool.map(lambda call: post(*call), calls))
 
@@ -73,14 +73,14 @@ def test_one_that_cannot_be_stored_keeps_nobody_else_from_it(
 ) -> None:
     name = service.create()["name"]
     held = [one for _ in range(TRIALS) if (one := service.ask(name))]
-    add, poisoned = reporting._add_to_curve, held[3].trial
+    add, poisoned = ingest._add_to_curve, held[3].trial
 
     def fail_at_one(holder: Any, *arguments: Any) -> None:
         if holder.trial.id == poisoned:
             raise ZeroDivisionError
         add(holder, *arguments)
 
-    monkeypatch.setattr(reporting, "_add_to_curve", fail_at_one)
+    monkeypatch.setattr(ingest, "_add_to_curve", fail_at_one)
     statuses = together([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held])
     assert statuses == [500 if one.trial == poisoned else 200 for one in held]
     events = service.events(name)

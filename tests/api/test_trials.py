@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from service.domain import failures
-from service.operations.proposals import Proposals
-from service.store.database import Database
+from service.runtime.proposal_cache import Proposals
+from service.store.sql.database import Database
 from tests.conftest import Api
 
 

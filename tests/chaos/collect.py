@@ -11,7 +11,7 @@ import httpx
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.store.database import Database
+from service.store.sql.database import Database
 from service.store.tables import (
     AttemptRow,
     CheckpointRow,

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from service.packing import pack
+from service.cli.code_archive import pack
 from tests.chaos.experiments import Planned
 
 USER_CODE = Path(__file__).parent / "user_code"

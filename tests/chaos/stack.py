@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from service.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
-from service.processes import free_port
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.stack.child_process import free_port
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 from tests.chaos.parts import Part, Postgres, Program, answers, listens
 from tests.chaos.schedule import Victim
 

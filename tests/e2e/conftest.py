@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from service import up
-from service.client import Client
+from service.cli.client import Client
+from service.stack import up
 
 REPOSITORY = Path(__file__).parents[2]
 PACELINE = [sys.executable, "-m", "service.cli"]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.api.test_several_services import served
 from tests.conftest import a_spec
-from trainer.calls import Service, until_answered
+from trainer.client.http import Service, until_answered
 
 pytestmark = pytest.mark.slow
 

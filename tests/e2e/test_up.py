@@ -16,9 +16,9 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from service.client import Unreachable
-from service.leftovers import Leftovers
-from service.processes import accepts
+from service.cli.client import Unreachable
+from service.stack.child_process import accepts
+from service.stack.orphan_cleanup import Leftovers
 from tests.e2e.conftest import PACELINE, STOP_SECONDS, Stack, running_stack, until
 
 NAME, TRIALS, STEPS = "steady", 9, 6
@@ -170,7 +170,7 @@ def test_killed_and_started_again_it_goes_on_and_counts_every_trial_once(data_di
 
     with running_stack(data_dir) as stack:
         assert not psutil.wait_procs(orphans, timeout=2)[1]
-        for words in (["serve", "mlflow", "service.leftovers"], ["gcs_server"], ["trainer.kept_agent"]):
+        for words in (["serve", "mlflow", "service.stack.orphan_cleanup"], ["gcs_server"], ["trainer.agent.process"]):
             wait_for_more(stack)
             kill([part(stack, word) for word in words])
         wait_for_more(stack)

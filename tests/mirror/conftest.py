@@ -17,11 +17,11 @@ from mlflow import MlflowClient
 from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
-from service.mlflow_server import MLFLOW_ENVIRONMENT
-from service.mlflow_server import mlflow_server as server_command
-from service.store.database import Database
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT
+from service.stack.mlflow_server import mlflow_server as server_command
 from service.store.events import append_event
-from service.store.schema import upgrade
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 from service.store.tables import ExperimentRow, TrialRow
 
 QUIET = MLFLOW_ENVIRONMENT | {"PYTHONWARNINGS": "ignore"}

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete
 
 from service.mirror.projection import Facts, RunOf, Update, project
-from service.store.database import Database
+from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

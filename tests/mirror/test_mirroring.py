@@ -10,8 +10,8 @@ import requests
 from sqlalchemy import delete
 
 from service.mirror.errors import MlflowAway
-from service.store.database import Database
 from service.store.mirrors import advance, lag
+from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from service.background.picturing import Picturing, draw
-from service.mirror.sketches import Finished, Sketch, thinned
+from service.background.charting import Picturing, draw
+from service.mirror.chart_data import Finished, Sketch, thinned
 from service.settings import Settings
-from service.store.database import Database
+from service.store.sql.database import Database
 from service.store.tables import MirrorRow, TrialRow
 from tests.conftest import changed, running
 
@@ -54,10 +54,10 @@ def test_a_picture_that_cannot_be_drawn_is_left_out(tmp_path: Path, monkeypatch:
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError("no such picture")
 
-    from service.mirror import drawing  # noqa: PLC0415 - Matplotlib takes a second to import
+    from service.mirror import chart_process  # noqa: PLC0415 - Matplotlib takes a second to import
 
     monkeypatch.setattr("optuna.visualization.matplotlib.plot_optimization_history", fail)
-    made = drawing.draw(sketch(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path)
+    made = chart_process.draw(sketch(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path)
     assert {path.stem for path in made} == {"parallel_coordinate", "slices", "learning_curves"}
 
 
@@ -96,11 +96,11 @@ def test_a_service_that_another_draws_for_meanwhile_is_not_behind(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or its loop would ask for the lock again and again without a rest."""
-    monkeypatch.setattr("service.background.picturing.pictures.due", lambda *_: ["x-1", "x-2"])
+    monkeypatch.setattr("service.background.charting.charts.due", lambda *_: ["x-1", "x-2"])
     monkeypatch.setattr(Picturing, "_picture", lambda *_: None)
     picturing = Picturing(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
     assert (picturing.run_once(), picturing.is_behind) == (1, True)
-    monkeypatch.setattr("service.background.picturing.sole_painter", lambda _: nullcontext(enter_result=False))
+    monkeypatch.setattr("service.background.charting.sole_painter", lambda _: nullcontext(enter_result=False))
     assert (picturing.run_once(), picturing.is_behind) == (0, False)
 
 

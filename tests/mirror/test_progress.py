@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.store import mirrors
-from service.store.database import Database
+from service.store.sql.database import Database
 
 CONTENDERS = ("trial.completed",)
 

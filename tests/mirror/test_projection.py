@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from optuna.visualization._hypervolume_history import _get_hypervolume_history_info
 
-from service.mirror import limits
-from service.mirror.fronts import Front
-from service.mirror.patience import Patience
+from service.mirror import mlflow_limits
+from service.mirror.backoff import Patience
+from service.mirror.leaderboard import leaderboard, mlflow_url
+from service.mirror.pareto_front import Front
 from service.mirror.projection import DESCRIPTION, Facts, Point, RunOf, Standing, project
 from service.mirror.runs import trial_run
-from service.mirror.views import leaderboard, mlflow_url
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -110,26 +110,26 @@ def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
 def test_every_name_becomes_one_that_mlflow_takes(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name  # noqa: PLC0415 - MLflow takes seconds to import
 
-    _validate_metric_name(limits.name(name))
+    _validate_metric_name(mlflow_limits.name(name))
 
 
 @pytest.mark.parametrize("name", ["val/accuracy", "loss", "top-5 accuracy", "a.b:c", "größe"])
 def test_names_that_mlflow_takes_stay(name: str) -> None:
-    assert limits.name(name) == name
+    assert mlflow_limits.name(name) == name
 
 
 @given(st.integers() | st.floats() | st.text() | st.none() | st.lists(st.integers()))
 def test_whatever_was_reported_is_a_number_or_left_out(value: Any) -> None:
-    assert isinstance(limits.number(value), float | None)
+    assert isinstance(mlflow_limits.number(value), float | None)
 
 
 def test_a_number_beyond_all_floats_is_infinite() -> None:
-    assert limits.number(-(10**400)) == float("-inf")
+    assert mlflow_limits.number(-(10**400)) == float("-inf")
 
 
 def test_what_is_too_long_is_cut_and_says_so() -> None:
-    assert limits.text("x" * MOST, MOST) == "x" * MOST
-    assert limits.text("x" * (MOST + 1), MOST) == "x" * (MOST - 1) + "…"
+    assert mlflow_limits.text("x" * MOST, MOST) == "x" * MOST
+    assert mlflow_limits.text("x" * (MOST + 1), MOST) == "x" * (MOST - 1) + "…"
 
 
 def test_what_keeps_failing_is_left_alone_ever_longer() -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from service.operations.context import Context
-from service.operations.reporting import Sent, take_together
+from service.operations.reports.ingest import Sent, take_together
+from service.runtime.context import Context
 from trainer.wire import Answer, Report
 
 

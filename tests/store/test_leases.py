@@ -22,17 +22,17 @@ from sqlalchemy import select
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
 from service.errors import LeaseLost
-from service.operations.assigning import Asker, assign
-from service.operations.claiming import give_up_lost
-from service.operations.context import Context
-from service.operations.controlling import cancel, pause, resume, stop_trial
-from service.operations.creating import create_experiment
-from service.operations.finishing import finish
-from service.operations.reporting import take_heartbeat
-from service.operations.rescuing import extend_all_leases, rescue_lost_attempts
+from service.operations.attempts.assign import Asker, assign
+from service.operations.attempts.claim import give_up_lost
+from service.operations.attempts.finish import finish
+from service.operations.attempts.lease_expiry import extend_all_leases, rescue_lost_attempts
+from service.operations.experiments.control import cancel, pause, resume, stop_trial
+from service.operations.experiments.create import create_experiment
+from service.operations.reports.ingest import take_heartbeat
+from service.runtime.context import Context
 from service.settings import Settings
-from service.spec.parsing import parse_spec
-from service.store.database import Database
+from service.specification.parser import parse_spec
+from service.store.sql.database import Database
 from service.store.tables import AttemptRow, CheckpointRow, EventRow, ExperimentRow, ReportRow, TrialRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports

@@ -14,10 +14,10 @@ from sqlalchemy import delete, event, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from service.store import reached
-from service.store.database import Database
-from service.store.milestones import MilestoneSession, milestones_of, replace_milestones
-from service.store.reached import KnownMilestones
+from service.store.early_stopping import milestone_cache
+from service.store.early_stopping.milestone_cache import KnownMilestones
+from service.store.early_stopping.milestones import MilestoneSession, milestones_of, replace_milestones
+from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 from tests.conftest import examples
 
@@ -104,7 +104,7 @@ def test_all_see_the_same_milestones_whoever_changes_them(
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Each transaction is of one of two processes, and may fail at its end."""
-    monkeypatch.setattr(reached, "MOST", most)
+    monkeypatch.setattr(milestone_cache, "MOST", most)
 
     @hypothesis_settings(examples(50), suppress_health_check=list(HealthCheck), deadline=None)
     @given(transactions=TRANSACTIONS)
@@ -202,7 +202,7 @@ def _weight(session: Session) -> int:
     """What the session's process remembers, counted anew."""
     assert isinstance(session, MilestoneSession)
     known = session.known._known.values()
-    weight = sum(reached.OF_ITSELF + sum(one.weight for one in each.reached.values()) for each in known)
+    weight = sum(milestone_cache.OF_ITSELF + sum(one.weight for one in each.reached.values()) for each in known)
     assert weight == session.known._weight
     return weight
 
@@ -249,7 +249,7 @@ def test_those_who_walk_through_more_milestones_than_are_remembered_find_the_fir
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, id_ = _an_experiment(processes[0]), _an_experiment(processes[0])
-    monkeypatch.setattr(reached, "MOST", reached.OF_ITSELF + 3 * (reached.OF_ITSELF + 1))
+    monkeypatch.setattr(milestone_cache, "MOST", milestone_cache.OF_ITSELF + 3 * (milestone_cache.OF_ITSELF + 1))
     for milestone in range(5):
         _add(processes[0], id_, 0, milestone)
         _add(processes[0], ended, 0, milestone)

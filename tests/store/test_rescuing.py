@@ -9,22 +9,22 @@ import pytest
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
-from service.background.rescuing import Rescuing
+from service.background.lease_expiry import Rescuing
 from service.domain.failures import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
-from service.operations import rescuing
-from service.operations.assigning import Asker, assign
-from service.operations.claiming import ask, note_agent
-from service.operations.context import Context
-from service.operations.creating import create_experiment
-from service.operations.finishing import finish
-from service.operations.leases import Held
-from service.operations.losing import lose
-from service.operations.reporting import take_heartbeat
-from service.operations.rescuing import enforce_time_limits, extend_all_leases, rescue_lost_attempts
+from service.operations.attempts import lease_expiry
+from service.operations.attempts.assign import Asker, assign
+from service.operations.attempts.claim import ask, note_agent
+from service.operations.attempts.finish import finish
+from service.operations.attempts.lease_expiry import enforce_time_limits, extend_all_leases, rescue_lost_attempts
+from service.operations.attempts.leases import Held
+from service.operations.attempts.loss import lose
+from service.operations.experiments.create import create_experiment
+from service.operations.reports.ingest import take_heartbeat
+from service.runtime.context import Context
 from service.settings import Settings, without_password
-from service.spec.parsing import parse_spec
-from service.store.database import Database, database_now
+from service.specification.parser import parse_spec
+from service.store.sql.database import Database, database_now
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
@@ -295,7 +295,7 @@ def test_one_attempt_that_cannot_be_rescued_does_not_keep_the_others_from_it(
             raise ValueError("a bad row")
         lose(held, message, lease_seconds)
 
-    monkeypatch.setattr(rescuing, "lose", fail_for_one)
+    monkeypatch.setattr(lease_expiry, "lose", fail_for_one)
     with pytest.raises(ExceptionGroup, match="1 of 2 failed"):
         rescue_lost_attempts(context)
     assert trial_of(context, second).status == "queued"

@@ -10,10 +10,10 @@ from alembic import command
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from service.operations.context import Context
-from service.operations.specs import spec_of
-from service.store.database import Database, _set_up_sqlite
-from service.store.schema import config, is_current, upgrade
+from service.runtime.context import Context
+from service.runtime.spec_cache import spec_of
+from service.store.sql.database import Database, _set_up_sqlite
+from service.store.sql.schema import config, is_current, upgrade
 from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
 from tests.store.test_rescuing import an_assignment, context

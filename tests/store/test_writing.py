@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event, select
 
-from service.store.database import Database
+from service.store.sql.database import Database
+from service.store.sql.write_session import add_later, change_later
 from service.store.tables import EventRow, ExperimentRow, TokenRow
-from service.store.writing import add_later, change_later
 from tests.conftest import Api
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from trainer.agent import run_agent
+from trainer.agent.agent import run_agent
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)

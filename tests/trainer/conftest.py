@@ -44,7 +44,7 @@ def slot_of(trial: str) -> Any:
     """The slot of the session's agent that runs it."""
     import ray  # noqa: PLC0415 - heavy
 
-    from trainer.cluster import find_slots  # noqa: PLC0415 - heavy
+    from trainer.agent.cluster import find_slots  # noqa: PLC0415 - heavy
 
     slots = find_slots("slot.test.").values()
     return next(slot for slot in slots if ray.get(slot.status.remote())["trial"] == trial)
@@ -78,7 +78,7 @@ def ray_address() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Iterator[FakeService]:
     """A service with an agent that works for it, in a thread of this process."""
-    from trainer.agent import run_agent  # noqa: PLC0415
+    from trainer.agent.agent import run_agent  # noqa: PLC0415
 
     stop = threading.Event()
     with FakeService(str(tmp_path_factory.mktemp("checkpoints"))).serving() as service:

@@ -71,7 +71,7 @@ def test_a_trial_runs_on_the_spare_slot_goes_on_without_its_agent_and_a_new_one_
 
 def test_a_cluster_that_is_not_there_is_said_so_in_time() -> None:
     # In a process of its own, because Ray goes on trying for ever.
-    code = "from trainer.cluster import connect; connect('127.0.0.1:1', 'paceline', seconds=3)"
+    code = "from trainer.agent.cluster import connect; connect('127.0.0.1:1', 'paceline', seconds=3)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "ClusterUnreachable: no Ray cluster" in ended.stderr
     assert "127.0.0.1:1" in ended.stderr

@@ -61,7 +61,7 @@ def alone(tmp_path: Path) -> Iterator[FakeService]:
 @pytest.fixture
 def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`run_agent` without a cluster."""
-    from trainer import agent  # noqa: PLC0415 - heavy
+    from trainer.agent import agent  # noqa: PLC0415 - heavy
 
     def run_with(fleet: NoSlots, stop: threading.Event) -> None:
         monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
@@ -94,7 +94,7 @@ def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeServi
 def test_what_waits_for_a_slot_that_is_about_to_end_is_given_back_when_the_agent_ends(
     alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.agent.SETTLE_SECONDS", 60)
+    monkeypatch.setattr("trainer.agent.agent.SETTLE_SECONDS", 60)
     fleet = NoSlots()
     agent, stop = working(run, fleet)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
@@ -127,7 +127,7 @@ def test_an_agent_that_is_not_let_in_ends_with_a_sentence(alone: FakeService, ru
 def test_an_agent_that_loses_its_cluster_ends_with_a_sentence(run: Any) -> None:
     from ray.exceptions import RaySystemError  # noqa: PLC0415 - heavy
 
-    from trainer.cluster import ClusterUnreachable  # noqa: PLC0415 - heavy
+    from trainer.agent.cluster import ClusterUnreachable  # noqa: PLC0415 - heavy
 
     with pytest.raises(ClusterUnreachable, match=r"the Ray cluster at head:6379 is lost: .*GCS does not answer"):
         run(NoSlots(RaySystemError("GCS does not answer")), threading.Event())

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainer.keeping import CLUSTER_LOST, REFUSED
+from trainer.agent.supervisor import CLUSTER_LOST, REFUSED
 
-KEEP = "import logging, os, sys; from trainer.keeping import Keeper; logging.basicConfig(level=logging.INFO); "
+KEEP = "import logging, os, sys; from trainer.agent.supervisor import Keeper; logging.basicConfig(level=logging.INFO); "
 KEEP += "sys.exit(Keeper([sys.executable, *sys.argv[1:]], dict(os.environ)).run())"
 
 # Each start takes the next line of the file named by its argument.
@@ -63,7 +63,7 @@ def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: P
         said = process.communicate(timeout=30)[1].splitlines()
     assert process.returncode == 0
     assert plan.read_text() == ""
-    assert [line.partition("keeping:")[2] for line in said] == [
+    assert [line.partition("supervisor:")[2] for line in said] == [
         "the agent has no cluster; starting it again in 0.5 s",
         "the agent's process was ended by SIGABRT; starting it again in 1 s",
         "the agent's process ended with code 1, as Ray ends it when its node is gone; starting it again in 2 s",

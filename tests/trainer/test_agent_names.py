@@ -19,7 +19,7 @@ from tests.trainer.conftest import until
 from tests.trainer.test_agent_ends import NoSlots
 from tests.trainer.test_agent_reconnects import database_url  # noqa: F401 - fixture
 from tests.trainer.test_agent_signs import in_a_container
-from trainer.instances import instance_of, is_dead
+from trainer.agent.process_identity import instance_of, is_dead
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -70,7 +70,7 @@ def working(run_agent: Any, url: str, stop: threading.Event, **options: Any) -> 
 def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_a_third(
     settings: Settings, another: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    from trainer import agent  # noqa: PLC0415 - heavy
+    from trainer.agent import agent  # noqa: PLC0415 - heavy
 
     fleet, stop, ends = Watched(), threading.Event(), list[str]()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
@@ -106,7 +106,7 @@ def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_
 
 
 def test_an_agent_that_ends_gives_its_name_back(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer import agent  # noqa: PLC0415 - heavy
+    from trainer.agent import agent  # noqa: PLC0415 - heavy
 
     fleet, stop = Watched(), threading.Event()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
@@ -129,7 +129,7 @@ def test_an_agent_that_ends_gives_its_name_back(settings: Settings, monkeypatch:
 def test_an_agent_takes_the_name_of_one_whose_container_was_killed(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainer import agent  # noqa: PLC0415 - heavy
+    from trainer.agent import agent  # noqa: PLC0415 - heavy
 
     fleet, stop = Watched(), threading.Event()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)

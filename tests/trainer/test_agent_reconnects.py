@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from service.processes import accepts, free_port
 from service.settings import Settings
-from service.store.database import Database
-from service.store.schema import upgrade
+from service.stack.child_process import accepts, free_port
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
 from tests.conftest import Api, running
 from tests.trainer.conftest import until
 

@@ -14,14 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from trainer import signs
-from trainer.instances import Instance, instance_of, is_dead
-from trainer.signs import STALE_SECONDS, Signs
+from trainer.agent import liveness_lock
+from trainer.agent.liveness_lock import STALE_SECONDS, Signs
+from trainer.agent.process_identity import Instance, instance_of, is_dead
 
 SHOWING = """
 import json, os, pathlib, sys
-from trainer.instances import instance_of
-from trainer.signs import Signs
+from trainer.agent.process_identity import instance_of
+from trainer.agent.liveness_lock import Signs
 signs = Signs(pathlib.Path(sys.argv[1]))
 signs.show(instance := instance_of(os.getpid()))
 print(json.dumps(instance), flush=True)
@@ -85,7 +85,7 @@ def test_on_a_disk_that_other_machines_use_too_nobody_is_known_to_be_dead(
 ) -> None:
     with in_a_container(tmp_path) as (agent, kill):
         kill()
-        monkeypatch.setattr(signs, "LOCAL", frozenset({"nfs-lookalike"}))
+        monkeypatch.setattr(liveness_lock, "LOCAL", frozenset({"nfs-lookalike"}))
         assert not newcomer.tell_the_end_of(agent)
         newcomer.show(instance_of(os.getpid()))
         assert len(files(tmp_path)) == 1, "and nobody leaves a sign, which others might believe"
@@ -148,4 +148,4 @@ def test_the_file_system_is_that_of_the_innermost_mount(
     table = [line.split() for line in mounts]
     lines = [f"36 35 98:0 / {point} rw,noatime master:1 - {kind} /dev/root rw" for point, kind in table]
     monkeypatch.setattr(Path, "read_text", lambda _path: "\n".join(lines))
-    assert signs.is_local(Path("/data/agents")) is expected
+    assert liveness_lock.is_local(Path("/data/agents")) is expected

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainer.fleet import Fleet, Member, key_of
+from trainer.agent.slot_pool import Fleet, Member, key_of
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 SINCE = 10.0

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer import calls
-from trainer.calls import CallRefused, Service, ServiceFailed, ServiceUnreachable
-from trainer.delivery import LogOutbox, ReportOutbox
+from trainer.client import http
+from trainer.client.http import CallRefused, Service, ServiceFailed, ServiceUnreachable
+from trainer.client.outbox import LogOutbox, ReportOutbox
 
 PATIENCE_SECONDS = 20
 
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
-    monkeypatch.setattr(calls, "FAILURE_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(http, "FAILURE_PAUSES", (0.0, 0.0))
     with FakeService(str(tmp_path)).serving() as service:
         yield service
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.calls import Service
-from trainer.heartbeat import Heartbeat
+from trainer.client.heartbeat import Heartbeat
+from trainer.client.http import Service
 from trainer.wire import Answer, Decision, Finish
 
 PATIENCE_SECONDS = 20

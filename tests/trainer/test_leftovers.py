@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
-from trainer.attempt import Attempt
-from trainer.disposal import remove_all_but
+from trainer.slot.attempt import Attempt
+from trainer.slot.checkpoint_removal import remove_all_but
 
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
 

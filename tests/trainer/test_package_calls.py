@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.calls import CallRefused, Service, ServiceUnreachable, package_in_time
+from trainer.client.http import CallRefused, Service, ServiceUnreachable, package_in_time
 
 
 def test_a_package_is_asked_for_until_the_service_is_back(tmp_path: Path) -> None:

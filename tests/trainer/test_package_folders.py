@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer.package import hold, unpack
+from trainer.worker.user_code import hold, unpack
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from trainer.package import hold
+from trainer.worker.user_code import hold
 hold(Path(sys.argv[1]), lambda: None)
 print("held", flush=True)
 time.sleep(600)

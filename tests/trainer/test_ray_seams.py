@@ -50,7 +50,7 @@ def test_the_controller_sets_its_loggers_up_only_when_it_is_made_and_unless_it_i
     from ray.train.v2._internal.constants import ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR
     from ray.train.v2._internal.execution.controller import TrainController
 
-    from trainer.warm_group import CONTROLLER_LOGS
+    from trainer.ray_train.warm_group import CONTROLLER_LOGS
 
     assert ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR == CONTROLLER_LOGS
     assert "ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR" in source(TrainController.__init__)
@@ -129,7 +129,7 @@ def test_a_trainers_fit_hands_its_controllers_arguments_to_one_method() -> None:
 def test_the_callbacks_left_out_are_among_the_default_ones() -> None:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    from trainer.warm_group import LEFT_OUT
+    from trainer.ray_train.warm_group import LEFT_OUT
 
     made = source(DataParallelTrainer._create_default_callbacks)
     assert [c.__name__ for c in LEFT_OUT if c.__name__ not in made] == []
@@ -181,7 +181,7 @@ def test_a_worker_sets_its_loggers_up_unless_it_is_told_not_to_and_filters_by_it
     from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
     from ray.train.v2._internal.logging.logging import TrainContextFilter
 
-    from trainer.kept_worker import WORKER_LOGS
+    from trainer.ray_train.worker_actor import WORKER_LOGS
 
     assert ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR == WORKER_LOGS
     prepared = source(RayTrainWorker.init_train_context)
@@ -275,7 +275,7 @@ def test_torchs_backend_is_chosen_by_the_trainer_and_set_up_on_start() -> None:
 
 
 def test_the_kinds_are_those_of_the_wire_and_ray_has_their_trainers() -> None:
-    from trainer.kinds import BACKENDS
+    from trainer.ray_train.backends import BACKENDS
     from trainer.wire import Kind
 
     assert set(BACKENDS) == {kind.value for kind in Kind} - {"external"}

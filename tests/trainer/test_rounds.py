@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from trainer.rounds import CONTINUE, STOP, Rounds
+from trainer.slot.report_barrier import CONTINUE, STOP, Rounds
 
 
 class Delivered(list[Any]):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
 from tests.trainer.fake_service import FakeService
-from trainer import on_node
+from trainer.slot import node_tasks
 from trainer.wire import Decision, FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -42,7 +42,7 @@ def ended(actor: Any) -> bool:
 
 def running(runs: Any, trial: str, service: FakeService) -> Any:
     """A slot that runs the trial by these `runs`, a stand-in for Ray Train's."""
-    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     class SlotByThese(Slot):
         def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
@@ -165,8 +165,8 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
     import ray  # noqa: PLC0415 - heavy
     from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
 
-    from trainer.runs import START_SECONDS  # noqa: PLC0415 - heavy
-    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+    from trainer.ray_train.runners import START_SECONDS  # noqa: PLC0415 - heavy
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     scaling = {"num_workers": 1, "resources_per_worker": {"not-to-be-had": 1}}
     trial = alone.add_trial({"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers})
@@ -181,7 +181,7 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
 @pytest.fixture
 def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
     """A slot of its own that runs `user_code/train.py` as told: the trial and the slot."""
-    from trainer.slot import Slot  # noqa: PLC0415 - heavy
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     def start_slot(do: str) -> tuple[str, Any]:
         package = alone.add_package(USER_CODE.read_text())
@@ -256,9 +256,9 @@ def waiting(groups: dict[str, Any]) -> list[Any]:
 def test_the_rest_of_a_log_is_read_from_its_position_and_of_very_much_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_node, "REST_BYTES", 12)
+    monkeypatch.setattr(node_tasks, "REST_BYTES", 12)
     path = tmp_path / "worker.out"
     path.write_bytes(b"read already\nlast\0words\n")
-    assert on_node.read_rest({str(path): len("read already\n")}) == "last\ufffdwords\n"
+    assert node_tasks.read_rest({str(path): len("read already\n")}) == "last\ufffdwords\n"
     path.write_bytes(b"read already\n" + 1_000 * b"-" + b"last words\n")
-    assert on_node.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"
+    assert node_tasks.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"

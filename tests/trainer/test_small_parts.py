@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer.failures import as_sent, classify, describe
-from trainer.metrics import plain
-from trainer.package import BadEntrypoint, call, find_function, unpack
 from trainer.resources import gang, place
 from trainer.text import storable
 from trainer.wire import Failure, Scaling
-from trainer.worker_logs import Stream
+from trainer.worker.failures import as_sent, classify, describe
+from trainer.worker.logs import Stream
+from trainer.worker.metrics import plain
+from trainer.worker.user_code import BadEntrypoint, call, find_function, unpack
 
 
 def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_name() -> None:

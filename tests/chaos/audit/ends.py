@@ -7,7 +7,7 @@ from typing import Any
 from search.problem import Problem
 from search.propose import propose
 from service.domain.statuses import LIVE_TRIAL
-from service.spec.models import ExperimentSpec
+from service.specification.models import ExperimentSpec
 from tests.chaos.snapshot import Experiment, Snapshot, Trial
 
 

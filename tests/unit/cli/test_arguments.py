@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.arguments import BadArgument, patch_of
+from service.cli.arguments import BadArgument, patch_of
 
 
 def test_settings_make_one_patch_with_values_in_json_or_else_text() -> None:

@@ -17,11 +17,11 @@ import pytest
 import uvicorn
 import yaml
 
-from service import cli
 from service.app import create_app
-from service.processes import free_port
-from service.serving import upgraded_database
+from service.cli import commands
+from service.cli.server import upgraded_database
 from service.settings import Settings
+from service.stack.child_process import free_port
 
 SPEC = {
     "name": "mine",
@@ -65,12 +65,12 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     """Run `paceline` with arguments, as from a shell whose PACELINE_URL is the service."""
     monkeypatch.setenv("PACELINE_URL", url)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(cli.out, "width", 200)  # it may have read another width when it was made
+    monkeypatch.setattr(commands.out, "width", 200)  # it may have read another width when it was made
 
     def run(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            commands.main()
         captured = capsys.readouterr()
         return Ended(int(ended.value.code or 0), captured.out, captured.err)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.packing import beside
-from service.spec.parsing import parse_spec
+from service.cli.code_archive import beside
+from service.specification.parser import parse_spec
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/experiment.yaml"))
 

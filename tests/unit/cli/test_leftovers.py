@@ -10,16 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.leftovers import PREFIX, Leftovers
-from service.marks import VARIABLE, bearing, end_marked, marked, new_mark
+from service.stack.orphan_cleanup import PREFIX, Leftovers
+from service.stack.process_tags import VARIABLE, bearing, end_marked, marked, new_mark
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 STACK = """
 import os, subprocess, sys, time
 from pathlib import Path
-from service.leftovers import Leftovers
-from service.marks import bearing
-from service.processes import Child
+from service.stack.orphan_cleanup import Leftovers
+from service.stack.process_tags import bearing
+from service.stack.child_process import Child
 
 mark, directory = sys.argv[1:]
 guardian = Child(lambda: Leftovers(mark, directory).guardian, os.environ, Path(directory, "log"), lifeline=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service import packing
-from service.packing import CannotPack, Code, beside, pack
+from service.cli import code_archive
+from service.cli.code_archive import CannotPack, Code, beside, pack
 
 
 def files_in(code: Code) -> list[str]:
@@ -47,7 +47,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_too_much_is_refused_with_the_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MAX_BYTES", 100)
+    monkeypatch.setattr(code_archive, "MAX_BYTES", 100)
     write(tmp_path, "train.py")
     (tmp_path / "images.npy").write_bytes(bytes(2_000_000))
     with pytest.raises(CannotPack, match=r"2\.0 MB.*images\.npy \(2\.0 MB\).*--code PATH"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.progress import Progress, Saved, clock, counted, parameters, remaining_seconds
+from service.cli.progress import Progress, Saved, clock, counted, parameters, remaining_seconds
 
 
 def event(seq: int, kind: str, **data: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.processes import GIVING_WAY, Child
-from service.supervision import Part, PartFailed, Supervisor
+from service.stack.child_process import GIVING_WAY, Child
+from service.stack.supervisor import Part, PartFailed, Supervisor
 
 SLEEP = "import time; time.sleep(100)"
 
@@ -208,7 +208,7 @@ def test_a_part_that_is_killed_again_and_again_comes_back_each_time(tree: Tree) 
 
 
 def test_a_part_that_hangs_is_started_again(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.supervision.ASK_SECONDS", 0)
+    monkeypatch.setattr("service.stack.supervisor.ASK_SECONDS", 0)
     program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
     part = tree.part("worker", program)
     part.answers = lambda: runs(tree.pids("worker"))

@@ -7,7 +7,7 @@ PROPOSING = """
 import sys
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
-from search.space import Space
+from search.space.space import Space
 from search.study import StudyView
 
 space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}, "n": {"type": "int", "low": 0, "high": 9}})

@@ -1,0 +1,40 @@
+"""What routes take: the context, and the lease token of whoever runs a trial."""
+
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+
+from service.operations.reports.ingest import Sent
+from service.runtime.context import Context
+from service.runtime.group_commit import Together
+from trainer.wire import Answer
+
+# Async, though they wait for nothing: FastAPI would run plain functions in other threads.
+
+
+async def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+async def _reporting(request: Request) -> Together[Sent, Answer]:
+    reporting: Together[Sent, Answer] = request.app.state.reporting
+    return reporting
+
+
+async def _token(authorization: Annotated[str | None, Header()] = None) -> str | None:
+    return bearer_token(authorization)
+
+
+def bearer_token(authorization: str | None) -> str | None:
+    """What the header of that name holds."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+Ctx = Annotated[Context, Depends(_context)]
+Reporting = Annotated[Together[Sent, Answer], Depends(_reporting)]
+Token = Annotated[str | None, Depends(_token)]
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000)]

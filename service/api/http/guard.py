@@ -1,0 +1,50 @@
+"""What every request must keep to before anything reads it."""
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.http.problems import answer
+from service.errors import BadRequest, TooLarge
+
+MAX_BODY_BYTES = 16_000_000
+"""More than the wire's largest message: a million characters of a log, each escaped."""
+
+OWN_LIMITS = {"/v1/packages", "/v1/experiments"}
+
+
+class Guard:
+    """Refuses NULs in addresses, which no stored name has, and bodies without end, whoever sends them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            await answer(BadRequest("the address has a NUL character"))(scope, receive, send)
+        elif scope["path"] in OWN_LIMITS:
+            await self._app(scope, receive, send)
+        else:
+            await self._app(scope, _limited(scope, receive), send)
+
+
+def _limited(scope: Scope, receive: Receive) -> Receive:
+    read = 0
+    announced = int(Headers(scope=scope).get("content-length") or 0)
+
+    async def receive_some() -> Message:
+        nonlocal read
+        if announced > MAX_BODY_BYTES:
+            raise _too_large()
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > MAX_BODY_BYTES:
+            raise _too_large()
+        return message
+
+    return receive_some
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"the body of this call may have {MAX_BODY_BYTES / 1e6:g} MB", max_bytes=MAX_BODY_BYTES)

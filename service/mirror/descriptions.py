@@ -1,0 +1,79 @@
+"""The descriptions that MLflow shows beside its runs, in Markdown, for people."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from service.mirror.pareto_front import Front
+from service.store.tables import ExperimentRow, TrialRow
+
+MOST_MEMBERS = 20
+_ORDER = ("completed", "pruned", "failed", "stopped", "running", "paused", "queued")
+
+
+def counts(by_status: Mapping[str, int]) -> str:
+    """`20 completed, 11 pruned, 1 failed`"""
+    return ", ".join(f"{by_status[status]} {status}" for status in _ORDER if by_status.get(status)) or "none yet"
+
+
+def objective(experiment: ExperimentRow) -> str:
+    """`maximize val_accuracy`, and so on for each objective."""
+    return ", ".join(f"{one.get('direction', 'minimize')} {one['metric']}" for one in experiment.spec["objectives"])
+
+
+def experiment(row: ExperimentRow, by_status: Mapping[str, int], best: TrialRow | None, front: Front | None) -> str:
+    """The first line is what the table of runs has room for; there, Markdown is not rendered."""
+    ended = f" ({row.end_reason})" if row.end_reason else ""
+    lines = [f"{row.status}{ended}: {objective(row)}; {counts(by_status)}"]
+    if best is not None:
+        lines += ["", f"Best is trial {best.number}:", *(f"- {name}: `{value}`" for name, value in best.params.items())]
+    if front is not None and front.members:
+        lines += ["", *_front(row, front)]
+    return "\n".join([*lines, "", "```yaml", spec_yaml(row).rstrip(), "```"])
+
+
+def _front(row: ExperimentRow, front: Front) -> Iterator[str]:
+    """A table, the best of the first objective first."""
+    names = [one["metric"] for one in row.spec["objectives"]]
+    members = sorted(front.members, key=lambda one: one.values, reverse=front.directions[0] == "maximize")
+    yield f"Pareto front ({len(members)} trials{', some of them here' if len(members) > MOST_MEMBERS else ''}):"
+    yield ""
+    yield f"| trial | {' | '.join(names)} |"
+    yield f"| --- |{' --- |' * len(names)}"
+    for one in members[:: max(1, -(-len(members) // MOST_MEMBERS))]:
+        yield f"| {one.number} | {' | '.join(f'{value:.6g}' for value in one.values)} |"
+
+
+def spec_yaml(row: ExperimentRow) -> str:
+    return yaml.safe_dump(_without_nothing(row.spec), sort_keys=False, allow_unicode=True, width=100)
+
+
+def trial_end(status: str, data: Mapping[str, Any]) -> str:
+    """`pruned: 0.52 at step 3 is below …`, or `completed at step 20`"""
+    if data.get("reason"):
+        return f"{status}: {data['reason']}"
+    return status if data.get("step") is None else f"{status} at step {data['step']}"
+
+
+def exploit(data: Mapping[str, Any]) -> str:
+    """`goes on as generation 2 from trial 3's checkpoint at step 10`"""
+    where = f"trial {data.get('donor')}'s checkpoint at step {(data.get('checkpoint') or {}).get('step')}"
+    return f"goes on as generation {data.get('generation')} from {where}"
+
+
+def warm_start(sources: Sequence[Mapping[str, Any]]) -> str:
+    """`digits-july: 20 taken, 3 left out`"""
+    return "; ".join(
+        f"{one['experiment']}: {one['taken']} taken, {sum(one['left_out'].values())} left out" for one in sources
+    )
+
+
+def change(before: Any, after: Any) -> str:
+    """`10 -> 20`, `nothing -> 60`"""
+    return " -> ".join("nothing" if value is None else json.dumps(value) for value in (before, after))
+
+
+def _without_nothing(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in spec.items() if value not in (None, {}, [])}

@@ -1,0 +1,73 @@
+"""The Pareto front of an experiment's ended trials as the mirror tells it, and the volume that it commands."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from search.analysis.pareto import MOST_OBJECTIVES_FOR_HYPERVOLUME, beats, hypervolume
+from search.problem import Direction, sign_of
+from service.mirror import mlflow_limits
+from service.store.tables import EventRow, ExperimentRow
+
+REFERENCE_TRIALS = 5
+MARGIN = 0.1
+
+
+class Member(NamedTuple):
+    number: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Front:
+    """`first` are the values of the first trials that ended with all of them, feasible or not.
+
+    They fix the point from which the volume is measured, once and for all: in each objective the worst of them, and a
+    tenth of their range further out. A point that moved with every worse trial would make the curve jump although
+    nothing was found.
+    """
+
+    directions: tuple[Direction, ...]
+    members: tuple[Member, ...] = ()
+    first: tuple[tuple[float, ...], ...] = ()
+
+    @classmethod
+    def of(cls, experiment: ExperimentRow) -> "Front | None":
+        """None for one objective, which has a best trial instead."""
+        objectives = experiment.spec["objectives"]
+        return cls(tuple(one["direction"] for one in objectives)) if len(objectives) > 1 else None
+
+    def after(self, end: EventRow) -> "Front":
+        """With one more trial that has ended; itself where that changes nothing."""
+        values = _values_of(end, len(self.directions))
+        if values is None:
+            return self
+        known = self if len(self.first) == REFERENCE_TRIALS else replace(self, first=(*self.first, values))
+        if end.data.get("feasible") is False or any(beats(one.values, values, self.directions) for one in self.members):
+            return known
+        stay = tuple(one for one in self.members if not beats(values, one.values, self.directions))
+        return replace(known, members=(*stay, Member(int(end.data.get("number", 0)), values)))
+
+    @property
+    def volume(self) -> float | None:
+        """None before its reference point is known, and with more objectives than it can be computed for in time."""
+        if len(self.first) < REFERENCE_TRIALS or len(self.directions) > MOST_OBJECTIVES_FOR_HYPERVOLUME:
+            return None
+        return hypervolume([one.values for one in self.members], self.directions, self._reference)
+
+    @property
+    def _reference(self) -> list[float]:
+        columns = zip(self.directions, zip(*self.first, strict=True), strict=True)
+        return [_beyond(values, sign_of(direction)) for direction, values in columns]
+
+
+def _beyond(values: Sequence[float], sign: int) -> float:
+    losses = [sign * value for value in values]
+    return sign * (max(losses) + MARGIN * (max(losses) - min(losses)))
+
+
+def _values_of(end: EventRow, count: int) -> tuple[float, ...] | None:
+    values = [mlflow_limits.number(value) for value in end.data.get("values") or []]
+    whole = tuple(value for value in values if value is not None and math.isfinite(value))
+    return whole if len(whole) == len(values) == count else None

@@ -1,0 +1,119 @@
+"""MLflow, through its own client. Nothing else imports it. No state of MLflow's own ("the active run") is touched."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException, RestException
+
+from service.mirror.errors import MlflowAway, MlflowRefused
+from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
+from service.mirror.projection import Update
+from service.mirror.runs import EXPERIMENT_TAG, NewRun, experiment_tags
+from service.settings import without_password
+from service.store.tables import ExperimentRow
+
+# A dead server must cost seconds, not minutes. No retries: what the server did not take is sent again by the next
+# round, which looks for what is there first; the client would make a run twice when an answer is lost.
+_PATIENCE = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+# MLflow's limits are 1,000 metrics, 100 parameters, 100 tags, 1,000 of all and a million bytes in one call.
+_METRICS, _PARAMS, _TAGS = 800, 50, 50
+_SERVER_ERROR = 500
+
+
+class Tracking:
+    """A tracking server. Each method may be repeated after any failure, and doubles nothing then.
+
+    Raises MlflowAway or MlflowRefused.
+    """
+
+    def __init__(self, uri: str) -> None:
+        for name, value in _PATIENCE.items():
+            os.environ.setdefault(name, value)
+        self.uri = uri
+        self._client = MlflowClient(tracking_uri=uri)
+
+    def ensure_experiment(self, experiment: ExperimentRow) -> str:
+        """The id of MLflow's experiment. Where its name is another's, or lies in MLflow's trash, our id is added."""
+        tags = experiment_tags(experiment)
+        suffix = f" ({experiment.id})"
+        plain = experiment.name[: EXPERIMENT_NAME_LENGTH - len(suffix)]
+        with self._said_plainly():
+            for name in (plain, plain + suffix):
+                found = self._client.get_experiment_by_name(name)
+                if found is None:
+                    return str(self._client.create_experiment(name, tags=tags))
+                if found.tags.get(EXPERIMENT_TAG) == experiment.id and found.lifecycle_stage == "active":
+                    return str(found.experiment_id)
+        raise MlflowRefused(f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; look into its trash")
+
+    def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> tuple[str, bool]:
+        """The id of the run with `new`'s key, and whether it was made now. Its parameters are for `write`."""
+        with self._said_plainly():
+            found = self._find_run(mlflow_experiment_id, new)
+            return found or self._create_run(mlflow_experiment_id, new, started_at), found is None
+
+    def write(self, run_id: str, update: Update) -> None:
+        metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]
+        params = [Param(name, value) for name, value in update.params.items()]
+        tags = [RunTag(name, value) for name, value in update.tags.items()]
+        pieces = (_chunks(metrics, _METRICS), _chunks(params, _PARAMS), _chunks(tags, _TAGS))
+        with self._said_plainly():
+            for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
+                self._client.log_batch(run_id, metrics=some_metrics, params=some_params, tags=some_tags)
+            if update.ended_at is not None:
+                self._client.set_terminated(run_id, update.status, _milliseconds(update.ended_at))
+            elif update.status is not None:
+                self._client.update_run(run_id, status=update.status)
+
+    def check_run(self, run_id: str) -> None:
+        """Whether it can be written to, found out by a call that costs nothing."""
+        with self._said_plainly():
+            self._client.get_run(run_id)
+
+    def put_files(self, run_id: str, directory: Path, folder: str) -> None:
+        """All files of the directory as artifacts of the run; those of the same names are replaced."""
+        with self._said_plainly():
+            self._client.log_artifacts(run_id, str(directory), folder)
+
+    def _find_run(self, mlflow_experiment_id: str, new: NewRun) -> str | None:
+        """MLflow finds runs by the tags they have, not by those they lack."""
+        wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
+        found = self._client.search_runs([mlflow_experiment_id], wanted)
+        same = (run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items()))
+        return next((str(run.info.run_id) for run in same), None)
+
+    def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
+        tags = new.tags | {tag: value for tag, value in new.key.items() if value is not None}
+        made = self._client.create_run(mlflow_experiment_id, _milliseconds(started_at), tags=tags, run_name=new.name)
+        return str(made.info.run_id)
+
+    @contextmanager
+    def _said_plainly(self) -> Iterator[None]:
+        try:
+            yield
+        except MlflowException as error:
+            refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
+            if refused:
+                raise MlflowRefused(f"MLflow refused: {error.message}") from error
+            away = f"MLflow at {self.uri} does not answer: {error.message}"
+            raise MlflowAway(without_password(away)) from error
+
+
+def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

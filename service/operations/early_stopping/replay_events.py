@@ -1,0 +1,77 @@
+"""What an experiment has recorded, in the terms of a replay."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from search.analysis.replay import Closing, Completion, Event, Left, OfTrial, Point
+from search.early_stopping.measure import number_in
+from service.domain.statuses import NO_NEW_TRIALS, EndReason
+from service.store.generations import Exploit
+from service.store.recorded_events import Told
+
+KINDS = ("report", "trial.completed", "experiment.ending", "experiment.running")
+
+ENDS = ("experiment.completed", "experiment.failed", "experiment.stopped")
+KINDS_FOR_PAUSING = (*KINDS, *ENDS, "decision", "trial.paused", "trial.failed", "trial.stopped")
+"""What it takes to tell who waited when."""
+
+
+def without_given_up(told: Iterable[Told], exploits: Mapping[str, Sequence[Exploit]]) -> Iterator[Told]:
+    """But for what trials reported beyond the milestone from which they have gone on with another one's weights."""
+    for one in told:
+        own = exploits.get(one.trial_id or "", ()) if one.kind == "report" else ()
+        if not any(exploit.gives_up(one.seq, one.data["step"]) for exploit in own):
+            yield one
+
+
+def events_of(told: Iterable[Told], numbers: Mapping[str, int], metric: str) -> Iterator[Event]:
+    """Reports of trials that had been told to leave, by the experiment's end, are not judged."""
+    leaving, pending = False, None
+    for one in told:
+        number = numbers.get(one.trial_id or "", -1)
+        if one.kind == "decision":
+            if pending and pending.number == number and one.data["decision"] == "pause":
+                pending = replace(pending, told_to_pause=True)
+            continue
+        if one.kind == "experiment.ending":
+            leaving = leaving or _dismisses(one)
+            if pending and one.data["reason"] == EndReason.TARGET_REACHED:
+                pending = replace(pending, judged=False)  # the report that reached it
+        elif one.kind == "experiment.running" and "ended_by" in one.data:
+            leaving = False
+        if pending:
+            yield pending
+        event = _event(one, number, metric, judged=not leaving)
+        pending = event if isinstance(event, Point) else None
+        if event is not None and pending is None:
+            yield event
+    if pending:
+        yield pending
+
+
+def _event(one: Told, number: int, metric: str, *, judged: bool) -> Event | None:
+    """None for what says nothing to a replay."""
+    if one.kind == "experiment.ending" and _dismisses(one):
+        return Closing(dismissed=one.data["reason"] != EndReason.MAX_TRIALS)
+    if one.kind in ENDS:
+        return Closing(dismissed=False)
+    return _of_trial(one, number, metric, judged=judged) if number >= 0 else None
+
+
+def _of_trial(one: Told, number: int, metric: str, *, judged: bool) -> OfTrial | None:
+    match one.kind:
+        case "report":
+            value = number_in(one.data["metrics"], metric)
+            return None if value is None else Point(number, one.data["step"], value, judged)
+        case "trial.completed":
+            return Completion(number)
+        case "trial.paused":
+            return Left(number)
+        case "trial.failed" | "trial.stopped":
+            return Left(number, for_good=True)
+        case _:
+            return None
+
+
+def _dismisses(ending: Told) -> bool:
+    return EndReason(ending.data["reason"]) not in NO_NEW_TRIALS

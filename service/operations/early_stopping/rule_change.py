@@ -1,0 +1,60 @@
+"""What another rule compares trials with, learnt from what they have reported so far."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from search.analysis.replay import remember
+from search.early_stopping import Memory, rule_for
+from service.domain.statuses import TrialStatus
+from service.operations.early_stopping.paused_trials import RULE_CHANGED
+from service.operations.early_stopping.replay_events import KINDS, events_of, without_given_up
+from service.operations.transitions import move_trial
+from service.specification.models import ExperimentSpec
+from service.store.early_stopping.milestones import replace_milestones
+from service.store.generations import exploits_of
+from service.store.recorded_events import told
+from service.store.tables import ExperimentRow, TrialRow
+
+
+def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """For an experiment whose early stopping has changed. Nobody is judged again for what was reported before.
+
+    A trial that waits does so at the highest milestone of the new rule that it has reached; without one it goes on.
+    """
+    session.flush()
+    trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
+    numbers = {trial.id: trial.number for trial in trials}
+    told_ever = told(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
+    told_before = without_given_up(told_ever, exploits_of(session, experiment.id))
+    rule = rule_for(spec.early_stopping)
+    memory = remember(rule, spec.measure, events_of(told_before, numbers, spec.measure.metric))
+    ids = {number: trial_id for trial_id, number in numbers.items()}
+    replace_milestones(session, experiment, _rows(memory, ids))
+    for trial in trials:
+        trial.judged_step = max(memory.curves[trial.number], default=None)  # also of those that a user may have retried
+        if trial.paused_milestone is not None:
+            reached = memory.reached[trial.number] if rule.pauses else {}
+            _wait_elsewhere(session, experiment, trial, reached, now)
+
+
+def _wait_elsewhere(
+    session: Session, experiment: ExperimentRow, trial: TrialRow, reached: dict[int, tuple[float, int]], now: datetime
+) -> None:
+    """One that is still leaving is only marked, and goes on when it has left."""
+    if reached:
+        trial.judged_step = trial.paused_milestone = max(reached)
+        trial.paused_value, trial.paused_pool = reached[trial.paused_milestone]
+        return
+    trial.paused_milestone = trial.paused_value = None
+    if trial.status == TrialStatus.PAUSED:
+        move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=RULE_CHANGED, at=now)
+
+
+def _rows(memory: Memory, ids: dict[int, str]) -> Iterator[tuple[str, int, int, float, int]]:
+    for number, reached in memory.reached.items():
+        for milestone, (value, pool) in reached.items():
+            yield ids[number], number, milestone, value, pool

@@ -1,0 +1,91 @@
+"""What a new experiment's search learns from earlier ones: gathered, and kept with it, when it is submitted."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from search.analysis.warm_start import Source, to_json, warm_start
+from service.errors import Invalid, Mistake
+from service.runtime.context import Context
+from service.runtime.objective_values import newest_values
+from service.runtime.observations import observation_of, problem_of
+from service.runtime.spec_cache import spec_of
+from service.specification.models import ExperimentSpec
+from service.store.events import append_event
+from service.store.experiments import find_experiment
+from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
+from service.store.trials import newest_trials
+
+MAX_LOOKED_AT = 2000
+"""Of each earlier experiment, the trials that changed last."""
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """What is taken, and what is said of each source, both as JSON."""
+
+    observations: list[Any]
+    sources: list[Any]
+
+
+def gather(context: Context, spec: ExperimentSpec) -> Warmth | None:
+    """None for a search that begins from nothing. Raises Invalid for experiments that cannot inform it."""
+    if not spec.search.warm_start:
+        return None
+    with context.database.read() as session:
+        found = [find_experiment(session, name) for name in spec.search.warm_start]
+        mistakes = list(_mistakes(spec, found))
+        if mistakes:
+            raise Invalid(mistakes)
+        rows = [row for row in found if row is not None]
+        read = [_source(session, spec, row) for row in rows]
+    observations, report = warm_start(problem_of(spec, seed=0), [source for source, _ in read])
+    for taken, (_, passed_over) in zip(report, read, strict=True):
+        taken.left_out += passed_over
+    sources = [{"id": row.id, **taken.shown()} for row, taken in zip(rows, report, strict=True)]
+    return Warmth(to_json(observations), sources)
+
+
+def keep(session: Session, experiment: ExperimentRow, warmth: Warmth, now: datetime) -> None:
+    session.add(WarmStartRow(experiment_id=experiment.id, observations=warmth.observations, sources=warmth.sources))
+    append_event(session, experiment, "experiment.warm_started", {"sources": warmth.sources}, at=now)
+
+
+def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterator[Mistake]:
+    wanted = {one.metric for one in spec.objectives}
+    for index, (name, row) in enumerate(zip(spec.search.warm_start, found, strict=True)):
+        path = f"search.warm_start.{index}"
+        if row is None:
+            yield Mistake(path, f"there is no experiment {name!r}; GET /v1/experiments lists them")
+        elif row in found[:index]:
+            yield Mistake(path, f"experiment {row.name!r} is there already")
+        elif missing := sorted(wanted - _metrics(spec_of(row))):
+            known = ", ".join(sorted(_metrics(spec_of(row))))
+            yield Mistake(path, f"the trials of {row.name!r} have no {' and no '.join(missing)}, only {known}")
+
+
+def _metrics(spec: ExperimentSpec) -> set[str]:
+    """Of which every trial keeps the newest value."""
+    return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
+
+
+def _source(session: Session, spec: ExperimentSpec, row: ExperimentRow) -> tuple[Source, Counter[str]]:
+    """With what is not worth a look, counted by the reason."""
+    ran_under, passed_over = spec_of(row), Counter[str]()
+    trials = newest_trials(session, row.id, MAX_LOOKED_AT)
+    if row.trial_count > len(trials):
+        passed_over[f"older than the newest {MAX_LOOKED_AT}"] = row.trial_count - len(trials)
+    told = [trial for trial in trials if _tells_of_constraints(spec, ran_under, trial)]
+    if len(told) < len(trials):
+        passed_over["a constraint's metric is not known"] = len(trials) - len(told)
+    observations = [observation_of(spec, trial, ran_under=ran_under) for trial in told]
+    return Source(row.name, ran_under.config, observations), passed_over
+
+
+def _tells_of_constraints(spec: ExperimentSpec, ran_under: ExperimentSpec, trial: TrialRow) -> bool:
+    known = newest_values(ran_under, trial)
+    return all(one.metric in known for one in spec.constraints)

@@ -1,0 +1,66 @@
+"""An experiment and its trials in the terms of the search."""
+
+from search.constraints import violations
+from search.early_stopping import rule_for
+from search.problem import Observation, Problem, Status
+from service.domain.statuses import TrialStatus
+from service.runtime.objective_values import newest_values
+from service.specification.models import ExperimentSpec
+from service.store.tables import TrialRow
+from trainer.wire import FailureKind
+
+_STATUSES: dict[TrialStatus, Status] = {
+    TrialStatus.QUEUED: "running",  # proposed and not yet known: the same to a sampler
+    TrialStatus.RUNNING: "running",
+    TrialStatus.COMPLETED: "completed",
+    TrialStatus.PRUNED: "pruned",
+    TrialStatus.FAILED: "failed",
+    TrialStatus.STOPPED: "stopped",
+}
+
+
+def problem_of(spec: ExperimentSpec, seed: int) -> Problem:
+    return Problem(
+        space=spec.space,
+        directions=tuple(objective.direction for objective in spec.objectives),
+        sampler=spec.search,
+        seed=seed,
+        constrained=spec.setting.constrained,
+        prunes=spec.setting.prunes,
+        population=spec.setting.population,
+        max_trials=spec.limits.max_trials,
+        parallelism=spec.limits.parallelism,
+    )
+
+
+def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
+    """The spec's, or one that stays with the experiment."""
+    return spec.search.seed if spec.search.seed is not None else int(experiment_id.removeprefix("x-"), 16) % 2**31
+
+
+def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: ExperimentSpec | None = None) -> Observation:
+    """In the terms of the spec's objectives; `ran_under` is the trial's own spec, if it is another."""
+    own = ran_under or spec
+    known = newest_values(own, trial)
+    values = tuple(known[one.metric] for one in spec.objectives if one.metric in known)
+    is_whole = len(values) == len(spec.objectives)
+    return Observation(
+        number=trial.number,
+        params=trial.params,
+        status=_status(own, trial, is_whole=is_whole),
+        values=values if is_whole else None,
+        last_step=trial.last_step,
+        last_value=known.get(spec.objective.metric),
+        constraints=violations(spec.constraints, known) if spec.constraints else None,
+    )
+
+
+def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
+    if trial.failure_kind == FailureKind.DIVERGED:
+        return "diverged"
+    if trial.status == TrialStatus.COMPLETED and not is_whole:
+        return "failed"  # nothing to learn from
+    if trial.status == TrialStatus.PAUSED:
+        # One that has lost its race so far tells what one that was stopped there would; one that takes turns, nothing.
+        return "pruned" if rule_for(spec.early_stopping).waiting_is_losing else "running"
+    return _STATUSES[TrialStatus(trial.status)]

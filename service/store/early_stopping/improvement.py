@@ -1,0 +1,50 @@
+"""The trials in the order in which they ended, as an index answers for it: thousands cost no more than ten."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from search.problem import Direction
+from service.domain.improvement import Ended
+from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
+from service.store.tables import TrialRow
+from service.store.trial_values import best_first
+
+# Said by what they are not, so that no database takes the index by status, which knows nothing of the order.
+_ENDED = TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED))
+_CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
+
+
+def newest_ends(
+    session: Session, experiment_id: str, count: int, *, constrained: bool
+) -> tuple[Sequence[Ended], int] | None:
+    """The `count` trials that ended last with a value, and the event of the first of them; None if there are fewer."""
+    columns = (TrialRow.number, TrialRow.value, TrialRow.status, TrialRow.violation, TrialRow.changed_at_event)
+    query = select(*columns).where(TrialRow.experiment_id == experiment_id, _ENDED, TrialRow.value.is_not(None))
+    rows = session.execute(query.order_by(TrialRow.changed_at_event.desc()).limit(count)).all()
+    if len(rows) < count:
+        return None
+    ends = [
+        Ended(row.number, row.value, row.status in CONTENDERS and (not constrained or row.violation == 0))
+        for row in rows
+        if row.value is not None
+    ]
+    return ends, rows[-1].changed_at_event
+
+
+def best_end_before(
+    session: Session, experiment_id: str, event: int, direction: Direction, *, constrained: bool
+) -> Ended | None:
+    """The best of the contenders that had ended before the event."""
+    wanted: list[ColumnElement[bool]] = [
+        TrialRow.experiment_id == experiment_id,
+        _CONTENDING,
+        TrialRow.value.is_not(None),
+        TrialRow.changed_at_event + 0 < event,  # the sum keeps it out of the way of the index by value
+    ]
+    if constrained:
+        wanted.append(TrialRow.violation == 0)
+    query = select(TrialRow.number, TrialRow.value).where(*wanted).order_by(*best_first(direction)).limit(1)
+    found = session.execute(query).first()
+    return Ended(found.number, found.value) if found and found.value is not None else None
