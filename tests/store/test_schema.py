@@ -16,7 +16,7 @@ from service.store.sql.database import Database, _set_up_sqlite
 from service.store.sql.schema import config, is_current, upgrade
 from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
-from tests.store.test_rescuing import an_assignment, context
+from tests.store.test_lease_expiry import an_assignment, context
 
 __all__ = ["context"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer import agent_process, leftovers
+from tests.trainer import agent_process, ray_inventory
 from tests.trainer.conftest import Add
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
@@ -65,7 +65,9 @@ def test_a_trial_runs_on_the_spare_slot_goes_on_without_its_agent_and_a_new_one_
     error = service.finishes[third].error
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
-    looked = subprocess.run([sys.executable, leftovers.__file__, ray_address, name], capture_output=True, check=True)
+    looked = subprocess.run(
+        [sys.executable, ray_inventory.__file__, ray_address, name], capture_output=True, check=True
+    )
     assert looked.stdout.decode().split() == []
 
 

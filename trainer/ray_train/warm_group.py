@@ -3,7 +3,7 @@
 Everything of Paceline that depends on Ray Train's internals is here, in `kept_worker.py` and in `worker_side.py`. A
 plain `fit()` starts a controller process, placement group and worker processes for each run and ends them all with it;
 here the controller runs in the caller's thread, and what it takes down is kept for the next run of the same shape. The
-tests in `tests/trainer/test_ray_seams.py` name each assumption about Ray.
+tests in `tests/trainer/test_ray_internals.py` name each assumption about Ray.
 """
 
 import asyncio
