@@ -52,7 +52,7 @@ class GiveUp:
 
 
 @dataclass(frozen=True)
-class Alike:
+class CommonFailure:
     """The first `count` trials that failed did so as the very first one did."""
 
     first: Failure
@@ -64,30 +64,30 @@ class Alike:
         return not is_only_lost and self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
 
 
-def failed_alike(failures: Sequence[Failure]) -> Alike | None:
+def common_failure(failures: Sequence[Failure]) -> CommonFailure | None:
     """`failures`: those of the first trials, which failed. Which rank spoke makes no difference."""
     if not failures:
         return None
     same = takewhile(lambda one: _likeness(one) == _likeness(failures[0]), failures)
-    return Alike(failures[0], sum(1 for _ in same))
+    return CommonFailure(failures[0], sum(1 for _ in same))
 
 
 def _likeness(failure: Failure) -> tuple[FailureKind, str]:
     """What Ray says of workers that never ran names their processes, and is another each time."""
-    if never_began(failure):
+    if never_started(failure):
         return failure.kind, ""
     return failure.kind, re.sub(r"\brank \d+", "rank", failure.message)
 
 
-def never_began(failure: Failure) -> bool:
+def never_started(failure: Failure) -> bool:
     return failure.kind is FailureKind.LOST and not failure.began
 
 
-def counting(earlier: Sequence[tuple[Failure, datetime]], now: datetime) -> list[Failure]:
+def counted_failures(earlier: Sequence[tuple[Failure, datetime]], now: datetime) -> list[Failure]:
     """Without the lost starts that count as one with a later one, or with what fails `now`."""
     kept, later = [], now
     for failure, at in reversed(earlier):
-        if never_began(failure):
+        if never_started(failure):
             if later - at < LOST_STARTS_APART:
                 continue
             later = at
@@ -97,12 +97,12 @@ def counting(earlier: Sequence[tuple[Failure, datetime]], now: datetime) -> list
 
 def budget_of(failure: Failure) -> Budget | None:
     """None: it is never tried again."""
-    if never_began(failure):
+    if never_started(failure):
         return "start"
     return BUDGETS.get(failure.kind)
 
 
-def after_failure(failure: Failure, earlier: Sequence[Failure], max_retries: int) -> Retry | GiveUp:
+def decide_retry(failure: Failure, earlier: Sequence[Failure], max_retries: int) -> Retry | GiveUp:
     """What becomes of a trial whose attempt failed so, after attempts with these `earlier` failures that count."""
     budget, kind = budget_of(failure), failure.kind.value
     if budget is None:

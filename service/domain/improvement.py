@@ -7,7 +7,7 @@ from search.problem import Direction, sign_of
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedTrial:
     """A trial that ended with a value. One that was stopped early, or is infeasible, is no contender for the best."""
 
     number: int
@@ -15,8 +15,8 @@ class Ended:
     contends: bool = True
 
 
-def stagnation(
-    newest: Sequence[Ended], best_before: Ended | None, direction: Direction, metric: str, min_delta: float
+def describe_stagnation(
+    newest: Sequence[EndedTrial], best_before: EndedTrial | None, direction: Direction, metric: str, min_delta: float
 ) -> str | None:
     """Why it gets no better: none of the `newest` beats `best_before` by more than `min_delta`; None if one does.
 

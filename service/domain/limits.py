@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from service.domain.failures import Alike, never_began
+from service.domain.failures import CommonFailure, never_started
 from service.domain.statuses import EndReason
 from trainer.wire import FailureKind
 
@@ -32,7 +32,7 @@ class Progress:
     any_started: bool
     any_well: bool
     any_at_first: bool
-    alike: Alike | None
+    alike: CommonFailure | None
     elapsed_seconds: float
 
 
@@ -62,6 +62,6 @@ def _code_is_wrong(limits: Limits, progress: Progress) -> EndReason | None:
     if alike.first.kind is FailureKind.CANNOT_START:
         return None if progress.any_started else EndReason.CANNOT_START
     fares_better = progress.any_well
-    if never_began(alike.first):  # the others may have had better luck with their nodes, and nothing to report yet
+    if never_started(alike.first):  # the others may have had better luck with their nodes, and nothing to report yet
         fares_better = progress.any_started or progress.any_at_first
     return None if fares_better or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES

@@ -93,7 +93,7 @@ LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targ
 CONTENDERS = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
 """Who may be the best: trials that ended by themselves or by a user. One stopped early has lost, whatever its value."""
 
-FINAL_STATUS: dict[EndReason, ExperimentStatus] = {
+STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
     EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
     EndReason.MAX_SECONDS: ExperimentStatus.COMPLETED,
     EndReason.TARGET_REACHED: ExperimentStatus.COMPLETED,
@@ -108,7 +108,7 @@ FINAL_STATUS: dict[EndReason, ExperimentStatus] = {
 NO_NEW_TRIALS = frozenset({EndReason.SPACE_EXHAUSTED, EndReason.SEARCH_FAILED})
 """Reasons that keep new trials from being made, while those that are there go on. Any other reason overrides them."""
 
-STOPPED_TRIAL: dict[StopCause, TrialStatus] = {
+STATUS_AFTER_STOP: dict[StopCause, TrialStatus] = {
     StopCause.EARLY_STOPPING: TrialStatus.PRUNED,
     StopCause.PAUSED: TrialStatus.PAUSED,
     StopCause.TARGET_REACHED: TrialStatus.COMPLETED,

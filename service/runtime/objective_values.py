@@ -7,7 +7,7 @@ from typing import Any
 from search.constraints import total_violation
 from search.early_stopping.measure import number_in
 from service.domain.statuses import StopCause
-from service.operations.trials.stop_request import ask_to_stop
+from service.operations.trials.stop_request import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.sql.write_session import change_later
 from service.store.tables import TrialRow
@@ -24,7 +24,7 @@ def take_values(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any
     for objective in spec.objectives:
         if objective.metric in reported and reported[objective.metric] is None:
             told = reprlib.repr(metrics[objective.metric])
-            ask_to_stop(trial, StopCause.DIVERGED, f"diverged: {objective.metric} is {told}, not a finite number")
+            request_stop(trial, StopCause.DIVERGED, f"diverged: {objective.metric} is {told}, not a finite number")
     if not reported:
         return False
     first = reported.get(spec.objective.metric)
@@ -54,7 +54,7 @@ def targets_reached(spec: ExperimentSpec, trial: TrialRow) -> str | None:
     known = newest_values(spec, trial)
     if not wanted or (spec.constraints and trial.violation != 0):
         return None
-    if not all(one.metric in known and one.reached_by(known[one.metric]) for one in wanted):
+    if not all(one.metric in known and one.is_reached_by(known[one.metric]) for one in wanted):
         return None
     return " and ".join(f"{one.metric} {known[one.metric]:g} reached the target {one.target:g}" for one in wanted)
 

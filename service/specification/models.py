@@ -55,7 +55,7 @@ class Objective(SpecPart):
     direction: Direction
     target: float | None = Field(default=None, allow_inf_nan=False)
 
-    def reached_by(self, value: float) -> bool:
+    def is_reached_by(self, value: float) -> bool:
         if self.target is None:
             return False
         return value >= self.target if self.direction == "maximize" else value <= self.target

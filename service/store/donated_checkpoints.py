@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import FINAL_STATUS, TrialStatus
+from service.domain.statuses import STATUS_AFTER_END, TrialStatus
 from service.store.tables import CheckpointRow, ExperimentRow, GenerationRow, TrialRow
 
 
@@ -15,7 +15,7 @@ def ended_with_donations(session: Session, since: datetime) -> Sequence[Experime
     donated = select(TrialRow.id).join(GenerationRow, GenerationRow.trial_id == TrialRow.id)
     donated = donated.where(TrialRow.experiment_id == ExperimentRow.id, GenerationRow.resume_uri.is_not(None))
     query = select(ExperimentRow).where(
-        ExperimentRow.status.in_(set(FINAL_STATUS.values())), ExperimentRow.ended_at > since, donated.exists()
+        ExperimentRow.status.in_(set(STATUS_AFTER_END.values())), ExperimentRow.ended_at > since, donated.exists()
     )
     return session.scalars(query.order_by(ExperimentRow.ended_at)).all()
 

@@ -19,7 +19,7 @@ from service.domain.limits import has_room
 from service.domain.placement import fits_ever
 from service.domain.statuses import EndReason, ExperimentStatus, TrialStatus
 from service.operations.attempts.obsolete_checkpoints import leftovers, run_name
-from service.operations.experiments.termination import begin_end, is_open, limits_of, settle_experiment
+from service.operations.experiments.termination import advance_experiment, begin_ending, limits_of, may_run_trials
 from service.operations.transitions import move_trial
 from service.runtime.context import Context
 from service.runtime.proposal_cache import Place, Proposal
@@ -239,7 +239,7 @@ def create_trial(
 
 def room_in(experiment: ExperimentRow, counts: Mapping[str, int]) -> Room | None:
     """Whether a trial may start: any, or only one that is queued already. `counts`: of its trials, of `COUNTED`."""
-    if experiment.status != ExperimentStatus.RUNNING or not is_open(experiment):
+    if experiment.status != ExperimentStatus.RUNNING or not may_run_trials(experiment):
         return None
     queued, running = counts[TrialStatus.QUEUED], counts[TrialStatus.RUNNING]
     limits = limits_of(spec_of(experiment))
@@ -315,6 +315,6 @@ def _no_new_trials(context: Context, experiment_id: str, number: int, reason: En
         if experiment is None or experiment.trial_count != number or experiment.end_reason is not None:
             return
         now = database_now(session)
-        begin_end(session, experiment, reason, now, detail)
-        settle_experiment(session, experiment, spec_of(experiment), now)
+        begin_ending(session, experiment, reason, now, detail)
+        advance_experiment(session, experiment, spec_of(experiment), now)
     context.ring()

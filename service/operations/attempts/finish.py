@@ -3,8 +3,8 @@
 import contextlib
 from dataclasses import dataclass
 
-from service.domain.failures import Retry, after_failure, counting
-from service.domain.statuses import STOPPED_TRIAL, StopCause, TrialStatus
+from service.domain.failures import Retry, counted_failures, decide_retry
+from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
 from service.operations.attempts.assign import (
     Asker,
     ProposalFailed,
@@ -17,7 +17,7 @@ from service.operations.attempts.assign import (
 from service.operations.attempts.leases import Held, find_held, lease_lost
 from service.operations.early_stopping.evaluate import note_completion
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
-from service.operations.experiments.termination import settle_experiment
+from service.operations.experiments.termination import advance_experiment
 from service.operations.transitions import move_trial
 from service.runtime.context import Context
 from service.runtime.objective_values import broken_constraints, missing_objectives
@@ -95,7 +95,7 @@ def end_attempt(held: Held, outcome: Outcome, failure: Failure | None) -> None:
         note_completion(held)
     waits_at = held.trial.paused_milestone if ending.to is TrialStatus.PAUSED else None
     reached = [] if waits_at is None else [waits_at]
-    settle_experiment(held.session, held.experiment, held.spec, held.now, reached)
+    advance_experiment(held.session, held.experiment, held.spec, held.now, reached)
 
 
 def _take_next(context: Context, held: Held, asker: Asker, *, is_new: bool) -> Assignment | Place | None:
@@ -156,7 +156,7 @@ def _earlier_failures(held: Held) -> list[Failure]:
         for failure, one in earlier
         if failure.kind is not FailureKind.LOST or one.resume_step == held.attempt.resume_step
     ]
-    return counting(here, held.now)
+    return counted_failures(here, held.now)
 
 
 def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Ending:
@@ -169,10 +169,10 @@ def _ending(held: Held, outcome: Outcome, failure: Failure | None, earlier: list
         told = None if cause is StopCause.PAUSED else trial.stop_reason
         return Ending(TrialStatus.COMPLETED, told or _why_infeasible(held))
     if cause is not None and cause is not StopCause.PAUSED:
-        return Ending(STOPPED_TRIAL[cause], trial.stop_reason)
+        return Ending(STATUS_AFTER_STOP[cause], trial.stop_reason)
     if failure is None:
         return _paused(trial) if cause else Ending(TrialStatus.STOPPED, _holders_reason(held))
-    next_move = after_failure(failure, earlier, held.spec.failures.max_retries)
+    next_move = decide_retry(failure, earlier, held.spec.failures.max_retries)
     if not isinstance(next_move, Retry):
         return Ending(TrialStatus.FAILED, failure.message, failure.kind)
     return _paused(trial) if cause else Ending(TrialStatus.QUEUED, f"tried again after: {failure.message}")
@@ -182,4 +182,4 @@ def _paused(trial: TrialRow) -> Ending:
     """However it left. Where another rule does not have it wait any more, it goes on at once."""
     if trial.paused_milestone is None:
         return Ending(TrialStatus.QUEUED, RULE_CHANGED)
-    return Ending(STOPPED_TRIAL[StopCause.PAUSED], trial.stop_reason)
+    return Ending(STATUS_AFTER_STOP[StopCause.PAUSED], trial.stop_reason)

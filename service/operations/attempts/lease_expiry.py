@@ -13,8 +13,8 @@ from service.domain.statuses import StopCause, TrialStatus
 from service.operations.attempts.finish import take_away
 from service.operations.attempts.leases import locked
 from service.operations.attempts.loss import lose
-from service.operations.experiments.termination import is_open, settle_experiment
-from service.operations.trials.stop_request import ask_to_stop
+from service.operations.experiments.termination import advance_experiment, may_run_trials
+from service.operations.trials.stop_request import request_stop
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
@@ -130,14 +130,14 @@ def _enforce(
         with context.database.write() as session:
             experiment = lock_experiment(session, row.id)
             if experiment is not None:
-                settle_experiment(session, experiment, spec_of(experiment), database_now(session))
+                advance_experiment(session, experiment, spec_of(experiment), database_now(session))
     return sum(_end_overdue(context, attempt_id, hearing) for attempt_id in overdue) + expired
 
 
 def _out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
     limit = spec.limits.max_seconds
     elapsed = (now - experiment.created_at).total_seconds()
-    return limit is not None and elapsed >= limit and is_open(experiment)
+    return limit is not None and elapsed >= limit and may_run_trials(experiment)
 
 
 def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime, heard_since: datetime | None) -> str | None:
@@ -163,5 +163,5 @@ def _end_overdue(context: Context, attempt_id: int, hearing: Hearing) -> bool:
             take_away(held, Failure(kind=FailureKind.SILENT, message=why))
             return True
         told = held.trial.stop_cause is None
-        ask_to_stop(held.trial, StopCause.MAX_TRIAL_SECONDS, why)
+        request_stop(held.trial, StopCause.MAX_TRIAL_SECONDS, why)
         return told

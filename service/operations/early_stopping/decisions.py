@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping import Release, Reported, Verdict, decide, rule_for
 from search.early_stopping.measure import number_in
 from service.domain.statuses import StopCause
-from service.operations.trials.stop_request import ask_to_stop
+from service.operations.trials.stop_request import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import StoredHistory
 from service.store.events import append_event
@@ -87,4 +87,4 @@ class Decider:
             trial.paused_pool = rule_for(self.spec.early_stopping).pool_of(trial.number)
             trial.paused_value = verdict.value
         if verdict.stop:
-            ask_to_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)
+            request_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

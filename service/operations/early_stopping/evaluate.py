@@ -7,13 +7,13 @@ from search.early_stopping import rule_for
 from service.operations.attempts.leases import Held
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
-from service.operations.experiments.termination import is_open
+from service.operations.experiments.termination import may_run_trials
 
 
 def judge(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
     """Judges what the trial has reported. Whoever reaches a milestone may have others earn their promotion there."""
     reached = [verdict.milestone for verdict in _decider(held).judge(held.trial, step, metrics)]
-    if reached and is_open(held.experiment):
+    if reached and may_run_trials(held.experiment):
         release(held.session, held.experiment, held.spec, held.now, reached)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import EXPERIMENT_REVIVALS, EndReason
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import relearn
-from service.operations.experiments.termination import begin_end, check_open, settle_experiment, why_end
+from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended, why_end
 from service.operations.transitions import revive_experiment
 from service.runtime.context import Context
 from service.runtime.objective_values import targets_reached
@@ -34,7 +34,7 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         if experiment.ended_at is None:
-            check_open(experiment, "can be changed when it has ended")
+            check_not_ended(experiment, "can be changed when it has ended")
         before = spec_of(experiment)
         after = changed_spec(before, patch)
         if after != before:
@@ -65,8 +65,8 @@ def _settle(
 ) -> None:
     """A limit or a target that was moved may have been passed already."""
     if targets_moved and (reached := _target_reached(session, experiment, spec)):
-        begin_end(session, experiment, EndReason.TARGET_REACHED, now, reached)
-    settle_experiment(session, experiment, spec, now)
+        begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
+    advance_experiment(session, experiment, spec, now)
 
 
 def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
-from service.operations.experiments.termination import begin_end, settle_experiment
+from service.operations.experiments.termination import advance_experiment, begin_ending
 from service.operations.transitions import move_experiment, move_trial
-from service.operations.trials.stop_request import ask_to_stop
+from service.operations.trials.stop_request import request_stop
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.experiments import lock_experiment
@@ -68,9 +68,9 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
         now = database_now(session)
         if trial.status in (TrialStatus.QUEUED, TrialStatus.PAUSED):
             move_trial(session, experiment, trial, TrialStatus.STOPPED, reason="a user stopped it", at=now)
-            settle_experiment(session, experiment, spec_of(experiment), now)
+            advance_experiment(session, experiment, spec_of(experiment), now)
         elif trial.status == TrialStatus.RUNNING:
-            ask_to_stop(trial, StopCause.USER, "a user stopped it")
+            request_stop(trial, StopCause.USER, "a user stopped it")
     context.told.ring([trial_id])
     context.ring()
     return trial
@@ -100,14 +100,14 @@ def _move_to(to: ExperimentStatus) -> Change:
 
 def _stop(session: Session, experiment: ExperimentRow, now: datetime) -> None:
     if experiment.status in LIVE_EXPERIMENT:
-        begin_end(session, experiment, EndReason.USER, now)
-        settle_experiment(session, experiment, spec_of(experiment), now)
+        begin_ending(session, experiment, EndReason.USER, now)
+        advance_experiment(session, experiment, spec_of(experiment), now)
 
 
 def _cancel(session: Session, experiment: ExperimentRow, now: datetime) -> None:
     if experiment.status not in LIVE_EXPERIMENT:
         return
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
-        ask_to_stop(trial, StopCause.USER, "a user cancelled the experiment")
+        request_stop(trial, StopCause.USER, "a user cancelled the experiment")
         trial.killed = True
     _stop(session, experiment, now)

@@ -5,14 +5,14 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.domain.failures import FAILURES_TO_GIVE_UP, Alike, failed_alike, never_began
-from service.domain.improvement import stagnation
+from service.domain.failures import FAILURES_TO_GIVE_UP, CommonFailure, common_failure, never_started
+from service.domain.improvement import describe_stagnation
 from service.domain.limits import Limits, Progress, reason_to_end
-from service.domain.statuses import FINAL_STATUS, LIVE_EXPERIMENT, NO_NEW_TRIALS, EndReason, StopCause, TrialStatus
+from service.domain.statuses import LIVE_EXPERIMENT, NO_NEW_TRIALS, STATUS_AFTER_END, EndReason, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.early_stopping.paused_trials import give_up_paused, release
 from service.operations.transitions import move_experiment, move_trial
-from service.operations.trials.stop_request import ask_to_stop
+from service.operations.trials.stop_request import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures
 from service.store.early_stopping.improvement import best_end_before, newest_ends
@@ -50,7 +50,7 @@ def progress_of(session: Session, experiment: ExperimentRow, now: datetime) -> P
     )
 
 
-def settle_experiment(
+def advance_experiment(
     session: Session,
     experiment: ExperimentRow,
     spec: ExperimentSpec,
@@ -64,12 +64,12 @@ def settle_experiment(
     if experiment.status not in LIVE_EXPERIMENT:
         return
     session.flush()
-    if is_open(experiment):
+    if may_run_trials(experiment):
         _end_or_go_on(session, experiment, spec, now, reached)
     if experiment.end_reason and not any_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
         give_up_paused(session, experiment, reason, now)
-        move_experiment(session, experiment, FINAL_STATUS[reason], reason=reason, at=now)
+        move_experiment(session, experiment, STATUS_AFTER_END[reason], reason=reason, at=now)
 
 
 def _end_or_go_on(
@@ -85,7 +85,7 @@ def _end_or_go_on(
     if (is_through and release(session, experiment, spec, now, reached)) or ending is None:
         return
     reason, detail = ending
-    begin_end(session, experiment, reason, now, detail)
+    begin_ending(session, experiment, reason, now, detail)
     session.flush()
 
 
@@ -117,17 +117,17 @@ def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
         return None
     ends, since = newest
     before = best_end_before(session, experiment.id, since, objective.direction, constrained=constrained)
-    return stagnation(ends, before, objective.direction, objective.metric, limit.min_delta)
+    return describe_stagnation(ends, before, objective.direction, objective.metric, limit.min_delta)
 
 
-def is_open(experiment: ExperimentRow) -> bool:
+def may_run_trials(experiment: ExperimentRow) -> bool:
     """Whether its trials may still run and start, new ones or those that are queued."""
     return experiment.end_reason is None or experiment.end_reason in NO_NEW_TRIALS
 
 
-def check_open(experiment: ExperimentRow, no_more: str) -> None:
+def check_not_ended(experiment: ExperimentRow, no_more: str) -> None:
     """Raises WrongState for an experiment that is over or ending; `no_more` says what it does no more."""
-    if experiment.status in LIVE_EXPERIMENT and is_open(experiment):
+    if experiment.status in LIVE_EXPERIMENT and may_run_trials(experiment):
         return
     state = experiment.status if experiment.ended_at else "ending"
     raise WrongState(
@@ -138,11 +138,11 @@ def check_open(experiment: ExperimentRow, no_more: str) -> None:
     )
 
 
-def begin_end(
+def begin_ending(
     session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime, detail: str | None = None
 ) -> None:
     """No new trials are made. Unless the reason lets the others go on, they are dropped or told to leave."""
-    if not is_open(experiment) or experiment.end_reason == reason:
+    if not may_run_trials(experiment) or experiment.end_reason == reason:
         return
     experiment.end_reason = reason
     experiment.end_detail = detail
@@ -157,7 +157,7 @@ def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReas
         move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {reason}", at=now)
     give_up_paused(session, experiment, reason, now)
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
-        ask_to_stop(trial, cause, f"the experiment ends: {reason}")
+        request_stop(trial, cause, f"the experiment ends: {reason}")
 
 
 def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> str | None:
@@ -166,7 +166,7 @@ def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> s
     alike = _alike(session, experiment)
     if reason is EndReason.CANNOT_START:
         return f"{_first(alike)} could not start: {alike.first.message}" if alike else None
-    if alike is not None and alike.is_enough and never_began(alike.first):
+    if alike is not None and alike.is_enough and never_started(alike.first):
         return (
             f"no worker of {_first(alike)} ever ran, however often it was tried: {alike.first.message}. If their nodes "
             "are well, look at `trainer.env` and at how much memory a worker may have"
@@ -178,9 +178,9 @@ def _detail(session: Session, experiment: ExperimentRow, reason: EndReason) -> s
     return f"{trials} failed; the last: {failed[-1].reason}" if failed else None
 
 
-def _first(alike: Alike) -> str:
+def _first(alike: CommonFailure) -> str:
     return f"the first {alike.count} trials" if alike.count > 1 else "the only trial"
 
 
-def _alike(session: Session, experiment: ExperimentRow) -> Alike | None:
-    return failed_alike(first_failures(session, experiment.id, max(FAILURES_TO_GIVE_UP.values())))
+def _alike(session: Session, experiment: ExperimentRow) -> CommonFailure | None:
+    return common_failure(first_failures(session, experiment.id, max(FAILURES_TO_GIVE_UP.values())))

@@ -16,8 +16,8 @@ from service.errors import Invalid, Mistake
 from service.operations.attempts.leases import Held, check_lease, hold, hold_all
 from service.operations.early_stopping.evaluate import judge
 from service.operations.early_stopping.paused_trials import has_released
-from service.operations.experiments.termination import begin_end
-from service.operations.trials.stop_request import ask_to_stop
+from service.operations.experiments.termination import begin_ending
+from service.operations.trials.stop_request import request_stop
 from service.runtime.context import Context
 from service.runtime.objective_values import take_values, targets_reached
 from service.store.events import append_event
@@ -207,9 +207,9 @@ def _append(held: Held, step: int, sequence: int, metrics: dict[str, Any]) -> No
 def _look_for_targets(held: Held) -> None:
     reached = targets_reached(held.spec, held.trial)
     if reached:
-        ask_to_stop(held.trial, StopCause.TARGET_REACHED, reached)
+        request_stop(held.trial, StopCause.TARGET_REACHED, reached)
         detail = f"trial {held.trial.number}: {reached}"
-        begin_end(held.session, held.experiment, EndReason.TARGET_REACHED, held.now, detail)
+        begin_ending(held.session, held.experiment, EndReason.TARGET_REACHED, held.now, detail)
 
 
 def _quoted(value: Any) -> str:

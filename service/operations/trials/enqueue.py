@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from search.space.space import Params
 from service.errors import Conflict, Invalid, WrongState
 from service.operations.attempts.assign import create_trial
-from service.operations.experiments.termination import check_open
+from service.operations.experiments.termination import check_not_ended
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.specification.mistakes import readable
@@ -31,7 +31,7 @@ def enqueue(
         if key is not None and (earlier := _earlier(session, experiment, wanted, key)):
             return earlier
         spec = spec_of(experiment)
-        check_open(experiment, "takes no more trials")
+        check_not_ended(experiment, "takes no more trials")
         _check_params(spec, wanted, as_list=as_list)
         _check_room(experiment, spec, len(wanted))
         now = database_now(session)

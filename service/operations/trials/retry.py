@@ -2,7 +2,7 @@
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 from service.errors import WrongState
-from service.operations.experiments.termination import check_open
+from service.operations.experiments.termination import check_not_ended
 from service.operations.transitions import revive_trial
 from service.runtime.context import Context
 from service.store.lookup import locked_trial
@@ -18,7 +18,7 @@ def retry_trial(context: Context, trial_id: str) -> TrialRow:
     """
     with context.database.write() as session:
         experiment, trial = locked_trial(session, trial_id)
-        check_open(experiment, "tries none of its trials again")
+        check_not_ended(experiment, "tries none of its trials again")
         now, queued = database_now(session), TrialStatus.QUEUED
         if trial.status != queued and not revive_trial(
             session, experiment, trial, queued, reason="a user had it tried again", at=now

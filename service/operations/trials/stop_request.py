@@ -7,7 +7,7 @@ _ENDING = frozenset({StopCause.TARGET_REACHED, StopCause.DIVERGED, StopCause.USE
 """What ends a trial that was only to pause."""
 
 
-def ask_to_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
+def request_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
     """The first cause stands, unless it was to pause and this one ends the trial."""
     if trial.stop_cause is None or (trial.stop_cause == StopCause.PAUSED and cause in _ENDING):
         trial.stop_cause = cause

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
-from service.domain.improvement import Ended
+from service.domain.improvement import EndedTrial
 from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
 from service.store.tables import TrialRow
 from service.store.trial_values import best_first
@@ -18,7 +18,7 @@ _CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status
 
 def newest_ends(
     session: Session, experiment_id: str, count: int, *, constrained: bool
-) -> tuple[Sequence[Ended], int] | None:
+) -> tuple[Sequence[EndedTrial], int] | None:
     """The `count` trials that ended last with a value, and the event of the first of them; None if there are fewer."""
     columns = (TrialRow.number, TrialRow.value, TrialRow.status, TrialRow.violation, TrialRow.changed_at_event)
     query = select(*columns).where(TrialRow.experiment_id == experiment_id, _ENDED, TrialRow.value.is_not(None))
@@ -26,7 +26,7 @@ def newest_ends(
     if len(rows) < count:
         return None
     ends = [
-        Ended(row.number, row.value, row.status in CONTENDERS and (not constrained or row.violation == 0))
+        EndedTrial(row.number, row.value, row.status in CONTENDERS and (not constrained or row.violation == 0))
         for row in rows
         if row.value is not None
     ]
@@ -35,7 +35,7 @@ def newest_ends(
 
 def best_end_before(
     session: Session, experiment_id: str, event: int, direction: Direction, *, constrained: bool
-) -> Ended | None:
+) -> EndedTrial | None:
     """The best of the contenders that had ended before the event."""
     wanted: list[ColumnElement[bool]] = [
         TrialRow.experiment_id == experiment_id,
@@ -47,4 +47,4 @@ def best_end_before(
         wanted.append(TrialRow.violation == 0)
     query = select(TrialRow.number, TrialRow.value).where(*wanted).order_by(*best_first(direction)).limit(1)
     found = session.execute(query).first()
-    return Ended(found.number, found.value) if found and found.value is not None else None
+    return EndedTrial(found.number, found.value) if found and found.value is not None else None

@@ -1,31 +1,31 @@
 """Whether an experiment still gets better."""
 
-from service.domain.improvement import Ended, stagnation
+from service.domain.improvement import EndedTrial, describe_stagnation
 
-BEST = Ended(3, 0.9)
+BEST = EndedTrial(3, 0.9)
 
 
 def test_one_that_beats_the_best_by_more_than_the_delta_is_progress() -> None:
-    assert stagnation([Ended(5, 0.95), Ended(4, 0.1)], BEST, "maximize", "accuracy", 0.04) is None
-    assert stagnation([Ended(5, 0.85)], BEST, "minimize", "loss", 0.04) is None
+    assert describe_stagnation([EndedTrial(5, 0.95), EndedTrial(4, 0.1)], BEST, "maximize", "accuracy", 0.04) is None
+    assert describe_stagnation([EndedTrial(5, 0.85)], BEST, "minimize", "loss", 0.04) is None
 
 
 def test_none_that_does_is_none_and_the_figures_say_so() -> None:
-    told = stagnation([Ended(5, 0.94), Ended(4, 0.1)], BEST, "maximize", "accuracy", 0.05)
+    told = describe_stagnation([EndedTrial(5, 0.94), EndedTrial(4, 0.1)], BEST, "maximize", "accuracy", 0.05)
     assert told == (
         "the last 2 finished trials did not improve accuracy 0.9 (trial 3) by more than 0.05; "
         "the best of them: 0.94 (trial 5)"
     )
-    assert stagnation([Ended(5, 0.9)], BEST, "maximize", "accuracy", 0.0) == (
+    assert describe_stagnation([EndedTrial(5, 0.9)], BEST, "maximize", "accuracy", 0.0) == (
         "the last finished trial did not improve accuracy 0.9 (trial 3); the best of them: 0.9 (trial 5)"
     )
 
 
 def test_a_trial_stopped_early_is_no_progress_whatever_its_value() -> None:
-    told = stagnation([Ended(5, 1.0, contends=False)], BEST, "maximize", "accuracy", 0.0)
+    told = describe_stagnation([EndedTrial(5, 1.0, contends=False)], BEST, "maximize", "accuracy", 0.0)
     assert told
     assert "none of them" in told
 
 
 def test_without_a_best_before_there_is_nothing_to_improve_on() -> None:
-    assert stagnation([Ended(5, 0.9)], None, "maximize", "accuracy", 0.0) is None
+    assert describe_stagnation([EndedTrial(5, 0.9)], None, "maximize", "accuracy", 0.0) is None
