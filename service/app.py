@@ -28,15 +28,15 @@ from service.api.http.direct_routes import Direct
 from service.api.http.guard import Guard
 from service.api.http.problems import Problem, add_error_handlers, responses
 from service.api.http.request_metrics import Metering
-from service.background.change_polling import Telling
+from service.background.change_polling import ChangePolling
 from service.background.charting import Picturing
-from service.background.lease_expiry import Rescuing
+from service.background.lease_expiry import LeaseExpiry
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
 from service.domain.roles import Role
-from service.operations.reports.ingest import take_together
+from service.operations.reports.ingest import ingest_reports
 from service.runtime.context import Context
-from service.runtime.group_commit import Together
+from service.runtime.group_commit import GroupCommit
 from service.settings import Settings
 from service.specification.models import ExperimentSpec
 from service.store.sql.database import Database
@@ -58,7 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     app.state.loops = _loops(context)
-    app.state.reporting = Together("reporting", partial(take_together, context))
+    app.state.reporting = GroupCommit("reporting", partial(ingest_reports, context))
     # First those that are called all the time: FastAPI looks through the routes one by one.
     app.include_router(attempts.router)
     app.include_router(agents.router, responses=responses(401, 403))
@@ -73,16 +73,16 @@ def create_app(settings: Settings) -> FastAPI:
     add_error_handlers(app)
     app.state.registry = CollectorRegistry()
     app.state.registry.register(metrics.State(context, app.state.loops))
-    app.add_middleware(Direct, attempts.REPORTS, attempts.take_reports, app.exception_handlers)
+    app.add_middleware(Direct, attempts.REPORTS, attempts.serve_reports, app.exception_handlers)
     app.add_middleware(Guard)
     app.add_middleware(Metering, registry=app.state.registry)
     return app
 
 
 def _loops(context: Context) -> list[Loop]:
-    loops = [Loop(Rescuing(context))]
+    loops = [Loop(LeaseExpiry(context))]
     if not context.database.is_sqlite:
-        loops.append(Loop(Telling(context)))
+        loops.append(Loop(ChangePolling(context)))
     if context.settings.mlflow_uri:
         loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
         if context.settings.picture_seconds:

@@ -1,4 +1,4 @@
-"""Who asks for trials: agents, over all experiments, and anyone, of one."""
+"""Calls that ask for trials: agents claim over all experiments, any caller may ask for a trial of one experiment."""
 
 import asyncio
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from service.api.streams import stopping
 from service.api.views import AgentView
 from service.domain.roles import Role
 from service.operations.attempts import claim
-from service.runtime.notifier import rung
+from service.runtime.notifier import wait_for_notification
 from service.store.agents import CONNECTED, all_agents
 from service.store.attempts import living_attempts
 from service.store.sql.database import database_now
@@ -22,7 +22,7 @@ from trainer.wire import Assignment, Claim, HeldAttempts, Instance
 router = APIRouter(tags=["running trials"])
 
 LOOK_AGAIN_SECONDS = 1.0
-"""A long poll looks this often even if nothing rang: another service process may have made the change."""
+"""A waiting claim looks this often even without a notification: another service process may have made the change."""
 
 AgentName = Annotated[str, Path(min_length=1, max_length=200)]
 
@@ -49,8 +49,8 @@ def get_agents(context: Ctx) -> list[AgentView]:
 
 @router.get("/v1/agents/{name}/attempts", dependencies=[Depends(needs(Role.AGENT))])
 def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
-    """What runs in the agent's name: one that starts anew compares it with what its slots run."""
-    return claim.attempts_held_by(context, name)
+    """The attempts that the agent holds. An agent that restarts compares them with what its slots run."""
+    return claim.attempts_of_agent(context, name)
 
 
 @router.post(
@@ -60,15 +60,15 @@ def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
     dependencies=[Depends(needs(Role.AGENT))],
 )
 async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Request) -> Assignment | Response:
-    """An agent's ask over all experiments; waits up to `wait_seconds` for work that fits its free resources."""
-    await run_in_threadpool(claim.note_agent, context, name, message)
+    """Claims a trial of any experiment; waits up to `wait_seconds` for one that fits the agent's free resources."""
+    await run_in_threadpool(claim.register_agent, context, name, message)
     if message.lost:
-        await run_in_threadpool(claim.give_up_lost, context, name, message.lost)
+        await run_in_threadpool(claim.end_lost_attempts, context, name, message.lost)
     deadline = asyncio.get_running_loop().time() + message.wait_seconds
-    with context.freed.listening() as freed:
+    with context.capacity_freed.subscribe() as capacity_freed:
         while True:
-            freed.clear()
-            if await request.is_disconnected():  # nobody would run what it is given
+            capacity_freed.clear()
+            if await request.is_disconnected():  # the trial would not be run
                 return Response(status_code=204)
             assignment = await run_in_threadpool(claim.claim, context, name, message)
             left = deadline - asyncio.get_running_loop().time()
@@ -76,12 +76,12 @@ async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Req
                 return assignment
             if left <= 0 or stopping(context):
                 return Response(status_code=204)
-            await rung(freed, min(left, LOOK_AGAIN_SECONDS))
+            await wait_for_notification(capacity_freed, min(left, LOOK_AGAIN_SECONDS))
 
 
 @router.post("/v1/agents/{name}/leave", status_code=204, dependencies=[Depends(needs(Role.AGENT))])
 def post_leave(name: AgentName, instance: Instance, context: Ctx) -> None:
-    """An agent that ends gives its name back, so that the next one need not wait. A repeat is harmless."""
+    """Frees the name of an agent that ends, so that the next one need not wait. A repeat is harmless."""
     claim.release_name(context, name, instance)
 
 
@@ -92,5 +92,5 @@ def post_leave(name: AgentName, instance: Instance, context: Ctx) -> None:
     dependencies=[Depends(needs(Role.WRITE))],
 )
 def post_ask(experiment: str, context: Ctx, idempotency_key: IdempotencyKey = None) -> Assignment | Response:
-    """A trial to run yourself. With `Idempotency-Key`, asking again gives the same trial while it runs."""
+    """A trial that the caller runs itself. With `Idempotency-Key`, a repeat gets the same trial while it runs."""
     return claim.ask(context, experiment, idempotency_key) or Response(status_code=204)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from search.analysis.importance import Evaluator
 from service.api.http.dependencies import Ctx
 from service.api.http.problems import responses
-from service.runtime.importance_cache import Judged
+from service.runtime.importance_cache import ExperimentImportance
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -29,7 +29,7 @@ class ImportanceView(BaseModel):
     reason: str | None
 
     @classmethod
-    def of(cls, judged: Judged) -> "ImportanceView":
+    def of(cls, judged: ExperimentImportance) -> "ImportanceView":
         found = judged.importance
         return cls(
             metric=judged.metric,
@@ -53,4 +53,4 @@ def get_importance(
     ] = "ped_anova",
 ) -> ImportanceView:
     """From the trials that have completed."""
-    return ImportanceView.of(context.analysis.importance(context.database, experiment, metric, evaluator))
+    return ImportanceView.of(context.importance.importance(context.database, experiment, metric, evaluator))

@@ -6,8 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from search.early_stopping import EarlyStoppingSpec, Release, Verdict
 from service.api.http.dependencies import Ctx
 from service.api.http.problems import responses
-from service.api.views import Grounds
-from service.operations.early_stopping.decisions import grounds_of
+from service.domain.grounds import Grounds, grounds_of
 from service.operations.early_stopping.replay import Replayed, replay_experiment
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])

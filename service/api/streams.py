@@ -15,7 +15,7 @@ from service.domain.statuses import LIVE_EXPERIMENT, LIVE_TRIAL
 from service.errors import NotFound
 from service.operations.attempts.logs import Log
 from service.runtime.context import Context
-from service.runtime.notifier import rung
+from service.runtime.notifier import wait_for_notification
 from service.store.events import events_after
 from service.store.lookup import experiment_named, trial_named
 from trainer.wire import Count, Rank
@@ -76,7 +76,7 @@ def stopping(context: Context) -> bool:
 
 async def _event_stream(context: Context, experiment_id: str, seen: int) -> AsyncIterator[str]:
     quiet = 0.0
-    with context.changed.listening() as changed:
+    with context.new_events.subscribe() as changed:
         while not stopping(context):
             changed.clear()
             events, live = await run_in_threadpool(_events, context, experiment_id, seen, BATCH)
@@ -85,7 +85,7 @@ async def _event_stream(context: Context, experiment_id: str, seen: int) -> Asyn
                 yield f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"
             if not events and not live:
                 return
-            if not events and not await rung(changed, LOOK_AGAIN_SECONDS):
+            if not events and not await wait_for_notification(changed, LOOK_AGAIN_SECONDS):
                 quiet += LOOK_AGAIN_SECONDS
                 if quiet >= KEEP_ALIVE_SECONDS:
                     quiet = 0.0

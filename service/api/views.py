@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from search.samplers import Choice
+from service.domain.grounds import Grounds
 from service.runtime.spec_cache import spec_of
 from service.store.attempts import attempts_of
 from service.store.generations import generations_of
@@ -260,20 +261,6 @@ class ReportView(RowView):
     sequence: int
     metrics: dict[str, Any]
     at: datetime
-
-
-class Grounds(BaseModel):
-    """`cutoff` is what `value` was held against, from `compared_count` trials at the `milestone`.
-
-    `compared_with` has the numbers of up to ten of them, those nearest to the cutoff, best first.
-    """
-
-    milestone: int
-    value: float
-    cutoff: float | None
-    compared_count: int
-    compared_with: list[int]
-    reason: str
 
 
 class DecisionView(Grounds, RowView):

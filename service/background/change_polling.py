@@ -1,11 +1,11 @@
-"""Brings what other service processes decided to those who wait in this one."""
+"""Passes on changes that other service processes have made to callers that wait in this one."""
 
 from service.runtime.context import Context
-from service.store.trials import ids_told_to_leave
+from service.store.trials import stop_requested_ids
 
 
-class Telling:
-    """Several processes on one database: a cancel may come to one, its trial's holder waits at another."""
+class ChangePolling:
+    """With several service processes, one may store a stop request while the trial's holder waits at another."""
 
     name = "telling"
     every = 1.0
@@ -15,8 +15,8 @@ class Telling:
         self._context = context
 
     def run_once(self) -> None:
-        waiting = self._context.told.listened_for()
-        if waiting:
+        subscribed = self._context.holder_news.subscribed_keys()
+        if subscribed:
             with self._context.database.read() as session:
-                told = ids_told_to_leave(session)
-            self._context.told.ring(waiting & told)
+                stop_requested = stop_requested_ids(session)
+            self._context.holder_news.notify(subscribed & stop_requested)

@@ -1,52 +1,52 @@
-"""Ends what time has ended: silent attempts, trials and experiments over their limits."""
+"""The loop that ends silent attempts, and trials and experiments that exceed their time limits."""
 
 import time
 from collections.abc import Callable
 from datetime import datetime
 
 from service.operations.attempts.lease_expiry import (
-    Hearing,
+    Reachability,
     enforce_time_limits,
+    expire_agent_names,
+    expire_leases,
     extend_all_leases,
-    release_silent_names,
-    rescue_lost_attempts,
 )
 from service.runtime.context import Context
 
 
-def seconds_awake_or_not() -> float:
-    """Counts on while the machine sleeps, which `time.monotonic` does not on Linux."""
+def boot_seconds() -> float:
+    """A clock that also counts while the machine sleeps, which `time.monotonic` does not on Linux."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
-class Rescuing:
-    """Only who could have been heard is judged by its silence.
+class LeaseExpiry:
+    """Ends an attempt for its silence only if its holder could have reached the service.
 
-    A service that starts, whose database was away or hung, or that was suspended may have been deaf for as long as that
-    took: it first gives every holder a whole lease. `clock` counts seconds.
+    Holders may not have been able to: when the service starts, or after it was suspended or its database did not
+    answer. Then every holder first gets a whole lease. `clock` returns seconds.
     """
 
     name = "rescuing"
     every = 1.0
     is_behind = False
 
-    def __init__(self, context: Context, clock: Callable[[], float] = seconds_awake_or_not) -> None:
+    def __init__(self, context: Context, clock: Callable[[], float] = boot_seconds) -> None:
         self._context = context
         self._clock = clock
-        self._looked_at: float | None = None
-        self._heard_since: datetime | None = None
+        self._last_pass_at: float | None = None
+        self._reachable_since: datetime | None = None
 
     def run_once(self) -> int:
         began = self._clock()
-        if self._looked_at is None or self._may_have_missed_one(self._looked_at):
-            self._heard_since = extend_all_leases(self._context)
-        hearing = Hearing(self._heard_since, still=lambda: not self._may_have_missed_one(began))
-        parts = (rescue_lost_attempts, release_silent_names, enforce_time_limits)
-        done = sum(part(self._context, hearing) for part in parts)
-        self._looked_at = began
-        return done
+        if self._last_pass_at is None or self._may_have_missed_heartbeats(self._last_pass_at):
+            self._reachable_since = extend_all_leases(self._context)
+        reachability = Reachability(self._reachable_since, still=lambda: not self._may_have_missed_heartbeats(began))
+        steps = (expire_leases, expire_agent_names, enforce_time_limits)
+        count = sum(step(self._context, reachability) for step in steps)
+        self._last_pass_at = began
+        return count
 
-    def _may_have_missed_one(self, since: float) -> bool:
-        """Holders are heard three times per lease; a pass or two may be late without one of them missed."""
+    def _may_have_missed_heartbeats(self, since: float) -> bool:
+        """Holders send three heartbeats per lease, so a pass or two may be late without a missed heartbeat."""
         return self._clock() - since > max(self._context.settings.lease_seconds / 3, 3 * self.every)

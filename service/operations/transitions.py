@@ -1,10 +1,12 @@
-"""The only writer of statuses: the row and its event change together, under the experiment's lock."""
+"""The only writer of statuses: a row and its event change together, under the experiment's lock."""
 
+import secrets
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from search.space.space import Params
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
     EXPERIMENT_REVIVALS,
@@ -13,17 +15,22 @@ from service.domain.statuses import (
     TRIAL_REVIVALS,
     EndReason,
     ExperimentStatus,
+    StopCause,
     TrialStatus,
 )
 from service.store.events import append_event
+from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trial_values import is_feasible, objective_values
+
+_ENDING = frozenset({StopCause.TARGET_REACHED, StopCause.DIVERGED, StopCause.USER, StopCause.EXPERIMENT_ENDED})
+"""The causes that end a trial which is about to pause."""
 
 
 def move_experiment(
     session: Session, experiment: ExperimentRow, to: ExperimentStatus, *, reason: EndReason | None, at: datetime
 ) -> bool:
-    """False when the map of moves has no way there: somebody was faster."""
+    """Return False if `EXPERIMENT_MOVES` does not allow the move; another caller was faster."""
     if to not in EXPERIMENT_MOVES[ExperimentStatus(experiment.status)]:
         return False
     experiment.status = to
@@ -34,7 +41,7 @@ def move_experiment(
 
 
 def revive_experiment(session: Session, experiment: ExperimentRow, *, at: datetime) -> bool:
-    """Back from its end, whose limit a user has moved. False when its reason has no way back."""
+    """Reopen an experiment after a user has moved the limit that ended it. False if its end reason is final."""
     if experiment.end_reason not in EXPERIMENT_REVIVALS or experiment.ended_at is None:
         return False
     ended = {"ended_by": experiment.end_reason, "ended_at": experiment.ended_at.isoformat()}
@@ -42,6 +49,34 @@ def revive_experiment(session: Session, experiment: ExperimentRow, *, at: dateti
     experiment.end_reason = experiment.end_detail = experiment.ended_at = None
     append_event(session, experiment, "experiment.running", {"reason": None, "detail": None, **ended}, at=at)
     return True
+
+
+def create_trial(
+    session: Session, experiment: ExperimentRow, params: Params, origin: str, now: datetime, key: str | None = None
+) -> TrialRow:
+    """Create a queued trial with the experiment's next number. The caller holds the experiment's lock.
+
+    `origin` is `search`, or `enqueue` for a configuration from a user. `key` is the Idempotency-Key of the user's call.
+    """
+    id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
+    change_later(experiment, trial_count=number + 1)
+    data = {"number": number, "params": params, "origin": origin}
+    trial = TrialRow(
+        id=id_,
+        experiment_id=experiment.id,
+        number=number,
+        params=params,
+        origin=origin,
+        status=TrialStatus.QUEUED,
+        killed=False,
+        attempt_count=0,
+        enqueue_key=key,
+        changed_at_event=append_event(session, experiment, "trial.created", data, at=now, trial_id=id_),
+        created_at=now,
+    )
+    session.add(trial)
+    session.flush()
+    return trial
 
 
 def move_trial(
@@ -54,13 +89,13 @@ def move_trial(
     at: datetime,
     **facts: Any,
 ) -> bool:
-    """False when the map of moves has no way there: somebody was faster."""
+    """Return False if `TRIAL_MOVES` does not allow the move; another caller was faster."""
     if to not in TRIAL_MOVES[TrialStatus(trial.status)]:
         return False
     trial.status = to
     trial.reason = reason
     if to in (TrialStatus.QUEUED, TrialStatus.PAUSED):
-        trial.stop_cause = trial.stop_reason = None  # nothing keeps it from going on when its turn comes
+        trial.stop_cause = trial.stop_reason = None  # the request was for the attempt that has ended
     if to is TrialStatus.PAUSED:
         facts |= {"milestone": trial.paused_milestone, "step": trial.last_step}
     else:
@@ -79,7 +114,7 @@ def move_trial(
 def revive_trial(
     session: Session, experiment: ExperimentRow, trial: TrialRow, to: TrialStatus, *, reason: str, at: datetime
 ) -> bool:
-    """Back from an end, on a user's word: as if it had never come. False when there is no way there from its status."""
+    """Undo a trial's end at a user's request. Return False if `TRIAL_REVIVALS` does not allow the move."""
     if to not in TRIAL_REVIVALS.get(TrialStatus(trial.status), ()):
         return False
     trial.status = to
@@ -90,3 +125,13 @@ def revive_trial(
     data = {"number": trial.number, "reason": reason}
     trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
     return True
+
+
+def request_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
+    """Ask a running trial to leave; its holder learns of it with the answer to its next call.
+
+    The first cause is kept, except that a cause which ends the trial replaces a pause.
+    """
+    if trial.stop_cause is None or (trial.stop_cause == StopCause.PAUSED and cause in _ENDING):
+        trial.stop_cause = cause
+        trial.stop_reason = reason

@@ -4,48 +4,49 @@ import threading
 from dataclasses import dataclass, field
 
 from service.clock import Clock, utc_now
-from service.runtime.importance_cache import Analysis
-from service.runtime.notifier import Bell, Bells
-from service.runtime.proposal_cache import Proposals
-from service.runtime.slot_handover import Handover
+from service.runtime.importance_cache import ImportanceCache
+from service.runtime.notifier import KeyedNotifier, Notifier
+from service.runtime.proposal_cache import ProposalCache
+from service.runtime.slot_handover import SlotHandover
 from service.settings import Settings
 from service.store.sql.database import Database
 
 
 @dataclass(frozen=True)
 class Context:
-    """`changed` rings after each commit that event streams wait for, `freed` after those that may let a trial start.
+    """The parts that all operations of a service process share.
 
-    `told` rings by trial, when there may be news for whoever runs it.
+    `new_events` is notified after each commit that event streams wait for, `capacity_freed` after each commit that may
+    let a trial start. `holder_news` is keyed by trial: it is notified when the answer to the trial's holder may change.
     """
 
     settings: Settings
     database: Database
     clock: Clock = utc_now
-    proposals: Proposals = field(default_factory=Proposals)
-    analysis: Analysis = field(default_factory=Analysis)
-    changed: Bell = field(default_factory=Bell)
-    freed: Bell = field(default_factory=Bell)
-    told: Bells = field(default_factory=Bells)
-    handover: Handover = field(default_factory=Handover)
+    proposals: ProposalCache = field(default_factory=ProposalCache)
+    importance: ImportanceCache = field(default_factory=ImportanceCache)
+    new_events: Notifier = field(default_factory=Notifier)
+    capacity_freed: Notifier = field(default_factory=Notifier)
+    holder_news: KeyedNotifier = field(default_factory=KeyedNotifier)
+    slot_handover: SlotHandover = field(default_factory=SlotHandover)
     stopping: threading.Event = field(default_factory=threading.Event)
 
-    def ring(self) -> None:
-        """After a commit that may let a trial start, or end."""
-        self.changed.ring()
-        self.freed.ring()
+    def notify_changed(self) -> None:
+        """Call this after a commit that may start or end a trial."""
+        self.new_events.notify()
+        self.capacity_freed.notify()
 
-    def ring_all(self) -> None:
-        """After a commit that may also have news for those who run trials."""
-        self.told.ring()
-        self.ring()
+    def notify_all(self) -> None:
+        """Call this after a commit that may also change what holders of leases are answered."""
+        self.holder_news.notify()
+        self.notify_changed()
 
     def stop(self) -> None:
-        """The service ends: whoever waits is answered now."""
+        """Begin the shutdown: long polls and streams are answered now."""
         self.stopping.set()
-        self.ring_all()
+        self.notify_all()
 
     def close(self) -> None:
-        """When nobody calls any more."""
+        """Call this when no more calls arrive."""
         self.proposals.close()
         self.database.close()

@@ -1,4 +1,4 @@
-"""Does in one go what many ask for at the same time."""
+"""Group commit: concurrent calls are stored in one transaction, so that they share one fsync."""
 
 import asyncio
 import queue
@@ -10,88 +10,92 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-Asked = TypeVar("Asked")
-Answered = TypeVar("Answered")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
 
-MOST_AT_ONCE = 200
+MAX_BATCH = 200
+"""The most requests that one batch holds."""
+
 GATHER_SECONDS = 0.02
-"""From one time that several are answered to the next."""
+"""The shortest time from the start of a batch with several requests to the start of the next batch."""
 
 
 @dataclass
-class _Call(Generic[Asked, Answered]):
-    asked: Asked
-    answer: asyncio.Future[Answered]
+class _Call(Generic[Request, Result]):
+    request: Request
+    result: asyncio.Future[Result]
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
-    def settle(self, answer: Answered | Exception) -> None:
-        if self.answer.done():
-            return  # whoever asked has gone away
-        if isinstance(answer, Exception):
-            self.answer.set_exception(answer)
+    def resolve(self, result: Result | Exception) -> None:
+        if self.result.done():
+            return  # the caller has disconnected
+        if isinstance(result, Exception):
+            self.result.set_exception(result)
         else:
-            self.answer.set_result(answer)
+            self.result.set_result(result)
 
 
-class Together(Generic[Asked, Answered]):
-    """A thread that calls `act` with all that has been asked while it was busy: a group commit, when `act` commits.
+class GroupCommit(Generic[Request, Result]):
+    """One thread that passes all pending requests to `commit` in one call.
 
-    `act` answers each in its place, with an exception for those that it refuses. It may itself raise for all of them.
+    `commit` returns a result for each request, in their order; an exception as a result is raised in the caller of that
+    request. If `commit` itself raises, all callers of the batch get the exception.
 
-    Who asks alone is answered at once. When several do, the next ones are gathered for a moment: to act costs about the
-    same for ten as for one, and time spent on one could not be spent on the others.
+    A lone caller is answered immediately. Under load, requests are gathered for `GATHER_SECONDS`: a transaction costs
+    about the same for ten requests as for one.
     """
 
-    def __init__(self, name: str, act: Callable[[Sequence[Asked]], Sequence[Answered | Exception]]) -> None:
-        self._act = act
-        self._calls: queue.SimpleQueue[_Call[Asked, Answered] | None] = queue.SimpleQueue()
+    def __init__(self, name: str, commit: Callable[[Sequence[Request]], Sequence[Result | Exception]]) -> None:
+        self._commit = commit
+        self._calls: queue.SimpleQueue[_Call[Request, Result] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, timeout: float = 5) -> None:
-        """What has been asked before is still answered, unless that takes longer than `timeout` seconds."""
+        """Commit what is pending, then end the thread. Return after `timeout` seconds at the latest."""
         self._calls.put(None)
         self._thread.join(timeout)
 
-    async def ask(self, asked: Asked) -> Answered:
-        call: _Call[Asked, Answered] = _Call(asked, asyncio.get_running_loop().create_future())
+    async def submit(self, request: Request) -> Result:
+        """Return the request's result once its batch is committed."""
+        call: _Call[Request, Result] = _Call(request, asyncio.get_running_loop().create_future())
         self._calls.put(call)
-        return await call.answer
+        return await call.result
 
     def _run(self) -> None:
-        while (calls := self._next()) is not None:
-            earliest = time.monotonic() + GATHER_SECONDS
-            answers = self._answers(calls)
+        while (calls := self._next_batch()) is not None:
+            earliest_next = time.monotonic() + GATHER_SECONDS
+            results = self._results(calls)
             by_loop = defaultdict(list)
-            for call, answer in zip(calls, answers, strict=True):
-                by_loop[call.loop].append((call, answer))
-            for loop, settled in by_loop.items():
-                with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-                    loop.call_soon_threadsafe(_settle, settled)
+            for call, result in zip(calls, results, strict=True):
+                by_loop[call.loop].append((call, result))
+            for loop, resolved in by_loop.items():
+                with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
+                    loop.call_soon_threadsafe(_resolve, resolved)
             if len(calls) > 1:
-                time.sleep(max(0.0, earliest - time.monotonic()))
+                time.sleep(max(0.0, earliest_next - time.monotonic()))
 
-    def _next(self) -> list[_Call[Asked, Answered]] | None:
-        """Everybody who waits, or None at the end."""
+    def _next_batch(self) -> list[_Call[Request, Result]] | None:
+        """Wait for a call and return it with all others that are pending; None after `stop`."""
         call = self._calls.get()
         calls = []
         while call is not None:
             calls.append(call)
-            if len(calls) == MOST_AT_ONCE or self._calls.empty():
+            if len(calls) == MAX_BATCH or self._calls.empty():
                 return calls
             call = self._calls.get()
-        self._calls.put(None)  # for the next look
+        self._calls.put(None)  # so that the call after this batch sees the end, too
         return calls or None
 
-    def _answers(self, calls: Sequence[_Call[Asked, Answered]]) -> Sequence[Answered | Exception]:
+    def _results(self, calls: Sequence[_Call[Request, Result]]) -> Sequence[Result | Exception]:
         try:
-            return self._act([call.asked for call in calls])
-        except Exception as error:  # noqa: BLE001 - it is raised in each who asked
+            return self._commit([call.request for call in calls])
+        except Exception as error:  # noqa: BLE001 - it is raised in each caller
             return [error] * len(calls)
 
 
-def _settle(settled: list[tuple[_Call[Asked, Answered], Answered | Exception]]) -> None:
-    for call, answer in settled:
-        call.settle(answer)
+def _resolve(resolved: list[tuple[_Call[Request, Result], Result | Exception]]) -> None:
+    for call, result in resolved:
+        call.resolve(result)

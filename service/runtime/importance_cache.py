@@ -1,10 +1,10 @@
-"""What the finished trials of an experiment say of its parameters."""
+"""Caches how much each parameter of an experiment matters, by its completed trials."""
 
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 
+from cachetools import LRUCache
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -18,13 +18,13 @@ from service.store.lookup import experiment_named
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
 
-MAX_ANSWERS = 256
+MAX_RESULTS = 256
 _Key = tuple[str, str, Evaluator, int, int]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """`trial_count` trials have completed; `importance.used_count` says from how many of them it was made."""
+class ExperimentImportance:
+    """`trial_count` trials have completed; `importance.used_count` of them were evaluated."""
 
     metric: str
     evaluator: Evaluator
@@ -32,30 +32,30 @@ class Judged:
     importance: Importance
 
 
-class Analysis:
-    """Answers stay as long as no further trial completes. One is computed at a time: it takes a processor whole."""
+class ImportanceCache:
+    """A result stays valid until another trial completes. One is computed at a time, because each uses a whole CPU."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[_Key, Judged] = OrderedDict()
-        self._guard = threading.Lock()
+        self._results: MutableMapping[_Key, ExperimentImportance] = LRUCache(MAX_RESULTS)
+        self._lock = threading.Lock()
 
-    def importance(self, database: Database, experiment: str, metric: str | None, evaluator: Evaluator) -> Judged:
-        """Of the objective `metric`, the first by default. Raises NotFound, Invalid."""
-        with self._guard:
+    def importance(
+        self, database: Database, experiment: str, metric: str | None, evaluator: Evaluator
+    ) -> ExperimentImportance:
+        """For the objective `metric`, by default the first one. Raises NotFound, Invalid."""
+        with self._lock:
             with database.read() as session:
                 row = experiment_named(session, experiment)
                 spec = spec_of(row)
                 objective = _objective(spec, metric)
-                key, count = _as_of(session, row, objective.metric, evaluator)
-                known = self._answers.get(key)
-                trials = [] if known else _trials(session, row, spec, objective, evaluator)
-            return known or self._keep(key, _judged(spec, objective, evaluator, count, trials))
-
-    def _keep(self, key: _Key, answer: Judged) -> Judged:
-        self._answers[key] = answer
-        while len(self._answers) > MAX_ANSWERS:
-            self._answers.popitem(last=False)
-        return answer
+                key, count = _version(session, row, objective.metric, evaluator)
+                cached = self._results.get(key)
+                trials = [] if cached else _trials(session, row, spec, objective, evaluator)
+            if cached is not None:
+                return cached
+            importance = importance_of(spec.space, objective.direction, trials, evaluator)
+            result = self._results[key] = ExperimentImportance(objective.metric, evaluator, count, importance)
+            return result
 
 
 def _objective(spec: ExperimentSpec, metric: str | None) -> Objective:
@@ -68,7 +68,8 @@ def _objective(spec: ExperimentSpec, metric: str | None) -> Objective:
     raise Invalid([Mistake("metric", f"must be an objective of the experiment, which has {known}; not {metric!r}")])
 
 
-def _as_of(session: Session, experiment: ExperimentRow, metric: str, evaluator: Evaluator) -> tuple[_Key, int]:
+def _version(session: Session, experiment: ExperimentRow, metric: str, evaluator: Evaluator) -> tuple[_Key, int]:
+    """The cache's key, which changes when a trial completes, and the count of completed trials."""
     query = select(func.count(), func.coalesce(func.max(TrialRow.changed_at_event), 0))
     count, newest = session.execute(
         query.where(TrialRow.experiment_id == experiment.id, TrialRow.status == TrialStatus.COMPLETED)
@@ -79,15 +80,8 @@ def _as_of(session: Session, experiment: ExperimentRow, metric: str, evaluator: 
 def _trials(
     session: Session, experiment: ExperimentRow, spec: ExperimentSpec, objective: Objective, evaluator: Evaluator
 ) -> Sequence[Measured]:
-    its_own = TrialRow.experiment_id == experiment.id
-    numbers = session.scalars(select(TrialRow.number).where(its_own, TrialRow.status == TrialStatus.COMPLETED)).all()
-    chosen = session.scalars(select(TrialRow).where(its_own, TrialRow.number.in_(sampled(numbers, evaluator)))).all()
+    own = TrialRow.experiment_id == experiment.id
+    numbers = session.scalars(select(TrialRow.number).where(own, TrialRow.status == TrialStatus.COMPLETED)).all()
+    chosen = session.scalars(select(TrialRow).where(own, TrialRow.number.in_(sampled(numbers, evaluator)))).all()
     values = [(trial, newest_values(spec, trial).get(objective.metric)) for trial in chosen]
     return [Measured(trial.number, trial.params, value) for trial, value in values if value is not None]
-
-
-def _judged(
-    spec: ExperimentSpec, objective: Objective, evaluator: Evaluator, count: int, trials: Sequence[Measured]
-) -> Judged:
-    importance = importance_of(spec.space, objective.direction, trials, evaluator)
-    return Judged(objective.metric, evaluator, count, importance)

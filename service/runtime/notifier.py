@@ -1,4 +1,4 @@
-"""Wakes those who wait in this process for a change. A hint only: they look into the database, and poll besides."""
+"""In-process notifications of changes. They are hints only: subscribers read the database, and also poll it."""
 
 import asyncio
 import contextlib
@@ -7,71 +7,71 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 
-class Bell:
-    """Rung from any thread, waited for in event loops."""
+class Notifier:
+    """`notify` may be called from any thread; subscribers wait in event loops."""
 
     def __init__(self) -> None:
-        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
-        self._guard = threading.Lock()
+        self._subscribers: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._lock = threading.Lock()
 
-    def ring(self) -> None:
-        with self._guard:
-            waiting = list(self._waiting)
-        for loop, event in waiting:
-            with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits there any more
+    def notify(self) -> None:
+        with self._lock:
+            subscribers = list(self._subscribers)
+        for loop, event in subscribers:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no subscriber is waiting
                 loop.call_soon_threadsafe(event.set)
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[asyncio.Event]:
-        """An event that is set by each ring from now on; the listener clears it before it looks."""
-        entry = (asyncio.get_running_loop(), asyncio.Event())
-        with self._guard:
-            self._waiting.add(entry)
+    def subscribe(self) -> Iterator[asyncio.Event]:
+        """Yield an event that each later `notify` sets. Clear it before reading the database, not after."""
+        subscriber = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._subscribers.add(subscriber)
         try:
-            yield entry[1]
+            yield subscriber[1]
         finally:
-            with self._guard:
-                self._waiting.discard(entry)
+            with self._lock:
+                self._subscribers.discard(subscriber)
 
 
-class Bells:
-    """A bell for each of those that somebody listens for."""
+class KeyedNotifier:
+    """A `Notifier` for each key that has subscribers."""
 
     def __init__(self) -> None:
-        self._bells: defaultdict[str, Bell] = defaultdict(Bell)
-        self._listeners: defaultdict[str, int] = defaultdict(int)
-        self._guard = threading.Lock()
+        self._notifiers: defaultdict[str, Notifier] = defaultdict(Notifier)
+        self._subscriber_counts: defaultdict[str, int] = defaultdict(int)
+        self._lock = threading.Lock()
 
-    def ring(self, names: Collection[str] | None = None) -> None:
-        """All of them when it is not said for whom."""
-        with self._guard:
-            wanted = self._bells.keys() if names is None else self._bells.keys() & set(names)
-            bells = [self._bells[name] for name in wanted]
-        for bell in bells:
-            bell.ring()
+    def notify(self, keys: Collection[str] | None = None) -> None:
+        """Without `keys`, notify all subscribers."""
+        with self._lock:
+            wanted = self._notifiers.keys() if keys is None else self._notifiers.keys() & set(keys)
+            notifiers = [self._notifiers[key] for key in wanted]
+        for notifier in notifiers:
+            notifier.notify()
 
-    def listened_for(self) -> set[str]:
-        with self._guard:
-            return set(self._bells)
+    def subscribed_keys(self) -> set[str]:
+        with self._lock:
+            return set(self._notifiers)
 
     @contextlib.contextmanager
-    def listening(self, name: str) -> Iterator[asyncio.Event]:
-        """As `Bell.listening`."""
-        with self._guard:
-            self._listeners[name] += 1
-            bell = self._bells[name]
+    def subscribe(self, key: str) -> Iterator[asyncio.Event]:
+        """As `Notifier.subscribe`, for one key."""
+        with self._lock:
+            self._subscriber_counts[key] += 1
+            notifier = self._notifiers[key]
         try:
-            with bell.listening() as event:
+            with notifier.subscribe() as event:
                 yield event
         finally:
-            with self._guard:
-                self._listeners[name] -= 1
-                if not self._listeners[name]:
-                    del self._listeners[name], self._bells[name]
+            with self._lock:
+                self._subscriber_counts[key] -= 1
+                if not self._subscriber_counts[key]:
+                    del self._subscriber_counts[key], self._notifiers[key]
 
 
-async def rung(event: asyncio.Event, seconds: float) -> bool:
-    """Whether the bell rang within the time."""
+async def wait_for_notification(event: asyncio.Event, seconds: float) -> bool:
+    """Return False when the time is over first."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

@@ -1,13 +1,13 @@
-"""The search's view of each experiment: a cache of the history in SQL, rebuilt from it at any time."""
+"""Caches the search's view of each experiment. The view is derived from SQL and can be rebuilt at any time."""
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from cachetools import LRUCache
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -31,8 +31,8 @@ CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a trial is proposed for: its number, and the spec as it was last changed. A proposal holds for no other."""
+class ProposalTarget:
+    """The trial number and the version of the spec that a proposal is made for. It is valid for no other."""
 
     number: int
     spec_changed_at_event: int
@@ -40,16 +40,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a trial gets, as long as the history is the one that `seen_event` was the last of."""
+    """A configuration for `target`, proposed from the history up to event `seen_event`."""
 
-    place: Place
+    target: ProposalTarget
     seen_event: int
     params: Params
 
 
 @dataclass
 class _View:
-    """The search as one version of the spec describes it."""
+    """A study of the experiment under one version of its spec."""
 
     spec: ExperimentSpec
     spec_changed_at_event: int
@@ -58,105 +58,102 @@ class _View:
     newest: Proposal | None = None
 
     def learn(self, trials: Sequence[TrialRow]) -> None:
-        """What lies outside a space that has been narrowed is of no account any more."""
+        """Trials outside of a space that was narrowed are ignored."""
         seen = [observation_of(self.spec, trial) for trial in trials]
         narrowed = self.spec_changed_at_event > 0
         self.study.update([one for one in seen if not narrowed or inside(self.spec.space, one.params)])
         self.seen_event = max([self.seen_event, *(trial.changed_at_event for trial in trials)])
 
     def propose(self, number: int) -> Proposal:
-        newest, place = self.newest, Place(number, self.spec_changed_at_event)
-        if newest is None or (newest.place, newest.seen_event) != (place, self.seen_event):
-            newest = self.newest = Proposal(place, self.seen_event, self.study.propose([], number))
+        newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event)
+        if newest is None or (newest.target, newest.seen_event) != (target, self.seen_event):
+            newest = self.newest = Proposal(target, self.seen_event, self.study.propose([], number))
         return newest
 
 
 @dataclass
-class _Cached:
+class _Entry:
     view: _View | None = None
-    guard: threading.Lock = field(default_factory=threading.Lock)
-    awaited: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_scheduled: bool = False
 
 
-class Proposals:
-    """Proposes configurations; one at a time for an experiment, several experiments at once.
+class ProposalCache:
+    """Proposes configurations: one at a time for an experiment, in parallel for several experiments.
 
-    What it computes ahead is a function of the same history, and given only while the history is that one: nobody can
-    tell a proposal that was ready from one that was not, but by the time it took.
+    A proposal that was computed ahead is a function of the same history as one that is computed on demand, and is used
+    only while the history is unchanged. So computing ahead changes the latency and nothing else.
     """
 
     def __init__(self) -> None:
-        self._views: OrderedDict[str, _Cached] = OrderedDict()
-        self._guard = threading.Lock()
+        self._entries: MutableMapping[str, _Entry] = LRUCache(MAX_VIEWS)
+        self._lock = threading.Lock()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="paceline-ahead")
 
     def propose(self, database: Database, experiment_id: str, number: int) -> Proposal:
-        """The configuration of trial `number`, from all that is known now. Raises SpaceExhausted, NotFound."""
-        return self._propose(self._cached(experiment_id), database, experiment_id, number)
+        """Return the configuration of trial `number`, by all that is stored now. Raises SpaceExhausted, NotFound."""
+        entry = self._entry(experiment_id)
+        with entry.lock:
+            with database.read() as session:
+                changed_at_event = _spec_changed_at_event(session, experiment_id)
+                if entry.view is None or entry.view.spec_changed_at_event != changed_at_event:
+                    entry.view = _empty_view(session, experiment_id)
+                changed = trials_changed_after(session, experiment_id, entry.view.seen_event)
+            entry.view.learn(changed)
+            return entry.view.propose(number)
 
     def newest(self, experiment_id: str) -> Proposal | None:
-        """What was proposed last, which may hold no more. None while the next one is being computed."""
-        cached = self._cached(experiment_id)
-        if not cached.guard.acquire(blocking=False):
+        """Return the last proposal, which may be out of date. None while the next one is being computed."""
+        entry = self._entry(experiment_id)
+        if not entry.lock.acquire(blocking=False):
             return None
         try:
-            return cached.view.newest if cached.view else None
+            return entry.view.newest if entry.view else None
         finally:
-            cached.guard.release()
+            entry.lock.release()
 
     def prepare(self, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
-        """Has the next proposal computed while nobody waits for it; `next_number` says whose, None: nobody's."""
-        cached = self._cached(experiment_id)
-        if not cached.awaited:
-            cached.awaited = True
-            with suppress(RuntimeError):  # closed: nobody will ask
-                self._ahead.submit(self._prepare, cached, database, experiment_id, next_number)
+        """Schedule the next proposal to be computed ahead.
+
+        `next_number` is called in the background, and returns the number of the trial; None if none may be created.
+        """
+        entry = self._entry(experiment_id)
+        if not entry.is_scheduled:
+            entry.is_scheduled = True
+            with suppress(RuntimeError):  # closed
+                self._ahead.submit(self._propose_ahead, entry, database, experiment_id, next_number)
 
     def close(self) -> None:
-        """Nothing is computed ahead any more; what is being computed is waited for, but not for long."""
+        """Stop computing ahead. Wait up to `CLOSE_SECONDS` for the proposal that is being computed."""
         ending = threading.Thread(target=self._ahead.shutdown, kwargs={"cancel_futures": True}, daemon=True)
         ending.start()
         ending.join(CLOSE_SECONDS)
 
-    def _prepare(
-        self, cached: _Cached, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]
+    def _propose_ahead(
+        self, entry: _Entry, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]
     ) -> None:
-        cached.awaited = False
+        entry.is_scheduled = False
         try:
             with database.read() as session:
                 number = next_number(session)
             if number is not None:
-                self._propose(cached, database, experiment_id, number)
+                self.propose(database, experiment_id, number)
         except SpaceExhausted:
-            pass  # whoever asks is told
-        except Exception as error:  # noqa: BLE001 - whoever asks will meet it, and ends the experiment with it
-            logger.info("nothing was proposed ahead for experiment %s: %s", experiment_id, error)
+            pass  # the next claim gets it, too
+        except Exception as error:  # noqa: BLE001 - the next claim gets it, too, and ends the experiment
+            logger.info("no proposal was computed ahead for experiment %s: %s", experiment_id, error)
 
-    def _propose(self, cached: _Cached, database: Database, experiment_id: str, number: int) -> Proposal:
-        with cached.guard:
-            with database.read() as session:
-                changed_at_event = _spec_changed_at_event(session, experiment_id)
-                if cached.view is None or cached.view.spec_changed_at_event != changed_at_event:
-                    cached.view = _view(session, experiment_id)
-                changed = trials_changed_after(session, experiment_id, cached.view.seen_event)
-            cached.view.learn(changed)
-            return cached.view.propose(number)
-
-    def _cached(self, experiment_id: str) -> _Cached:
-        with self._guard:
-            cached = self._views.setdefault(experiment_id, _Cached())
-            self._views.move_to_end(experiment_id)
-            while len(self._views) > MAX_VIEWS:
-                self._views.popitem(last=False)
-            return cached
+    def _entry(self, experiment_id: str) -> _Entry:
+        with self._lock:
+            return self._entries.setdefault(experiment_id, _Entry())
 
 
 def _spec_changed_at_event(session: Session, experiment_id: str) -> int | None:
     return session.scalar(select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id))
 
 
-def _view(session: Session, experiment_id: str) -> _View:
-    """Without a trial yet. Its spec and the event that made it so come from one look."""
+def _empty_view(session: Session, experiment_id: str) -> _View:
+    """A view without trials. The spec and the event of its last change are read in one query."""
     experiment = experiment_named(session, experiment_id)
     spec = spec_of(experiment)
     problem = problem_of(spec, seed_of(spec, experiment_id))

@@ -1,31 +1,30 @@
-"""What was worked out of an experiment's row, and holds until the row says something else."""
+"""Caches what is computed from an experiment's row until that part of the row changes."""
 
-from collections import OrderedDict
+from collections.abc import MutableMapping
 from threading import Lock
 from typing import Generic, TypeVar
 
-MOST = 2000
-"""Experiments of which it is kept: of more, those are forgotten of which it was worked out first."""
+from cachetools import LRUCache
+
+MAX_EXPERIMENTS = 2000
 
 Source = TypeVar("Source")
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
-class Remembered(Generic[Source, Found]):
-    """By experiment, what was found, and from what. For any thread."""
+class RowCache(Generic[Source, Value]):
+    """Maps an experiment to a value and the source that the value was computed from. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[Source, Found]] = OrderedDict()
-        self._guard = Lock()
+        self._entries: MutableMapping[str, tuple[Source, Value]] = LRUCache(MAX_EXPERIMENTS)
+        self._lock = Lock()
 
-    def get(self, experiment_id: str, source: Source) -> Found | None:
-        """None if it was found from something else, or not at all."""
-        known = self._known.get(experiment_id)
-        return known[1] if known is not None and known[0] == source else None
+    def get(self, experiment_id: str, source: Source) -> Value | None:
+        """Return None if there is no value, or if it was computed from another source."""
+        with self._lock:
+            entry = self._entries.get(experiment_id)
+        return entry[1] if entry is not None and entry[0] == source else None
 
-    def put(self, experiment_id: str, source: Source, found: Found) -> None:
-        with self._guard:
-            self._known[experiment_id] = source, found
-            self._known.move_to_end(experiment_id)
-            while len(self._known) > MOST:
-                self._known.popitem(last=False)
+    def put(self, experiment_id: str, source: Source, value: Value) -> None:
+        with self._lock:
+            self._entries[experiment_id] = source, value

@@ -1,4 +1,4 @@
-"""Keeps a trial that a warm slot is about to get from being claimed by an agent, which would start a cold one."""
+"""Reserves freed capacity for warm slots: an agent's claim would start a cold slot for the same trial."""
 
 import threading
 from collections import Counter
@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Handover:
-    """Experiments of which a slot has just finished a trial and waits for the next.
+class SlotHandover:
+    """Counts, by experiment, the slots that have finished a trial and wait for their next one.
 
-    A hint within this process only: whoever misses it gets a trial all the same.
+    The count covers this process only and is a hint: a claim that does not see it is still answered correctly.
     """
 
     def __init__(self) -> None:
-        self._under_way: Counter[str] = Counter()
-        self._guard = threading.Lock()
+        self._waiting: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     @contextmanager
-    def of(self, experiment_id: str) -> Iterator[None]:
-        with self._guard:
-            self._under_way[experiment_id] += 1
+    def waiting(self, experiment_id: str) -> Iterator[None]:
+        with self._lock:
+            self._waiting[experiment_id] += 1
         try:
             yield
         finally:
-            with self._guard:
-                self._under_way[experiment_id] -= 1
+            with self._lock:
+                self._waiting[experiment_id] -= 1
 
-    def count(self, experiment_id: str) -> int:
-        with self._guard:
-            return self._under_way[experiment_id]
+    def waiting_count(self, experiment_id: str) -> int:
+        with self._lock:
+            return self._waiting[experiment_id]

@@ -1,16 +1,16 @@
-"""The specification of a stored experiment."""
+"""The parsed specification of a stored experiment."""
 
 from typing import Any
 
-from service.runtime.row_cache import Remembered
+from service.runtime.row_cache import RowCache
 from service.specification.models import STORED, ExperimentSpec
 from service.store.tables import ExperimentRow
 
-_parsed = Remembered[dict[str, Any], ExperimentSpec]()
+_parsed = RowCache[dict[str, Any], ExperimentSpec]()
 
 
 def spec_of(experiment: ExperimentRow) -> ExperimentSpec:
-    """Parsed once for as long as it stays the same: every call asks for it, and nobody changes what it gives."""
+    """Every call needs it, so it is parsed once for each version. All callers share the result; do not modify it."""
     spec = _parsed.get(experiment.id, experiment.spec)
     if spec is None:
         spec = ExperimentSpec.model_validate(experiment.spec, context=STORED)

@@ -1,4 +1,4 @@
-"""What trials have gone on from that others had saved, in experiments that are over."""
+"""Checkpoints that trials of ended experiments have resumed from and that other trials had saved (PBT's exploit)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from service.store.tables import CheckpointRow, ExperimentRow, GenerationRow, Tr
 
 
 def ended_with_donations(session: Session, since: datetime) -> Sequence[ExperimentRow]:
-    """Those that ended since then."""
+    """Experiments with such checkpoints that ended after `since`."""
     donated = select(TrialRow.id).join(GenerationRow, GenerationRow.trial_id == TrialRow.id)
     donated = donated.where(TrialRow.experiment_id == ExperimentRow.id, GenerationRow.resume_uri.is_not(None))
     query = select(ExperimentRow).where(
@@ -21,7 +21,7 @@ def ended_with_donations(session: Session, since: datetime) -> Sequence[Experime
 
 
 def donations(session: Session, experiment_id: str) -> set[str]:
-    """The URIs of all checkpoints that another trial went on from."""
+    """The URIs of all checkpoints that another trial resumed from."""
     query = select(GenerationRow.resume_uri).join(TrialRow, TrialRow.id == GenerationRow.trial_id)
     query = query.where(TrialRow.experiment_id == experiment_id, GenerationRow.resume_uri.is_not(None))
     return {uri for uri in session.scalars(query) if uri is not None}
@@ -32,8 +32,8 @@ def known_checkpoints(session: Session, experiment_id: str) -> set[str]:
     return set(session.scalars(query.where(TrialRow.experiment_id == experiment_id)))
 
 
-def may_be_tried_again(session: Session, experiment_id: str) -> Sequence[str]:
-    """The ids of the trials that a user may have go on, should the experiment be open again."""
+def retryable_trial_ids(session: Session, experiment_id: str) -> Sequence[str]:
+    """The trials that a user may retry, should the experiment be reopened."""
     over = [TrialStatus.COMPLETED, TrialStatus.PRUNED]
     query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status.not_in(over))
     return session.scalars(query).all()

@@ -15,6 +15,11 @@ PAGE = 20
 """So many experiments are read at a time where it is not known how many are needed."""
 
 
+def may_run_trials(experiment: ExperimentRow) -> bool:
+    """Whether trials may run and start, new ones or at least those that are queued."""
+    return experiment.end_reason is None or experiment.end_reason in NO_NEW_TRIALS
+
+
 def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
     return session.scalar(_named(name_or_id))
 
@@ -33,7 +38,7 @@ def lock_for(ids: Select[str]) -> Select[ExperimentRow]:
     return query.with_for_update().execution_options(populate_existing=True)
 
 
-def line_of_experiments(session: Session) -> Sequence[str]:
+def startable_experiment_ids(session: Session) -> Sequence[str]:
     """Those that may start trials, in the order in which they may: priority, then fewest running, then oldest."""
     running = (
         select(func.count())

@@ -1,4 +1,4 @@
-"""A trial's generations: what it trained with, one set of params after the other, and from whose checkpoint."""
+"""Generations of a trial: the params that it trained with, one after the other, and the checkpoints it resumed from."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -12,8 +12,8 @@ from service.store.tables import CheckpointRow, GenerationRow, TrialRow
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a trial goes on: a checkpoint and the step it holds."""
+class ResumePoint:
+    """The checkpoint that a trial continues from, and the step that it holds."""
 
     uri: str
     step: int
@@ -21,18 +21,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Exploit:
-    """With that event a trial went on from another's checkpoint; the milestone is the last that it was judged at."""
+    """At `event`, a trial took over another trial's checkpoint. `milestone` is the last one at which it was judged."""
 
     event: int
     milestone: int
 
-    def gives_up(self, event: int, step: int) -> bool:
-        """Whether it had reported that, and it was of weights that it has no more."""
+    def discards(self, event: int, step: int) -> bool:
+        """Whether the report with this event and step was made with weights that the exploit replaced."""
         return event < self.event and step > self.milestone
 
 
 def generations_of(session: Session, trial_id: str) -> Sequence[GenerationRow]:
-    """In their order; none for a trial that has only ever had its own params."""
+    """In their order; empty for a trial that always had its own params."""
     return generations_of_all(session, [trial_id]).get(trial_id, [])
 
 
@@ -46,7 +46,7 @@ def generations_of_all(session: Session, trial_ids: Collection[str]) -> Mapping[
 
 
 def exploits_of(session: Session, experiment_id: str) -> Mapping[str, Sequence[Exploit]]:
-    """By trial; none of a trial that has only ever had its own params."""
+    """By trial; without trials that always had their own params."""
     query = select(GenerationRow.trial_id, GenerationRow.began_at_event, GenerationRow.milestone).join(
         TrialRow, TrialRow.id == GenerationRow.trial_id
     )
@@ -58,13 +58,13 @@ def exploits_of(session: Session, experiment_id: str) -> Mapping[str, Sequence[E
 
 
 def of_newest_generation() -> ColumnElement[bool]:
-    """Checkpoints that a trial saved with the params that it has now."""
+    """The condition for checkpoints that a trial saved with its present params."""
     first = select(func.max(GenerationRow.first_attempt)).where(GenerationRow.trial_id == CheckpointRow.trial_id)
     return CheckpointRow.attempt >= func.coalesce(first.correlate(CheckpointRow).scalar_subquery(), 0)
 
 
-def places_of(session: Session, trial_ids: Collection[str]) -> dict[str, Place]:
-    """Where each goes on: its newest checkpoint, or its donor's until it has saved one of its own."""
+def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, ResumePoint]:
+    """By trial: its newest checkpoint, or its donor's until it has saved one. Trials without either are left out."""
     newest = (
         select(GenerationRow.trial_id, func.max(GenerationRow.number).label("number"))
         .where(GenerationRow.trial_id.in_(trial_ids))
@@ -73,20 +73,22 @@ def places_of(session: Session, trial_ids: Collection[str]) -> dict[str, Place]:
     )
     is_newest = (GenerationRow.trial_id == newest.c.trial_id) & (GenerationRow.number == newest.c.number)
     query = select(GenerationRow.trial_id, GenerationRow.resume_uri, GenerationRow.resume_step).join(newest, is_newest)
-    places = {
-        trial_id: Place(uri, step)
+    points = {
+        trial_id: ResumePoint(uri, step)
         for trial_id, uri, step in session.execute(query)
         if uri is not None and step is not None
     }
     saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), of_newest_generation())
-    places |= {row.trial_id: Place(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))}
-    return places
+    points |= {
+        row.trial_id: ResumePoint(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))
+    }
+    return points
 
 
 def exploiters_beside(session: Session, trial: TrialRow) -> Sequence[str]:
-    """The ids of the other trials that have gone on from what another one had saved, and may go on from there again.
+    """The other trials of the experiment that have resumed from a donor's checkpoint and may resume from it again.
 
-    That may be this one's whoever was their donor: one that has saved nothing itself passes on what it went on from.
+    Their donor may be any trial: one that has saved nothing itself passes on the checkpoint that it resumed from.
     """
     has_exploited = select(GenerationRow.number).where(GenerationRow.trial_id == TrialRow.id).exists()
     others = select(TrialRow.id).where(TrialRow.experiment_id == trial.experiment_id, TrialRow.id != trial.id)
@@ -94,6 +96,6 @@ def exploiters_beside(session: Session, trial: TrialRow) -> Sequence[str]:
     return session.scalars(others.where(may_go_on, has_exploited)).all()
 
 
-def place_of(session: Session, trial_id: str) -> Place | None:
-    """As `places_of`; None for a trial that begins at its beginning."""
-    return places_of(session, [trial_id]).get(trial_id)
+def resume_point(session: Session, trial_id: str) -> ResumePoint | None:
+    """As `resume_points`, for one trial; None if it starts from the beginning."""
+    return resume_points(session, [trial_id]).get(trial_id)

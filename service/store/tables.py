@@ -304,7 +304,7 @@ class AgentRow(Base):
     """`instance` is the process that works under this name. While there is one, no other may.
 
     It loses the name when it was not heard until `name_expires_at`; that alone says nothing, for it may have had nobody
-    to speak to (see `release_silent_names`).
+    to speak to (see `expire_agent_names`).
     """
 
     __tablename__ = "agents"

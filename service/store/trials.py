@@ -64,7 +64,7 @@ def trials_with_values(session: Session, experiment_id: str) -> Sequence[TrialRo
     return [trial for trial in trials_with(session, experiment_id, *statuses) if trial.value is not None]
 
 
-def ids_told_to_leave(session: Session) -> set[str]:
+def stop_requested_ids(session: Session) -> set[str]:
     """Running trials, of all experiments, that were asked to stop."""
     live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
     query = select(TrialRow.id).where(

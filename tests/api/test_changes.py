@@ -9,7 +9,7 @@ from search.problem import Observation, Problem
 from search.propose import propose
 from search.samplers import SamplerSpec
 from search.space.space import Space
-from service.runtime.proposal_cache import Proposals
+from service.runtime.proposal_cache import ProposalCache
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
@@ -276,16 +276,16 @@ def test_all_service_processes_propose_from_the_changed_spec(settings: Settings)
 def test_a_proposal_made_for_the_old_spec_is_not_used(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The change comes between the proposal and the trial that would be made of it."""
     name = service.create(space={"n": {"type": "int", "low": 0, "high": 100}})["name"]
-    original, calls = Proposals.propose, []
+    original, calls = ProposalCache.propose, []
 
-    def propose_and_change(self: Proposals, database: Database, experiment_id: str, number: int) -> Any:
+    def propose_and_change(self: ProposalCache, database: Database, experiment_id: str, number: int) -> Any:
         params = original(self, database, experiment_id, number)
         calls.append(params)
         if len(calls) == 1:
             patched(service, name, space={"n": {"low": 42, "high": 42}})
         return params
 
-    monkeypatch.setattr(Proposals, "propose", propose_and_change)
+    monkeypatch.setattr(ProposalCache, "propose", propose_and_change)
     assert asked(service, name).assignment["params"] == {"n": 42}
     assert len(calls) == 2
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from service.operations.reports import ingest
-from service.operations.reports.ingest import Sent, take_together
+from service.operations.reports import curve, ingest
+from service.operations.reports.ingest import ReportBatch, ingest_reports
 from service.runtime.context import Context
 from tests.conftest import Api, Held
 from trainer.wire import Answer, Report
@@ -24,38 +24,40 @@ def post(held: Held, report: dict[str, Any]) -> int:
 
 
 @pytest.fixture
-def together(service: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[tuple[Held, dict[str, Any]]]], list[int]]:
+def in_one_batch(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[list[tuple[Held, dict[str, Any]]]], list[int]]:
     """Post all so that they are taken in one go, after a first one that waits for them; returns their statuses."""
 
     def send(calls: list[tuple[Held, dict[str, Any]]]) -> list[int]:
-        queue, real = service.app.state.reporting._calls, ingest._take_together
+        queue, real = service.app.state.reporting._calls, ingest._ingest
 
-        def wait_for_all(context: Context, first: Sequence[Sent]) -> Any:
-            monkeypatch.setattr(ingest, "_take_together", real)
+        def wait_for_all(context: Context, first: Sequence[ReportBatch]) -> Any:
+            monkeypatch.setattr(ingest, "_ingest", real)
             while queue.qsize() < len(calls) - len(first):
                 pass
             return real(context, first)
 
-        monkeypatch.setattr(ingest, "_take_together", wait_for_all)
+        monkeypatch.setattr(ingest, "_ingest", wait_for_all)
         with ThreadPoolExecutor(len(calls)) as pool:
             return list(pool.map(lambda call: post(*call), calls))
 
     return send
 
 
-def test_many_at_once_are_few_commits(service: Api, together: Any) -> None:
+def test_many_at_once_are_few_commits(service: Api, in_one_batch: Any) -> None:
     name = service.create()["name"]
     held = [service.ask(name) for _ in range(TRIALS)]
     commits: list[Any] = []
     event.listen(service.app.state.context.database.engine, "commit", commits.append)
-    assert together([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held]) == [200] * TRIALS
+    assert in_one_batch([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held]) == [200] * TRIALS
     assert len(commits) < TRIALS
     events = service.events(name)
     assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
     assert sum(one["kind"] == "report" for one in events) == TRIALS
 
 
-def test_those_that_are_refused_keep_nobody_else_from_being_stored(service: Api, together: Any) -> None:
+def test_those_that_are_refused_keep_nobody_else_from_being_stored(service: Api, in_one_batch: Any) -> None:
     name = service.create(step_metric="epoch")["name"]
     wrong, late, *good = [held for _ in range(TRIALS) if (held := service.ask(name))]
     late.fail()
@@ -63,25 +65,25 @@ def test_those_that_are_refused_keep_nobody_else_from_being_stored(service: Api,
     assert other
     fine = {"sequence": 0, "metrics": {"accuracy": 0.5, "epoch": 1}}
     calls = [(wrong, {"sequence": 0, "metrics": {"accuracy": 0.5}}), (late, fine), (other, fine)]
-    assert together([*calls, *((one, fine) for one in good)]) == [422, 409, 200, *([200] * len(good))]
+    assert in_one_batch([*calls, *((one, fine) for one in good)]) == [422, 409, 200, *([200] * len(good))]
     counts = [len(service.get(f"/v1/trials/{one.trial}/reports")["items"]) for one in (wrong, late, other, *good)]
     assert counts == [0, 0, 1, *([1] * len(good))]
 
 
 def test_one_that_cannot_be_stored_keeps_nobody_else_from_it(
-    service: Api, together: Any, monkeypatch: pytest.MonkeyPatch
+    service: Api, in_one_batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = service.create()["name"]
     held = [one for _ in range(TRIALS) if (one := service.ask(name))]
-    add, poisoned = ingest._add_to_curve, held[3].trial
+    add, poisoned = curve.add_point, held[3].trial
 
     def fail_at_one(holder: Any, *arguments: Any) -> None:
         if holder.trial.id == poisoned:
             raise ZeroDivisionError
         add(holder, *arguments)
 
-    monkeypatch.setattr(ingest, "_add_to_curve", fail_at_one)
-    statuses = together([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held])
+    monkeypatch.setattr(ingest, "add_point", fail_at_one)
+    statuses = in_one_batch([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held])
     assert statuses == [500 if one.trial == poisoned else 200 for one in held]
     events = service.events(name)
     assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
@@ -102,8 +104,8 @@ def test_many_take_no_other_statements_than_few(service: Api) -> None:
     def statements_for(holders: Sequence[Held]) -> list[str]:
         statements.clear()
         reports = [Report(sequence=0, metrics={"accuracy": 0.5})]
-        calls = [Sent(one.trial, one.assignment["lease"]["token"], reports) for one in holders]
-        assert take_together(context, calls) == [Answer()] * len(calls)
+        calls = [ReportBatch(one.trial, one.assignment["lease"]["token"], reports) for one in holders]
+        assert ingest_reports(context, calls) == [Answer()] * len(calls)
         return [re.sub(r"IN \([?, ]+\)", "IN (...)", statement) for statement in statements]
 
     event.listen(context.database.engine, "before_cursor_execute", record)

@@ -23,7 +23,7 @@ def waiting(held: Held, at: Api | None = None) -> Iterator[Future[httpx.Response
     with ThreadPoolExecutor(1) as pool:
         path = f"/v1/trials/{held.trial}/heartbeat"
         answer = pool.submit(api.http.post, path, headers=held.headers, json=WAIT)
-        until(lambda: held.trial in api.app.state.context.told.listened_for())
+        until(lambda: held.trial in api.app.state.context.holder_news.subscribed_keys())
         yield answer
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from service.operations.attempts.obsolete_checkpoints import NAMED_AGAIN
-from service.store.generations import exploiters_beside, places_of
+from service.operations.attempts.obsolete_checkpoints import REPEATED_RUNS
+from service.store.generations import exploiters_beside, resume_points
 from service.store.tables import TrialRow
 from tests.api.test_pbt import a_population
 from tests.conftest import Api, Held
@@ -56,7 +56,7 @@ def test_an_attempt_that_begins_anew_leaves_no_more_than_are_kept_either(service
 def test_runs_that_attempts_must_have_removed_long_ago_are_named_no_more(service: Api) -> None:
     name = service.create()["name"]
     runs = []
-    for count in [1] * (NAMED_AGAIN + 4) + [0] * 3:
+    for count in [1] * (REPEATED_RUNS + 4) + [0] * 3:
         held = saving(service, name, count)
         runs.append(held.assignment["run_name"])
         held.fail("preempted")
@@ -67,7 +67,7 @@ def test_runs_that_attempts_must_have_removed_long_ago_are_named_no_more(service
 
 def test_while_nothing_was_saved_all_runs_are_named(service: Api) -> None:
     name = service.create()["name"]
-    for count in range(NAMED_AGAIN + 4):
+    for count in range(REPEATED_RUNS + 4):
         held = saving(service, name, 0)
         assert len(held.assignment["earlier_runs"]) == count
         held.fail("preempted")
@@ -118,7 +118,7 @@ def test_where_others_go_on_is_found_without_reading_all_of_their_generations(se
         trial = session.get_one(TrialRow, third[0]["trial"])
         with recorded(database.engine) as queries:
             others = exploiters_beside(session, trial)
-            places = places_of(session, [one["trial"] for one in third])
+            places = resume_points(session, [one["trial"] for one in third])
     assert others == [third[3]["trial"]]
     assert places[third[3]["trial"]].uri == f"/s/{third[3]['run_name']}/2"
     assert places[second[0]["trial"]].uri == f"/s/{third[0]['run_name']}/2"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from search.study import StudyView
-from service.runtime.proposal_cache import Proposals
+from service.runtime.proposal_cache import ProposalCache
 from tests.conftest import Api
 
 TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}
@@ -88,7 +88,7 @@ def test_what_was_ready_is_not_given_after_the_history_has_changed(
     context = service.app.state.context
     context.proposals.prepare(context.database, experiment_id(service, name), lambda _: 1)
     computed.wait_for(1)
-    monkeypatch.setattr(Proposals, "prepare", lambda *_: None)
+    monkeypatch.setattr(ProposalCache, "prepare", lambda *_: None)
     held.report(accuracy=1)
     held.finish()
     assert service.ask(name)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.domain import failures
-from service.runtime.proposal_cache import Proposals
+from service.runtime.proposal_cache import ProposalCache
 from service.store.sql.database import Database
 from tests.conftest import Api
 
@@ -487,14 +487,14 @@ def test_a_search_that_fails_ends_its_experiment_and_no_other(service: Api, monk
     torch = {"kind": "torch", "entrypoint": "a_module:train_fn"}
     broken = service.create(priority=5, trainer=torch)
     healthy = service.create(trainer=torch)["name"]
-    propose = Proposals.propose
+    propose = ProposalCache.propose
 
-    def fail_for_one(self: Proposals, database: Database, experiment_id: str, number: int) -> Any:
+    def fail_for_one(self: ProposalCache, database: Database, experiment_id: str, number: int) -> Any:
         if experiment_id == broken["id"]:
             raise IndexError("a defect of the search")
         return propose(self, database, experiment_id, number)
 
-    monkeypatch.setattr(Proposals, "propose", fail_for_one)
+    monkeypatch.setattr(ProposalCache, "propose", fail_for_one)
     held = service.claim()
     assert held
     assert held.assignment["experiment"] == healthy

@@ -1,4 +1,4 @@
-"""What time does: silent holders lose their attempts, limits are kept, a starting service gives everyone a chance."""
+"""Limits in time: leases expire, time limits are kept, and a starting service gives every holder a whole lease."""
 
 import re
 from collections.abc import Iterator
@@ -9,16 +9,17 @@ import pytest
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
-from service.background.lease_expiry import Rescuing
+from service.background.lease_expiry import LeaseExpiry
 from service.domain.failures import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
 from service.operations.attempts import lease_expiry
-from service.operations.attempts.assign import Asker, assign
-from service.operations.attempts.claim import ask, note_agent
+from service.operations.attempts.assign import assign
+from service.operations.attempts.assignment import Claimant
+from service.operations.attempts.attempt_end import end_as_lost
+from service.operations.attempts.claim import ask, register_agent
 from service.operations.attempts.finish import finish
-from service.operations.attempts.lease_expiry import enforce_time_limits, extend_all_leases, rescue_lost_attempts
-from service.operations.attempts.leases import Held
-from service.operations.attempts.loss import lose
+from service.operations.attempts.lease_expiry import enforce_time_limits, expire_leases, extend_all_leases
+from service.operations.attempts.leases import LeasedAttempt
 from service.operations.experiments.create import create_experiment
 from service.operations.reports.ingest import take_heartbeat
 from service.runtime.context import Context
@@ -41,7 +42,7 @@ def context(settings: Settings) -> Iterator[Context]:
 
 def an_assignment(context: Context, **changes: Any) -> Assignment:
     experiment = create_experiment(context, parse_spec(a_spec(**changes)))
-    assignment = assign(context, experiment.id, Asker("a holder", experiment.id))
+    assignment = assign(context, experiment.id, Claimant("a holder", experiment.id))
     assert assignment
     return assignment
 
@@ -73,11 +74,11 @@ def failure_of(context: Context, assignment: Assignment) -> Failure:
 
 def test_a_silent_attempt_is_lost_and_its_trial_is_queued_again(context: Context) -> None:
     first = an_assignment(context)
-    assert rescue_lost_attempts(context) == 0
+    assert expire_leases(context) == 0
     let_pass(context, 31)
-    assert rescue_lost_attempts(context) == 1
+    assert expire_leases(context) == 1
     assert trial_of(context, first).status == "queued"
-    second = assign(context, first.experiment_id, Asker("another", "request"))
+    second = assign(context, first.experiment_id, Claimant("another", "request"))
     assert second
     assert (second.trial, second.attempt) == (first.trial, 2)
 
@@ -85,8 +86,8 @@ def test_a_silent_attempt_is_lost_and_its_trial_is_queued_again(context: Context
 def test_a_lost_attempt_can_change_nothing_any_more(context: Context) -> None:
     first = an_assignment(context)
     let_pass(context, 31)
-    rescue_lost_attempts(context)
-    second = assign(context, first.experiment_id, Asker("another", "request"))
+    expire_leases(context)
+    second = assign(context, first.experiment_id, Claimant("another", "request"))
     assert second
     token = first.lease.token
     with pytest.raises(LeaseLost):
@@ -108,7 +109,7 @@ def test_heartbeats_and_reports_keep_the_lease(context: Context) -> None:
     let_pass(context, 20)
     take_reports(context, held.trial, held.lease.token, [Report(sequence=0, metrics={"accuracy": 0.5})])
     let_pass(context, 20)
-    assert rescue_lost_attempts(context) == 0
+    assert expire_leases(context) == 0
 
 
 def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) -> None:
@@ -118,8 +119,8 @@ def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) ->
     while held:
         take_heartbeat(context, held.trial, held.lease.token)
         let_pass(context, 31)
-        losses += rescue_lost_attempts(context)
-        held = assign(context, trial.experiment_id, Asker("a holder", f"request {losses}"))
+        losses += expire_leases(context)
+        held = assign(context, trial.experiment_id, Claimant("a holder", f"request {losses}"))
         held = held if held and held.trial == trial.trial else None
     assert losses == MAX_LOSSES + 1
     assert trial_of(context, trial).failure_kind == "lost"
@@ -131,7 +132,7 @@ def test_an_attempt_that_no_slot_ever_took_up_never_began(context: Context, hear
     if heard:
         take_heartbeat(context, held.trial, held.lease.token)
     let_pass(context, 31)
-    assert rescue_lost_attempts(context) == 1
+    assert expire_leases(context) == 1
     assert failure_of(context, held).began is heard
 
 
@@ -140,7 +141,7 @@ def test_who_asks_for_a_trial_runs_it_from_then_on(context: Context) -> None:
     held = ask(context, experiment.id, None)
     assert held
     let_pass(context, 31)
-    assert rescue_lost_attempts(context) == 1
+    assert expire_leases(context) == 1
     assert failure_of(context, held).began
 
 
@@ -150,8 +151,8 @@ def test_a_trial_that_gets_on_between_its_losses_goes_on(context: Context) -> No
         report = Report(sequence=0, metrics={"accuracy": 0.5}, checkpoint=f"/{loss}")
         take_reports(context, held.trial, held.lease.token, [report])
         let_pass(context, 31)
-        assert rescue_lost_attempts(context) == 1
-        again = assign(context, held.experiment_id, Asker("a holder", f"request {loss}"))
+        assert expire_leases(context) == 1
+        again = assign(context, held.experiment_id, Claimant("a holder", f"request {loss}"))
         assert again
         assert again.resume
         assert (again.trial, again.resume.step) == (held.trial, loss + 1)
@@ -162,7 +163,7 @@ def test_a_service_that_was_away_gives_every_holder_a_whole_lease(context: Conte
     held = an_assignment(context)
     let_pass(context, 1000)
     extend_all_leases(context)
-    assert rescue_lost_attempts(context) == 0
+    assert expire_leases(context) == 0
     take_heartbeat(context, held.trial, held.lease.token)
     with context.database.read() as session:
         expires_at = session.query(AttemptRow).one().lease_expires_at
@@ -174,7 +175,7 @@ def test_a_service_that_was_deaf_judges_nobody_by_the_silence(context: Context) 
     """Without its database, or suspended: for longer than a lease, and than a trial may be silent."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = [0.0]
-    loop = Rescuing(context, clock=lambda: seconds[0])
+    loop = LeaseExpiry(context, clock=lambda: seconds[0])
     loop.run_once()
     let_pass(context, 100)
     seconds[0] += 100
@@ -191,7 +192,7 @@ def test_a_pass_that_hung_judges_nobody(context: Context) -> None:
     """While it waited for the database, so did those who had something to say."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = iter([0.0, 1.0, 1.0])
-    loop = Rescuing(context, clock=lambda: next(seconds, 100.0))
+    loop = LeaseExpiry(context, clock=lambda: next(seconds, 100.0))
     loop.run_once()
     let_pass(context, 100)
     assert loop.run_once() == 0
@@ -203,31 +204,31 @@ def test_a_pass_that_hung_judges_nobody(context: Context) -> None:
 def test_an_agents_name_is_free_when_it_could_be_heard_for_a_lease_and_was_not(context: Context) -> None:
     """After an outage, a second agent's claim may be the first call of all."""
     seconds = [0.0]
-    loop = Rescuing(context, clock=lambda: seconds[0])
+    loop = LeaseExpiry(context, clock=lambda: seconds[0])
     loop.run_once()
     first, second = (Claim(request_id="r", nodes=[], instance=Instance(place="p", pid=n, started=1)) for n in (1, 2))
-    note_agent(context, "one", first)
+    register_agent(context, "one", first)
     let_pass(context, 100)
     seconds[0] += 100
     with pytest.raises(AgentNameTaken):
-        note_agent(context, "one", second)
+        register_agent(context, "one", second)
     loop.run_once()
     with pytest.raises(AgentNameTaken):
-        note_agent(context, "one", second)
+        register_agent(context, "one", second)
     let_pass(context, 31)
     seconds[0] += 1
     assert loop.run_once() == 1
     extend_all_leases(context)
     assert loop.run_once() == 0
-    note_agent(context, "one", second)
+    register_agent(context, "one", second)
     with pytest.raises(AgentNameTaken):
-        note_agent(context, "one", first)
+        register_agent(context, "one", first)
 
 
 def test_an_attempt_that_was_taken_away_gets_no_lease_again(context: Context) -> None:
     held = an_assignment(context)
     let_pass(context, 31)
-    rescue_lost_attempts(context)
+    expire_leases(context)
     extend_all_leases(context)
     with pytest.raises(LeaseLost):
         finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.FAILED, next=True))
@@ -271,14 +272,14 @@ def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) 
     with context.database.write() as session:
         session.execute(update(TrialRow).values(stop_cause="user", stop_reason="a user stopped it"))
     let_pass(context, 31)
-    rescue_lost_attempts(context)
+    expire_leases(context)
     assert trial_of(context, held).status == "stopped"
 
 
 def test_a_lost_holder_that_says_it_failed_is_not_believed_either(context: Context) -> None:
     first = an_assignment(context)
     let_pass(context, 31)
-    rescue_lost_attempts(context)
+    expire_leases(context)
     message = Finish(outcome=Outcome.FAILED, error=Failure(kind=FailureKind.LOST, message="late"), next=True)
     with pytest.raises(LeaseLost):
         finish(context, first.trial, first.lease.token, message)
@@ -290,14 +291,14 @@ def test_one_attempt_that_cannot_be_rescued_does_not_keep_the_others_from_it(
     first, second = an_assignment(context), an_assignment(context)
     let_pass(context, 31)
 
-    def fail_for_one(held: Held, message: str, lease_seconds: float) -> None:
-        if held.trial.id == first.trial:
+    def fail_for_one(leased: LeasedAttempt, message: str, lease_seconds: float) -> None:
+        if leased.trial.id == first.trial:
             raise ValueError("a bad row")
-        lose(held, message, lease_seconds)
+        end_as_lost(leased, message, lease_seconds)
 
-    monkeypatch.setattr(lease_expiry, "lose", fail_for_one)
+    monkeypatch.setattr(lease_expiry, "end_as_lost", fail_for_one)
     with pytest.raises(ExceptionGroup, match="1 of 2 failed"):
-        rescue_lost_attempts(context)
+        expire_leases(context)
     assert trial_of(context, second).status == "queued"
 
 

@@ -22,10 +22,11 @@ from sqlalchemy import select
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
 from service.errors import LeaseLost
-from service.operations.attempts.assign import Asker, assign
-from service.operations.attempts.claim import give_up_lost
+from service.operations.attempts.assign import assign
+from service.operations.attempts.assignment import Claimant
+from service.operations.attempts.claim import end_lost_attempts
 from service.operations.attempts.finish import finish
-from service.operations.attempts.lease_expiry import extend_all_leases, rescue_lost_attempts
+from service.operations.attempts.lease_expiry import expire_leases, extend_all_leases
 from service.operations.experiments.control import cancel, pause, resume, stop_trial
 from service.operations.experiments.create import create_experiment
 from service.operations.reports.ingest import take_heartbeat
@@ -69,7 +70,7 @@ class Leases(RuleBasedStateMachine):
     @rule(target=held)
     def claim(self) -> Assignment:
         self.requests += 1
-        assignment = assign(self.context, self.experiment, Asker("a holder", f"request {self.requests}"))
+        assignment = assign(self.context, self.experiment, Claimant("a holder", f"request {self.requests}"))
         if assignment is None:
             return multiple()  # type: ignore[return-value]
         assert assignment.trial not in self.living.values()
@@ -123,7 +124,7 @@ class Leases(RuleBasedStateMachine):
     def run_as_told(self, value: float) -> None:
         """One whose holder leaves when it is told to, and is through after a few steps."""
         self.requests += 1
-        assignment = assign(self.context, self.experiment, Asker("a holder", f"request {self.requests}"))
+        assignment = assign(self.context, self.experiment, Claimant("a holder", f"request {self.requests}"))
         if assignment is None:
             return
         token, outcome = assignment.lease.token, Outcome.COMPLETED
@@ -144,12 +145,12 @@ class Leases(RuleBasedStateMachine):
             assert row
             if row.lease_expires_at is not None:  # else it was taken away before
                 row.lease_expires_at -= timedelta(days=1)
-        assert rescue_lost_attempts(self.context) == (token in self.living)
+        assert expire_leases(self.context) == (token in self.living)
         self.living.pop(token, None)
 
     @rule(assignment=held, agent=st.sampled_from(["a holder", "another"]))
     def give_up(self, assignment: Assignment, agent: str) -> None:
-        give_up_lost(self.context, agent, [LostAttempt(trial=assignment.trial, attempt=assignment.attempt)])
+        end_lost_attempts(self.context, agent, [LostAttempt(trial=assignment.trial, attempt=assignment.attempt)])
         if agent == "a holder":
             self.living.pop(assignment.lease.token, None)
 
@@ -172,7 +173,7 @@ class Leases(RuleBasedStateMachine):
             over = session.get_one(ExperimentRow, self.experiment).ended_at is not None
         if not over:
             pause(self.context, self.experiment)
-            assert assign(self.context, self.experiment, Asker("a holder", "while paused")) is None
+            assert assign(self.context, self.experiment, Claimant("a holder", "while paused")) is None
             resume(self.context, self.experiment)
 
     @invariant()

@@ -15,9 +15,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service.store.early_stopping import milestone_cache
-from service.store.early_stopping.milestone_cache import KnownMilestones
-from service.store.early_stopping.milestones import MilestoneSession, milestones_of, replace_milestones
+from service.store.early_stopping.milestone_cache import BASE_WEIGHT, MilestoneCache
+from service.store.early_stopping.milestones import milestones_of, replace_milestones
 from service.store.sql.database import Database
+from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 from tests.conftest import examples
 
@@ -104,7 +105,7 @@ def test_all_see_the_same_milestones_whoever_changes_them(
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Each transaction is of one of two processes, and may fail at its end."""
-    monkeypatch.setattr(milestone_cache, "MOST", most)
+    monkeypatch.setattr(milestone_cache, "MAX_WEIGHT", most)
 
     @hypothesis_settings(examples(50), suppress_health_check=list(HealthCheck), deadline=None)
     @given(transactions=TRANSACTIONS)
@@ -127,8 +128,8 @@ def test_all_see_the_same_milestones_whoever_changes_them(
                 for milestone in MILESTONES:
                     _take(session, id_, Look(milestone), stored)
             assert _weight(session) <= most
-        with processes[0].read() as session:
-            rows = session.scalars(select(MilestoneRow).where(MilestoneRow.experiment_id == id_)).all()
+        with processes[0].read() as reading:
+            rows = reading.scalars(select(MilestoneRow).where(MilestoneRow.experiment_id == id_)).all()
         assert {(row.milestone, row.number): (row.value, row.pool) for row in rows} == {
             (milestone, number): place for milestone, there in stored.items() for number, place in there.items()
         }
@@ -198,12 +199,11 @@ def _same(session: Session, id_: str, milestone: int, there: dict[int, tuple[flo
             assert [(one.value, one.number) for one in others] == [one for one in wanted if one[1] != but]
 
 
-def _weight(session: Session) -> int:
-    """What the session's process remembers, counted anew."""
-    assert isinstance(session, MilestoneSession)
-    known = session.known._known.values()
-    weight = sum(milestone_cache.OF_ITSELF + sum(one.weight for one in each.reached.values()) for each in known)
-    assert weight == session.known._weight
+def _weight(session: WriteSession) -> int:
+    """The size of the process's cache, counted again."""
+    cached = session.caches.of(MilestoneCache)._experiments
+    weight = sum(BASE_WEIGHT + sum(one.weight for one in each.milestones.values()) for each in cached.values())
+    assert weight == cached.currsize
     return weight
 
 
@@ -249,7 +249,7 @@ def test_those_who_walk_through_more_milestones_than_are_remembered_find_the_fir
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, id_ = _an_experiment(processes[0]), _an_experiment(processes[0])
-    monkeypatch.setattr(milestone_cache, "MOST", milestone_cache.OF_ITSELF + 3 * (milestone_cache.OF_ITSELF + 1))
+    monkeypatch.setattr(milestone_cache, "MAX_WEIGHT", BASE_WEIGHT + 3 * (BASE_WEIGHT + 1))
     for milestone in range(5):
         _add(processes[0], id_, 0, milestone)
         _add(processes[0], ended, 0, milestone)
@@ -305,8 +305,8 @@ def test_a_service_that_does_not_number_its_changes_cannot_write_a_milestone(
 
 def test_what_two_threads_put_back_weighs_once() -> None:
     """One has committed, and the other has its turn before the first has put back what it knows."""
-    known = KnownMilestones()
-    first, second = known.take("x-1", 0, 0), known.take("x-1", 0, 0)
+    cache = MilestoneCache()
+    first, second = cache.take("x-1", 0, 0), cache.take("x-1", 0, 0)
     for one in (first, second):
-        known.keep({"x-1": one})
-    assert known._weight == second.weight
+        cache.put_back({"x-1": one})
+    assert cache._experiments.currsize == second.weight

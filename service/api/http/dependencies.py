@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
 
-from service.operations.reports.ingest import Sent
+from service.operations.reports.ingest import ReportBatch
 from service.runtime.context import Context
-from service.runtime.group_commit import Together
+from service.runtime.group_commit import GroupCommit
 from trainer.wire import Answer
 
 # Async, though they wait for nothing: FastAPI would run plain functions in other threads.
@@ -17,8 +17,8 @@ async def _context(request: Request) -> Context:
     return context
 
 
-async def _reporting(request: Request) -> Together[Sent, Answer]:
-    reporting: Together[Sent, Answer] = request.app.state.reporting
+async def _reporting(request: Request) -> GroupCommit[ReportBatch, Answer]:
+    reporting: GroupCommit[ReportBatch, Answer] = request.app.state.reporting
     return reporting
 
 
@@ -33,7 +33,7 @@ def bearer_token(authorization: str | None) -> str | None:
 
 
 Ctx = Annotated[Context, Depends(_context)]
-Reporting = Annotated[Together[Sent, Answer], Depends(_reporting)]
+Reporting = Annotated[GroupCommit[ReportBatch, Answer], Depends(_reporting)]
 Token = Annotated[str | None, Depends(_token)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]

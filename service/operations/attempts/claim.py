@@ -1,4 +1,4 @@
-"""An agent's ask over all experiments, and anybody's ask for a trial of one."""
+"""Claims of agents, over all experiments, and of callers that run a trial of one experiment themselves."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,16 @@ from sqlalchemy.exc import NoResultFound
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import AgentNameTaken, NotFound, WrongState
-from service.operations.attempts.assign import COUNTED, Asker, ProposalFailed, assign, given_before, room_in
-from service.operations.attempts.leases import locked
-from service.operations.attempts.loss import BY_ASK, lose
-from service.operations.attempts.obsolete_checkpoints import obsolete
+from service.operations.attempts.assign import ProposalFailed, assign, propose_ahead
+from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, earlier_answer
+from service.operations.attempts.attempt_end import ASK_HOLDER, end_as_lost
+from service.operations.attempts.capacity import COUNTED, startable
+from service.operations.attempts.leases import lock_attempt
+from service.operations.attempts.obsolete_checkpoints import obsolete_directories
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.attempts import living_attempts
-from service.store.experiments import experiments_with, line_of_experiments, pages_of
+from service.store.experiments import experiments_with, pages_of, startable_experiment_ids
 from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, AttemptRow
@@ -26,24 +28,62 @@ from trainer.wire import Assignment, Claim, HeldAttempt, HeldAttempts, Instance,
 
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
-    """One look for work that fits the agent's free resources. The same request gets the same answer."""
-    asker = Asker(agent, message.request_id, stands_back=True)
-    given = given_before(context, asker)
-    if given is not None:
-        return given.assignment
+    """Look once for a trial that fits the agent's free resources. The same request gets the same answer."""
+    claimant = Claimant(agent, message.request_id, yields_to_slots=True)
+    with context.database.read() as session:
+        earlier = earlier_answer(context, session, claimant)
+    if earlier is not None:
+        return earlier.assignment if isinstance(earlier, Assigned) else None
     for experiment_id in _candidates(context, message.nodes):
-        try:
-            assignment = assign(context, experiment_id, asker)
-        except ProposalFailed:
-            continue  # that experiment has ended with the reason; the others are none the worse for it
-        if assignment is not None:
-            context.ring()
-            return assignment
+        # A failed search ends its own experiment only.
+        with suppress(ProposalFailed):
+            assignment = assign(context, experiment_id, claimant)
+            if assignment is not None:
+                propose_ahead(context, experiment_id)
+                context.notify_changed()
+                return assignment
     return None
 
 
-def give_up_lost(context: Context, agent: str, lost: Sequence[LostAttempt]) -> None:
-    """Ends attempts that the agent holds and says it has lost. Those that have ended already are passed over."""
+def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:
+    """Return a trial of one experiment for a caller that runs it without an agent.
+
+    Raises NotFound, and WrongState for a finished experiment, for a key whose trial has ended, and for a failed search.
+    """
+    with context.database.read() as session:
+        experiment = experiment_named(session, name_or_id)
+        if experiment.status not in LIVE_EXPERIMENT:
+            raise WrongState(
+                f"experiment {experiment.name} is {experiment.status}; only a running one gives trials",
+                experiment_status=experiment.status,
+            )
+        experiment_id = experiment.id
+        claimant = Claimant(f"{ASK_HOLDER}{experiment_id}", request_id or secrets.token_hex(16))
+        earlier = earlier_answer(context, session, claimant) if request_id else None
+    if isinstance(earlier, AttemptEnded):
+        raise WrongState("the trial that was given for this Idempotency-Key has ended; ask with a new key")
+    try:
+        assignment = assign(context, experiment_id, claimant, earlier)
+    except ProposalFailed as error:
+        raise WrongState(str(error)) from error
+    if assignment is not None and earlier is None:
+        propose_ahead(context, experiment_id)
+    context.notify_changed()
+    return assignment
+
+
+def attempts_of_agent(context: Context, agent: str) -> HeldAttempts:
+    """Return the living attempts that the agent holds, and the directories that it may remove."""
+    with context.database.read() as session:
+        living = living_attempts(session, holder=agent)
+        return HeldAttempts(
+            attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living],
+            obsolete=obsolete_directories(session, context.settings.storage, database_now(session)),
+        )
+
+
+def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt]) -> None:
+    """End attempts that the agent holds and reports as lost. Attempts that have ended already are left as they are."""
     wanted = {(one.trial, one.attempt): one for one in lost}
     with context.database.read() as session:
         found = [(a.id, wanted.get((a.trial_id, a.number))) for a in living_attempts(session, holder=agent)]
@@ -51,25 +91,16 @@ def give_up_lost(context: Context, agent: str, lost: Sequence[LostAttempt]) -> N
     for attempt_id, one in ids:
         # Its experiment may have been deleted since.
         with suppress(NotFound, NoResultFound), context.database.write() as session:
-            held = locked(session, session.get_one(AttemptRow, attempt_id))
-            if held.attempt.ended_at is None:
+            leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
+            if leased.attempt.ended_at is None:
                 message = f"agent {agent!r} has no slot that runs it"
-                lose(held, message, context.settings.lease_seconds, began=one.began)
+                end_as_lost(leased, message, context.settings.lease_seconds, began=one.began)
     if ids:
-        context.ring_all()
+        context.notify_all()
 
 
-def attempts_held_by(context: Context, agent: str) -> HeldAttempts:
-    with context.database.read() as session:
-        living = living_attempts(session, holder=agent)
-        return HeldAttempts(
-            attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living],
-            obsolete=obsolete(session, context.settings.storage, database_now(session)),
-        )
-
-
-def note_agent(context: Context, name: str, message: Claim) -> None:
-    """Remembers who is connected and with what. Raises AgentNameTaken for a second process under one name."""
+def register_agent(context: Context, name: str, message: Claim) -> None:
+    """Store that the agent is connected, and its nodes. Raises AgentNameTaken for a second process under one name."""
     with context.database.write() as session:
         now = database_now(session)
         row = session.get(AgentRow, name, with_for_update=True)
@@ -84,7 +115,7 @@ def note_agent(context: Context, name: str, message: Claim) -> None:
 
 
 def release_name(context: Context, name: str, instance: Instance) -> None:
-    """The agent has ended: another process may work under its name. What others hold by now stays theirs."""
+    """Free the name of an agent that has ended, unless another process has taken the name since."""
     with context.database.write() as session:
         row = session.get(AgentRow, name, with_for_update=True)
         if row is not None and row.instance == instance.model_dump(mode="json"):
@@ -95,45 +126,21 @@ def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, unt
     holder = Instance.model_validate(row.instance) if row.instance else None
     if holder is not None and holder not in (instance, replaces):
         raise AgentNameTaken(
-            f"another agent works under the name {row.name!r}: process {holder.pid} at {holder.place.split()[0]}. Give "
-            "this one a name of its own; or end the other one, and this one takes over its slots",
+            f"another agent uses the name {row.name!r}: process {holder.pid} at {holder.place.split()[0]}. Give this "
+            "agent a name of its own; or end the other one, and this one takes over its slots",
             holder=holder.model_dump(),
         )
     row.instance, row.name_expires_at = instance.model_dump(mode="json"), until
 
 
-def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:
-    """A trial to run oneself.
-
-    Raises NotFound, and WrongState for a finished experiment, for a key whose trial has ended, and for a failed search.
-    """
-    with context.database.read() as session:
-        experiment = experiment_named(session, name_or_id)
-        if experiment.status not in LIVE_EXPERIMENT:
-            raise WrongState(
-                f"experiment {experiment.name} is {experiment.status}; only a running one gives trials",
-                experiment_status=experiment.status,
-            )
-        experiment_id = experiment.id
-    asker = Asker(f"{BY_ASK}{experiment_id}", request_id or secrets.token_hex(16))
-    given = given_before(context, asker) if request_id else None
-    if given is not None and given.assignment is None:
-        raise WrongState("the trial that was given for this Idempotency-Key has ended; ask with a new key")
-    try:
-        assignment = given.assignment if given else assign(context, experiment_id, asker)
-    except ProposalFailed as error:
-        raise WrongState(str(error)) from error
-    context.ring()
-    return assignment
-
-
 def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
+    """Yield the experiments that may start a trial which fits on the nodes, the next in line first."""
     with context.database.read() as session:
-        line = line_of_experiments(session)
-    for page in pages_of(line):
+        ids = startable_experiment_ids(session)
+    for page in pages_of(ids):
         with context.database.read() as session:
             counts = counts_of_all(session, page, COUNTED)
-            rows = [row for row in experiments_with(session, page) if room_in(row, counts[row.id]) is not None]
+            rows = [row for row in experiments_with(session, page) if startable(row, counts[row.id]) is not None]
         for row in rows:
             trainer = spec_of(row).trainer
             if trainer.kind is not Kind.EXTERNAL and fits_now(trainer.scaling, nodes):

@@ -1,4 +1,7 @@
-"""What time does: leases run out, limits are reached. Each attempt and experiment in a transaction of its own."""
+"""Applies the limits in time: expired leases, time limits of trials and experiments.
+
+Each attempt and each experiment is handled in a transaction of its own.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -10,17 +13,16 @@ from typing import TypeVar
 from sqlalchemy import update
 
 from service.domain.statuses import StopCause, TrialStatus
-from service.operations.attempts.finish import take_away
-from service.operations.attempts.leases import locked
-from service.operations.attempts.loss import lose
-from service.operations.experiments.termination import advance_experiment, may_run_trials
-from service.operations.trials.stop_request import request_stop
+from service.operations.attempts.attempt_end import end_as_lost, revoke_lease
+from service.operations.attempts.leases import lock_attempt
+from service.operations.experiments.termination import advance_experiment
+from service.operations.transitions import request_stop
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
 from service.store.attempts import expired_attempts, living_attempts
-from service.store.experiments import experiments_limited_in_time, lock_experiment
+from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow
 from trainer.wire import Failure, FailureKind
@@ -29,32 +31,33 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Hearing:
-    """Whether holders could be heard: `since` when (None: always), and whether they can `still`.
+class Reachability:
+    """Whether holders could reach the service: `since` when without a gap (None: always), and whether they `still` can.
 
-    It is asked again once the experiment's lock is held, for whatever kept that from us may have kept holders, too.
+    `still` is called again once the experiment's lock is held, because a delay that kept the service from the lock may
+    have kept holders from the service.
     """
 
     since: datetime | None = None
     still: Callable[[], bool] = lambda: True
 
 
-def rescue_lost_attempts(context: Context, hearing: Hearing = Hearing()) -> int:
-    """Ends attempts whose holder fell silent; their trials go back to the queue. Returns how many."""
+def expire_leases(context: Context, reachability: Reachability = Reachability()) -> int:
+    """End attempts whose lease has expired; their trials are queued again. Return the number of attempts."""
     with context.database.read() as session:
         expired = [attempt.id for attempt in expired_attempts(session, database_now(session))]
-    return _each(context, expired, partial(_rescue, hearing=hearing))
+    return _for_each(context, expired, partial(_expire_lease, reachability=reachability))
 
 
-def release_silent_names(context: Context, hearing: Hearing = Hearing()) -> int:
-    """Frees the names of agents that fell silent: another process may work under them. Returns how many."""
+def expire_agent_names(context: Context, reachability: Reachability = Reachability()) -> int:
+    """Free the names of agents that are silent, so that another process may use them. Return the number of names."""
     with context.database.read() as session:
         names = expired_names(session, database_now(session))
-    return _each(context, names, partial(_release, hearing=hearing))
+    return _for_each(context, names, partial(_expire_agent_name, reachability=reachability))
 
 
-def enforce_time_limits(context: Context, hearing: Hearing = Hearing()) -> int:
-    """Applies max_seconds, max_trial_seconds and report_timeout_seconds. Returns how many trials it told to stop."""
+def enforce_time_limits(context: Context, reachability: Reachability = Reachability()) -> int:
+    """Apply max_seconds, max_trial_seconds and report_timeout_seconds. Return the number of stop requests."""
     with context.database.read() as session:
         experiments = experiments_limited_in_time(session)
         if not experiments:
@@ -62,14 +65,14 @@ def enforce_time_limits(context: Context, hearing: Hearing = Hearing()) -> int:
         now, living = database_now(session), defaultdict[str, list[AttemptRow]](list)
         for attempt in living_attempts(session, [row.id for row in experiments]):
             living[attempt.experiment_id].append(attempt)
-    return _each(context, experiments, lambda _, row: _enforce(context, row, living[row.id], now, hearing))
+    return _for_each(context, experiments, lambda _, row: _enforce(context, row, living[row.id], now, reachability))
 
 
 def extend_all_leases(context: Context) -> datetime:
-    """For a service that was away or deaf: holders could not reach it, and get a whole lease to do so. Returns now.
+    """Extend all leases and agent names by a whole lease after holders could not reach the service. Return the time.
 
-    One statement, so that an attempt which ends meanwhile keeps its end. Agents keep their names in the same way; one
-    that has lost its name has none to be extended.
+    One statement for each table, so an attempt that ends concurrently keeps its end. A name that is free already stays
+    free.
     """
     with context.database.write() as session:
         now = database_now(session)
@@ -80,88 +83,94 @@ def extend_all_leases(context: Context) -> datetime:
     return now
 
 
-def _each(context: Context, items: Sequence[Item], act: Callable[[Context, Item], int]) -> int:
-    """Acts on every item, whatever befalls one of them; raises what went wrong when all have had their turn."""
+def _for_each(context: Context, items: Sequence[Item], act: Callable[[Context, Item], int]) -> int:
+    """Call `act` for every item, even if it fails for some; then raise all errors as an ExceptionGroup."""
     count, errors = 0, []
     for item in items:
         try:
             count += act(context, item)
-        except Exception as error:  # noqa: BLE001 - raised below, after the others have had their turn
+        except Exception as error:  # noqa: BLE001 - raised below, after the other items
             errors.append(error)
     if count:
-        context.ring_all()
+        context.notify_all()
     if errors:
         raise ExceptionGroup(f"{len(errors)} of {len(items)} failed", errors)
     return count
 
 
-def _rescue(context: Context, attempt_id: int, hearing: Hearing) -> bool:
+def _expire_lease(context: Context, attempt_id: int, reachability: Reachability) -> bool:
     with context.database.write() as session:
-        held = locked(session, session.get_one(AttemptRow, attempt_id))
-        expires_at = held.attempt.lease_expires_at
-        if held.attempt.ended_at is not None or expires_at is None or expires_at >= held.now:
+        leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
+        expires_at = leased.attempt.lease_expires_at
+        if leased.attempt.ended_at is not None or expires_at is None or expires_at >= leased.now:
             return False
-        if not hearing.still():
+        if not reachability.still():
             return False
-        silence = context.settings.lease_seconds + (held.now - expires_at).total_seconds()
-        message = f"its holder {held.attempt.holder!r} was silent for {silence:.0f} s"
-        lose(held, message, context.settings.lease_seconds)
+        silence = context.settings.lease_seconds + (leased.now - expires_at).total_seconds()
+        message = f"its holder {leased.attempt.holder!r} was silent for {silence:.0f} s"
+        end_as_lost(leased, message, context.settings.lease_seconds)
         return True
 
 
-def _release(context: Context, name: str, hearing: Hearing) -> bool:
+def _expire_agent_name(context: Context, name: str, reachability: Reachability) -> bool:
     with context.database.write() as session:
         row = session.get(AgentRow, name, with_for_update=True)
         if row is None or row.name_expires_at is None or row.name_expires_at >= database_now(session):
             return False
-        if not hearing.still():
+        if not reachability.still():
             return False
         row.instance = row.name_expires_at = None
         return True
 
 
 def _enforce(
-    context: Context, row: ExperimentRow, living: Sequence[AttemptRow], now: datetime, hearing: Hearing
+    context: Context, row: ExperimentRow, living: Sequence[AttemptRow], now: datetime, reachability: Reachability
 ) -> int:
     spec = spec_of(row)
-    overdue = [a.id for a in living if _overdue(spec, a, now, hearing.since) is not None]
-    expired = _out_of_time(spec, row, now)
+    overdue = [a.id for a in living if _overdue(spec, a, now, reachability.since) is not None]
+    expired = _is_out_of_time(spec, row, now)
     if expired:
         with context.database.write() as session:
             experiment = lock_experiment(session, row.id)
             if experiment is not None:
                 advance_experiment(session, experiment, spec_of(experiment), database_now(session))
-    return sum(_end_overdue(context, attempt_id, hearing) for attempt_id in overdue) + expired
+    return sum(_end_overdue(context, attempt_id, reachability) for attempt_id in overdue) + expired
 
 
-def _out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
+def _is_out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
     limit = spec.limits.max_seconds
     elapsed = (now - experiment.created_at).total_seconds()
     return limit is not None and elapsed >= limit and may_run_trials(experiment)
 
 
-def _overdue(spec: ExperimentSpec, attempt: AttemptRow, now: datetime, heard_since: datetime | None) -> str | None:
+def _overdue(
+    spec: ExperimentSpec, attempt: AttemptRow, now: datetime, reachable_since: datetime | None
+) -> Failure | str | None:
+    """Return a failure for an attempt without reports, a reason to stop for one that is out of time, else None."""
     running = (now - attempt.started_at).total_seconds()
-    last_word = max(filter(None, (attempt.started_at, attempt.last_report_at, heard_since)))
-    silent = (now - last_word).total_seconds()
+    last_report = max(filter(None, (attempt.started_at, attempt.last_report_at, reachable_since)))
+    silent = (now - last_report).total_seconds()
     limit, timeout = spec.limits.max_trial_seconds, spec.failures.report_timeout_seconds
     if timeout is not None and silent >= timeout:
-        return f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
+        message = f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
+        return Failure(kind=FailureKind.SILENT, message=message)
     if limit is not None and running >= limit:
         return f"ran for {running:.0f} s (limits.max_trial_seconds is {limit:g})"
     return None
 
 
-def _end_overdue(context: Context, attempt_id: int, hearing: Hearing) -> bool:
-    """A trial out of time may save and leave; a silent one is ended, since it would not hear."""
+def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) -> bool:
+    """Ask a trial that is out of time to save and leave; end a silent one, which would not answer the request."""
     with context.database.write() as session:
-        held = locked(session, session.get_one(AttemptRow, attempt_id))
-        why = _overdue(held.spec, held.attempt, held.now, hearing.since) if hearing.still() else None
-        if held.attempt.ended_at is not None or why is None or held.trial.status != TrialStatus.RUNNING:
+        leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
+        if not reachability.still() or leased.attempt.ended_at is not None:
             return False
-        if why.startswith("no report"):
-            take_away(held, Failure(kind=FailureKind.SILENT, message=why))
+        overdue = _overdue(leased.spec, leased.attempt, leased.now, reachability.since)
+        if overdue is None or leased.trial.status != TrialStatus.RUNNING:
+            return False
+        if isinstance(overdue, Failure):
+            revoke_lease(leased, overdue)
             return True
-        told = held.trial.stop_cause is None
-        request_stop(held.trial, StopCause.MAX_TRIAL_SECONDS, why)
-        return told
+        is_new = leased.trial.stop_cause is None
+        request_stop(leased.trial, StopCause.MAX_TRIAL_SECONDS, overdue)
+        return is_new

@@ -1,4 +1,4 @@
-"""Who may report for an attempt: the holder of its lease token, and nobody after the attempt has ended."""
+"""Checks leases: only the holder of an attempt's lease token may report for it, and only until the attempt ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 
 LEASE_SLACK = 0.025
-"""The part of a lease that it may last longer than promised, so that it need not be written with every report."""
+"""A lease may last longer than promised by this fraction, so that most reports need not change its expiry."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """An attempt with all that it belongs to, under the experiment's lock until the transaction ends."""
+class LeasedAttempt:
+    """An attempt with the rows that it belongs to. The experiment is locked until the transaction ends."""
 
     session: Session
     experiment: ExperimentRow
@@ -30,66 +30,73 @@ class Held:
     attempt: AttemptRow
     now: datetime
 
-    def extend(self, seconds: float) -> None:
-        """Until at least so long from now, and at most by `LEASE_SLACK` longer.
+    def extend_lease(self, seconds: float) -> None:
+        """Set the expiry to at least `seconds` from now, and at most `LEASE_SLACK` later than that.
 
-        Seldom anew: an index has it, and PostgreSQL makes a new entry in every index of a row that changes in one. What
-        stays is written all the same, which costs no entry, so that all who report change in the same columns.
+        The expiry is kept while it is in that range: it is indexed, and PostgreSQL adds an entry to every index of a
+        row when one indexed column changes. The unchanged value is written all the same, so that all rows of a
+        batch change in the same columns.
         """
         least, until = timedelta(seconds=seconds), self.attempt.lease_expires_at
         most = self.now + least * (1 + LEASE_SLACK)
-        is_well = until is not None and self.now + least <= until <= most
-        change_later(self.attempt, lease_expires_at=until if is_well else most)
+        in_range = until is not None and self.now + least <= until <= most
+        change_later(self.attempt, lease_expires_at=until if in_range else most)
 
 
-def find_held(session: Session, trial_id: str, token: str | None) -> Held:
-    """Takes the lock. Raises Unauthorized or NotFound; the attempt may have ended."""
-    attempt = attempt_by_token(session, token) if token is not None else None
-    if attempt is None or attempt.trial_id != trial_id:
-        raise _not_held(session, trial_id, token)
-    return locked(session, attempt)
+def lock_leased_attempts(
+    session: Session, wanted: Sequence[tuple[str, str | None]]
+) -> list[LeasedAttempt | ServiceError]:
+    """Lock the experiments of several attempts, each given by trial id and lease token.
 
-
-def hold_all(session: Session, wanted: Sequence[tuple[str, str | None]]) -> list[Held | ServiceError]:
-    """As `hold` for many, each by its trial's id and its token, with a few queries for all of them."""
+    In place of an attempt that has ended, or that the token does not belong to, is the error to answer. The number of
+    queries does not depend on the number of attempts.
+    """
     tokens = {token for _, token in wanted if token is not None}
     experiments = {row.id: row for row in lock_experiments_of(session, tokens)}
     specs = {id_: spec_of(row) for id_, row in experiments.items()}
     known = {attempt.lease_token: (attempt, trial, now) for attempt, trial, now in attempts_by_tokens(session, tokens)}
 
-    def one(trial_id: str, token: str | None) -> Held | ServiceError:
+    def leased(trial_id: str, token: str | None) -> LeasedAttempt | ServiceError:
         found = known.get(token or "")
         if found is None or found[1].id != trial_id or found[1].experiment_id not in experiments:
-            return _not_held(session, trial_id, token)
+            return _refusal(session, trial_id, token)
         attempt, trial, now = found
         if attempt.ended_at is not None:
             return lease_lost(attempt)
         id_ = trial.experiment_id
-        return Held(session, experiments[id_], specs[id_], trial, attempt, now)
+        return LeasedAttempt(session, experiments[id_], specs[id_], trial, attempt, now)
 
-    return [one(trial_id, token) for trial_id, token in wanted]
-
-
-def _not_held(session: Session, trial_id: str, token: str | None) -> ServiceError:
-    if token is None:
-        return Unauthorized("send the attempt's lease token: Authorization: Bearer <token>")
-    if session.get(TrialRow, trial_id) is None:
-        return NotFound(f"there is no trial {trial_id!r}")
-    return Unauthorized(f"the token is no lease of trial {trial_id}")
+    return [leased(trial_id, token) for trial_id, token in wanted]
 
 
-def locked(session: Session, attempt: AttemptRow) -> Held:
-    """The attempt as it is once the lock is ours."""
+def lock_leased_attempt(session: Session, trial_id: str, token: str | None) -> LeasedAttempt:
+    """Raises Unauthorized, NotFound, and LeaseLost for an attempt that has ended."""
+    [leased] = lock_leased_attempts(session, [(trial_id, token)])
+    if isinstance(leased, ServiceError):
+        raise leased
+    return leased
+
+
+def lock_attempt_by_token(session: Session, trial_id: str, token: str | None) -> LeasedAttempt:
+    """Raises Unauthorized or NotFound. The attempt may have ended."""
+    attempt = attempt_by_token(session, token) if token is not None else None
+    if attempt is None or attempt.trial_id != trial_id:
+        raise _refusal(session, trial_id, token)
+    return lock_attempt(session, attempt)
+
+
+def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
+    """Lock the attempt's experiment and read the attempt again. It may have ended. Raises NotFound."""
     experiment = lock_experiment(session, attempt.experiment_id)
     if experiment is None:
         raise NotFound(f"there is no trial {attempt.trial_id!r}")
     session.refresh(attempt)
     trial = session.get_one(TrialRow, attempt.trial_id, populate_existing=True)
-    return Held(session, experiment, spec_of(experiment), trial, attempt, database_now(session))
+    return LeasedAttempt(session, experiment, spec_of(experiment), trial, attempt, database_now(session))
 
 
 def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRow:
-    """The living attempt, without the lock: for what changes no row. Raises LeaseLost, Unauthorized."""
+    """Return the living attempt without a lock, for callers that change no row. Raises LeaseLost, Unauthorized."""
     attempt = attempt_by_token(session, token) if token else None
     if attempt is None or attempt.trial_id != trial_id:
         raise Unauthorized(f"send a lease token of trial {trial_id}: Authorization: Bearer <token>")
@@ -98,17 +105,17 @@ def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRo
     return attempt
 
 
-def hold(session: Session, trial_id: str, token: str | None) -> Held:
-    """As find_held, and raises LeaseLost when the attempt has ended: a late holder is refused, never believed."""
-    held = find_held(session, trial_id, token)
-    if held.attempt.ended_at is not None:
-        raise lease_lost(held.attempt)
-    return held
-
-
 def lease_lost(attempt: AttemptRow) -> LeaseLost:
     return LeaseLost(
         f"attempt {attempt.number} of trial {attempt.trial_id} has ended; stop its work, nothing more is accepted",
         trial=attempt.trial_id,
         attempt=attempt.number,
     )
+
+
+def _refusal(session: Session, trial_id: str, token: str | None) -> ServiceError:
+    if token is None:
+        return Unauthorized("send the attempt's lease token: Authorization: Bearer <token>")
+    if session.get(TrialRow, trial_id) is None:
+        return NotFound(f"there is no trial {trial_id!r}")
+    return Unauthorized(f"the token is no lease of trial {trial_id}")

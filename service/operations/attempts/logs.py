@@ -11,13 +11,16 @@ from service.runtime.context import Context
 from trainer.wire import LogChunk
 
 MAX_GAP_BYTES = 50_000_000
-"""A log may lack what its sender had to drop, but one wrong offset must not make a file of terabytes."""
+"""A sender may have dropped output, so gaps are allowed; but a wrong offset must not make a file of terabytes."""
 
 BLOCK_BYTES = 256_000
 
 
-def take_log(context: Context, trial_id: str, token: str | None, chunk: LogChunk) -> None:
-    """Idempotent: a chunk stands at its offset. Raises LeaseLost, Unauthorized, Invalid, InsufficientStorage."""
+def store_log(context: Context, trial_id: str, token: str | None, chunk: LogChunk) -> None:
+    """Write a chunk at its offset; a repeat is harmless.
+
+    Raises LeaseLost, Unauthorized, Invalid, InsufficientStorage.
+    """
     with context.database.read() as session:
         attempt = check_lease(session, trial_id, token).number
     path = _directory(context, trial_id, attempt) / f"rank-{chunk.rank}.log"
@@ -34,9 +37,9 @@ def take_log(context: Context, trial_id: str, token: str | None, chunk: LogChunk
 
 
 class Log:
-    """An attempt's log files, one rank's or all, read on from where the last read ended.
+    """Reads the log files of an attempt, of one rank or of all; each read continues where the last one ended.
 
-    With `tail`, it begins at the last lines of each file that is there now. Without a rank, each line says whose it is.
+    With `tail`, reading starts at the last lines of each existing file. Without `rank`, each line names its rank.
     """
 
     def __init__(
@@ -47,11 +50,11 @@ class Log:
         self._offsets = {} if tail is None else {path: _start_of_tail(path, tail) for _, path in self._files()}
 
     def read(self, *, whole_lines: bool) -> str:
-        """The next part, of some size; empty where there is none now. `whole_lines`: while the last may still grow."""
+        """Return the next part, empty if there is none. `whole_lines`: leave out a last line that may still grow."""
         for rank, path in self._files():
             if part := self._read(path, whole_lines=whole_lines):
                 text = part.decode(errors="replace")
-                return text if self._rank is not None else _told_by(rank, text)
+                return text if self._rank is not None else _with_rank(rank, text)
         return ""
 
     def _read(self, path: Path, *, whole_lines: bool) -> bytes:
@@ -71,28 +74,28 @@ class Log:
         return sorted(entry for entry in found if self._rank is None or entry[0] == self._rank)
 
 
-def _told_by(rank: int, text: str) -> str:
+def _with_rank(rank: int, text: str) -> str:
     return "".join(f"[rank {rank}] {line}\n" for line in text.splitlines())
 
 
 def _start_of_tail(path: Path, lines: int) -> int:
-    """Where the file's last lines begin; what follows its last newline is a line too."""
+    """The offset of the file's last lines. Text after the last newline counts as a line."""
     with path.open("rb") as file:
-        place = end = file.seek(0, os.SEEK_END)
-        while place and lines:
-            block, place = _block_before(file, place)
-            ends = [found.start() for found in re.finditer(b"\n", block) if place + found.start() + 1 < end]
+        position = end = file.seek(0, os.SEEK_END)
+        while position and lines:
+            block, position = _block_before(file, position)
+            ends = [found.start() for found in re.finditer(b"\n", block) if position + found.start() + 1 < end]
             if len(ends) >= lines:
-                return place + ends[-lines] + 1
+                return position + ends[-lines] + 1
             lines -= len(ends)
-    return place
+    return position
 
 
-def _block_before(file: BinaryIO, place: int) -> tuple[bytes, int]:
-    """The bytes before the place, and where they begin."""
-    start = max(0, place - BLOCK_BYTES)
+def _block_before(file: BinaryIO, position: int) -> tuple[bytes, int]:
+    """The bytes before the position, and the position of the first of them."""
+    start = max(0, position - BLOCK_BYTES)
     file.seek(start)
-    return file.read(place - start), start
+    return file.read(position - start), start
 
 
 def _directory(context: Context, trial_id: str, attempt: int) -> Path:

@@ -1,4 +1,4 @@
-"""What early stopping says to a trial: a function of the stored curves, stored with what it looked at."""
+"""Early-stopping decisions: functions of the stored reports, each stored with its grounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping import Release, Reported, Verdict, decide, rule_for
 from search.early_stopping.measure import number_in
+from service.domain.grounds import grounds_of
 from service.domain.statuses import StopCause
-from service.operations.trials.stop_request import request_stop
+from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import StoredHistory
 from service.store.events import append_event
@@ -18,32 +19,20 @@ from service.store.sql.write_session import add_later, change_later
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow
 
 
-def grounds_of(said: Verdict | Release) -> dict[str, Any]:
-    """What was looked at, and the sentence: as decisions are stored, and replays answered."""
-    return {
-        "milestone": said.milestone,
-        "value": said.value,
-        "cutoff": said.cutoff,
-        "compared_count": said.compared_count,
-        "compared_with": list(said.compared_with),
-        "reason": said.reason,
-    }
-
-
 @dataclass(frozen=True)
 class Decider:
-    """Early stopping of an experiment, under its lock until the transaction ends."""
+    """Early stopping of an experiment during one transaction that holds its lock."""
 
     session: Session
     experiment: ExperimentRow
     spec: ExperimentSpec
     now: datetime
 
-    def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> Sequence[Verdict]:
-        """Judges each milestone that the trial reaches with this report, up to the first that stops it.
+    def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> Sequence[int]:
+        """Judge the trial at each milestone that this report reaches, up to the first that stops it.
 
-        Returns what was said. A report without the metric that early stopping looks at says nothing. What
-        comes while a trial leaves for a pause is judged when it goes on.
+        Returns the milestones that were judged. A report without the rule's metric reaches none. Reports that arrive
+        while the trial leaves for a pause are judged when it continues.
         """
         measure = self.spec.measure
         value = number_in(metrics, measure.metric)
@@ -53,19 +42,14 @@ class Decider:
         change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
             return []
-        history, said = self.history(trial, report.previous_step), []
-        with self.session.no_autoflush:  # the history flushes where it reads what may not be written yet
-            for verdict in decide(rule_for(self.spec.early_stopping), report, history):
-                self._act_on(trial, verdict)
-                said.append(verdict)
-        return said
-
-    def history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
-        metric = self.spec.measure.metric
-        other = None if metric == self.spec.objective.metric else metric
-        return StoredHistory(self.session, trial, other, previous_step)
+        milestones = []
+        for verdict in decide(rule_for(self.spec.early_stopping), report, self._history(trial, report.previous_step)):
+            self._apply(trial, verdict)
+            milestones.append(verdict.milestone)
+        return milestones
 
     def record(self, trial: TrialRow, decision: str, step: int, said: Verdict | Release) -> None:
+        attempt = trial.attempt_count
         facts = {
             "decision": decision,
             "rule": self.spec.early_stopping.rule,
@@ -73,13 +57,22 @@ class Decider:
             "step": step,
             **grounds_of(said),
         }
-        attempt = trial.attempt_count
         row = {"trial_id": trial.id, "attempt": attempt, "at": self.now, **facts}
         add_later(self.session, DecisionRow, row)
         data = {"attempt": attempt, **facts}
         append_event(self.session, self.experiment, "decision", data, at=self.now, trial_id=trial.id)
 
-    def _act_on(self, trial: TrialRow, verdict: Verdict) -> None:
+    def record_completion(self, trial: TrialRow) -> None:
+        """Let rules that compare with completed trials see this one."""
+        if rule_for(self.spec.early_stopping).compares_completed:
+            self._history(trial, trial.judged_step).complete()
+
+    def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
+        metric = self.spec.measure.metric
+        other = None if metric == self.spec.objective.metric else metric
+        return StoredHistory(self.session, trial, other, previous_step)
+
+    def _apply(self, trial: TrialRow, verdict: Verdict) -> None:
         decision = "pause" if verdict.pauses else "stop" if verdict.stop else "continue"
         self.record(trial, decision, verdict.step, verdict)
         if verdict.pauses:

@@ -1,4 +1,4 @@
-"""Paused trials: which of them go on, and what becomes of the others when their experiment ends."""
+"""Paused trials: which of them continue, and how the others end when their experiment ends."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -15,11 +15,12 @@ from service.runtime.observations import seed_of
 from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.paused_trials import StoredWaiting
+from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import reports_of, trial_numbered, trials_with
 
 RULE_CHANGED = "early stopping was changed"
-"""Why a trial goes on that waited, where the new rule has it wait no more."""
+"""The reason of a trial that continues because the new rule does not pause it."""
 
 _RELEASED = "paceline_released"
 _PAGE = 1000
@@ -32,26 +33,28 @@ def release(
     now: datetime,
     reached: Collection[int] | None = None,
 ) -> bool:
-    """Queues the paused trials that early stopping lets go on now. Whether there were any.
+    """Queue the paused trials that early stopping lets continue now. Return whether there were any.
 
-    `reached`: the milestones that somebody has reached, or begun to wait at, since this was last asked; None: any. The
-    caller holds the lock of the experiment, which is open, and has flushed what it did to paused trials.
+    `reached`: the milestones that trials have reached or paused at since the last call; None means all. The caller
+    holds the lock of the experiment, which is open, and has flushed its changes to paused trials.
     """
     rule = rule_for(spec.early_stopping)
     if not rule.pauses:
         return False
+    assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     decider = Decider(session, experiment, spec, now)
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.limits.max_trials
     waiting = StoredWaiting(
         session, experiment.id, spec.measure, spec.space, seed_of(spec, experiment.id), more_to_come, reached
     )
     found, any_queued = True, False
-    with session.no_autoflush:  # what is looked at was flushed by whoever changed it
-        while found:  # one that goes on may reach a further milestone at once, and matter to others there
+    # The changes that a report makes to its own trial do not matter here: a running trial is not paused.
+    with session.stale_reads(TrialRow):
+        while found:  # a trial that continues may reach a further milestone immediately, and so release others there
             found = False
             for one in rule.releases(waiting):
-                any_queued |= _let_go_on(decider, one)
-                session.flush()
+                any_queued |= _continue(decider, one)
+                session.flush()  # `releases` reads the result before it yields the next
                 found = True
             waiting = replace(waiting, reached=None)
     if any_queued:
@@ -60,12 +63,12 @@ def release(
 
 
 def has_released(session: Session) -> bool:
-    """Whether this transaction has queued trials that were paused: others may be waiting to run them."""
+    """Whether this transaction has queued paused trials, which other slots may run."""
     return bool(session.info.get(_RELEASED))
 
 
-def give_up_paused(session: Session, experiment: ExperimentRow, reason: str, now: datetime) -> None:
-    """The experiment has ended: they have lost, or are stopped where they took turns."""
+def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: datetime) -> None:
+    """End the paused trials of an experiment that has ended: as pruned, or as stopped under a rule with turns (PBT)."""
     loses = rule_for(spec_of(experiment).early_stopping).waiting_is_losing
     to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
     for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
@@ -73,8 +76,8 @@ def give_up_paused(session: Session, experiment: ExperimentRow, reason: str, now
         move_trial(session, experiment, trial, to, reason=why, at=now)
 
 
-def _let_go_on(decider: Decider, one: Release) -> bool:
-    """False when it came no further than to its next pause."""
+def _continue(decider: Decider, one: Release) -> bool:
+    """Return False if the trial only moves to its next pause."""
     session, experiment, now = decider.session, decider.experiment, decider.now
     trial = trial_numbered(session, experiment.id, one.number)
     decider.record(trial, one.decision, one.milestone, one)
@@ -86,7 +89,7 @@ def _let_go_on(decider: Decider, one: Release) -> bool:
 
 
 def _pauses_again(decider: Decider, trial: TrialRow) -> bool:
-    """Judges what was reported while it left for its pause: that may have brought it to the next milestone already."""
+    """Judge the reports that arrived while the trial left for its pause. They may already reach the next milestone."""
     step = trial.paused_milestone
     while step is not None and step < (trial.last_step or 0):
         page = reports_of(decider.session, trial.id, after_step=step, limit=_PAGE)

@@ -1,4 +1,4 @@
-"""Holding another early-stopping rule against what an experiment has recorded."""
+"""Replays the recorded reports of an experiment under another early-stopping rule."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,23 +10,26 @@ from search.early_stopping import EarlyStoppingSpec, rule_for
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid, Mistake
-from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, events_of, without_given_up
+from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.specification.mistakes import readable
 from service.specification.models import ExperimentSpec
 from service.store.generations import exploits_of
 from service.store.lookup import experiment_named
-from service.store.recorded_events import PAGE, Told, told
+from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
 from service.store.tables import TrialRow
 
 MAX_REPORTS = 1_000_000
-"""More would take minutes and hundreds of megabytes."""
+"""A replay of more would take minutes and hundreds of megabytes."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What the rule would have done, by the trials' numbers. `values` are of those that may be the best."""
+    """What the rule would have done, by trial number. `values` has the trials that may be the best.
+
+    `best` is the best trial as recorded, `best_then` the best trial among those that the rule would not have stopped.
+    """
 
     measure: Measure
     trials: dict[int, TrialRow]
@@ -37,13 +40,13 @@ class Replayed:
 
     @property
     def cut_short(self) -> list[int]:
-        """Trials whose curves end early because the experiment's own rule stopped them, or has them wait."""
+        """Trials whose curves end early because the experiment's own rule stopped or paused them."""
         short = (TrialStatus.PRUNED, TrialStatus.PAUSED)
         return [number for number, trial in self.trials.items() if trial.status in short]
 
 
 def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec) -> Replayed:
-    """Changes nothing, and reads page by page. Raises NotFound, and Invalid for a rule that does not suit it."""
+    """Change nothing, and read page by page. Raises NotFound, and Invalid for a rule that cannot be replayed here."""
     with context.database.read() as session:
         experiment = experiment_named(session, name_or_id)
         found = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
@@ -53,8 +56,8 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
     kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
-    recorded = told(context.database.read, experiment.id, kinds, experiment.event_count)
-    events = events_of(_counted(without_given_up(recorded, exploits), seen), numbers, measure.metric)
+    recorded = recorded_events(context.database.read, experiment.id, kinds, experiment.event_count)
+    events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, measure.metric)
     courses = replay(rule_for(rule), measure, spec.space, events)
     if seen and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))
@@ -75,10 +78,10 @@ def _measure(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> Measure:
     return measure_of(rule, objectives)
 
 
-def _counted(told: Iterable[Told], metrics: set[str]) -> Iterator[Told]:
-    """Notes the metrics' names of the first reports. Raises Invalid."""
+def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[RecordedEvent]:
+    """Add the names of the metrics in the first reports to `metrics`. Raises Invalid for too many reports."""
     count = 0
-    for one in told:
+    for one in recorded:
         if one.kind == "report":
             count += 1
             if count > MAX_REPORTS:
@@ -93,7 +96,7 @@ def _counted(told: Iterable[Told], metrics: set[str]) -> Iterator[Told]:
 def _values(
     spec: ExperimentSpec, measure: Measure, trials: dict[int, TrialRow], courses: dict[int, Course]
 ) -> tuple[dict[int, float], Measure]:
-    """What the trials that may be the best ended with: the only objective, or with several what the rule looks at."""
+    """The final values of the trials that may be the best, by the only objective or else the rule's metric."""
     if len(spec.objectives) == 1:
         by = Measure(spec.objective.metric, spec.objective.direction)
         found = {number: trial.value for number, trial in _contenders(spec, trials.values())}

@@ -1,4 +1,4 @@
-"""What an experiment has recorded, in the terms of a replay."""
+"""Translates the recorded events of an experiment into the events of a replay."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,36 +7,38 @@ from search.analysis.replay import Closing, Completion, Event, Left, OfTrial, Po
 from search.early_stopping.measure import number_in
 from service.domain.statuses import NO_NEW_TRIALS, EndReason
 from service.store.generations import Exploit
-from service.store.recorded_events import Told
+from service.store.recorded_events import RecordedEvent
 
 KINDS = ("report", "trial.completed", "experiment.ending", "experiment.running")
 
 ENDS = ("experiment.completed", "experiment.failed", "experiment.stopped")
 KINDS_FOR_PAUSING = (*KINDS, *ENDS, "decision", "trial.paused", "trial.failed", "trial.stopped")
-"""What it takes to tell who waited when."""
+"""The kinds of events that show when trials were paused."""
 
 
-def without_given_up(told: Iterable[Told], exploits: Mapping[str, Sequence[Exploit]]) -> Iterator[Told]:
-    """But for what trials reported beyond the milestone from which they have gone on with another one's weights."""
-    for one in told:
+def without_discarded(
+    recorded: Iterable[RecordedEvent], exploits: Mapping[str, Sequence[Exploit]]
+) -> Iterator[RecordedEvent]:
+    """Leave out reports beyond the milestone from which a trial continued with another trial's weights."""
+    for one in recorded:
         own = exploits.get(one.trial_id or "", ()) if one.kind == "report" else ()
-        if not any(exploit.gives_up(one.seq, one.data["step"]) for exploit in own):
+        if not any(exploit.discards(one.seq, one.data["step"]) for exploit in own):
             yield one
 
 
-def events_of(told: Iterable[Told], numbers: Mapping[str, int], metric: str) -> Iterator[Event]:
-    """Reports of trials that had been told to leave, by the experiment's end, are not judged."""
+def replay_events(recorded: Iterable[RecordedEvent], numbers: Mapping[str, int], metric: str) -> Iterator[Event]:
+    """Reports that arrived after the experiment's end had asked trials to stop are marked as not judged."""
     leaving, pending = False, None
-    for one in told:
+    for one in recorded:
         number = numbers.get(one.trial_id or "", -1)
         if one.kind == "decision":
             if pending and pending.number == number and one.data["decision"] == "pause":
                 pending = replace(pending, told_to_pause=True)
             continue
         if one.kind == "experiment.ending":
-            leaving = leaving or _dismisses(one)
+            leaving = leaving or _stops_trials(one)
             if pending and one.data["reason"] == EndReason.TARGET_REACHED:
-                pending = replace(pending, judged=False)  # the report that reached it
+                pending = replace(pending, judged=False)  # the report that reached the target
         elif one.kind == "experiment.running" and "ended_by" in one.data:
             leaving = False
         if pending:
@@ -49,16 +51,16 @@ def events_of(told: Iterable[Told], numbers: Mapping[str, int], metric: str) -> 
         yield pending
 
 
-def _event(one: Told, number: int, metric: str, *, judged: bool) -> Event | None:
-    """None for what says nothing to a replay."""
-    if one.kind == "experiment.ending" and _dismisses(one):
+def _event(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> Event | None:
+    """None for an event that a replay does not use."""
+    if one.kind == "experiment.ending" and _stops_trials(one):
         return Closing(dismissed=one.data["reason"] != EndReason.MAX_TRIALS)
     if one.kind in ENDS:
         return Closing(dismissed=False)
     return _of_trial(one, number, metric, judged=judged) if number >= 0 else None
 
 
-def _of_trial(one: Told, number: int, metric: str, *, judged: bool) -> OfTrial | None:
+def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> OfTrial | None:
     match one.kind:
         case "report":
             value = number_in(one.data["metrics"], metric)
@@ -73,5 +75,5 @@ def _of_trial(one: Told, number: int, metric: str, *, judged: bool) -> OfTrial |
             return None
 
 
-def _dismisses(ending: Told) -> bool:
+def _stops_trials(ending: RecordedEvent) -> bool:
     return EndReason(ending.data["reason"]) not in NO_NEW_TRIALS

@@ -1,4 +1,4 @@
-"""What another rule compares trials with, learnt from what they have reported so far."""
+"""Rebuilds the milestones of an experiment when its early-stopping rule changes."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -11,40 +11,42 @@ from search.analysis.replay import remember
 from search.early_stopping import Memory, rule_for
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
-from service.operations.early_stopping.replay_events import KINDS, events_of, without_given_up
+from service.operations.early_stopping.replay_events import KINDS, replay_events, without_discarded
 from service.operations.transitions import move_trial
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import replace_milestones
 from service.store.generations import exploits_of
-from service.store.recorded_events import told
+from service.store.recorded_events import recorded_events
 from service.store.tables import ExperimentRow, TrialRow
 
 
-def relearn(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
-    """For an experiment whose early stopping has changed. Nobody is judged again for what was reported before.
+def rebuild_milestones(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """Derive the milestones of the new rule from the recorded reports. No earlier report is judged again.
 
-    A trial that waits does so at the highest milestone of the new rule that it has reached; without one it goes on.
+    A paused trial now waits at the highest milestone of the new rule that it has reached; if there is none, it
+    continues.
     """
-    session.flush()
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
     numbers = {trial.id: trial.number for trial in trials}
-    told_ever = told(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
-    told_before = without_given_up(told_ever, exploits_of(session, experiment.id))
+    recorded = recorded_events(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
+    counted = without_discarded(recorded, exploits_of(session, experiment.id))
     rule = rule_for(spec.early_stopping)
-    memory = remember(rule, spec.measure, events_of(told_before, numbers, spec.measure.metric))
+    memory = remember(rule, spec.measure, replay_events(counted, numbers, spec.measure.metric))
     ids = {number: trial_id for trial_id, number in numbers.items()}
     replace_milestones(session, experiment, _rows(memory, ids))
     for trial in trials:
-        trial.judged_step = max(memory.curves[trial.number], default=None)  # also of those that a user may have retried
+        trial.judged_step = max(
+            memory.curves[trial.number], default=None
+        )  # also of ended trials, which a user may retry
         if trial.paused_milestone is not None:
             reached = memory.reached[trial.number] if rule.pauses else {}
-            _wait_elsewhere(session, experiment, trial, reached, now)
+            _move_pause(session, experiment, trial, reached, now)
 
 
-def _wait_elsewhere(
+def _move_pause(
     session: Session, experiment: ExperimentRow, trial: TrialRow, reached: dict[int, tuple[float, int]], now: datetime
 ) -> None:
-    """One that is still leaving is only marked, and goes on when it has left."""
+    """A trial that still leaves for its pause is only marked; it continues once it has left."""
     if reached:
         trial.judged_step = trial.paused_milestone = max(reached)
         trial.paused_value, trial.paused_pool = reached[trial.paused_milestone]

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import EXPERIMENT_REVIVALS, EndReason
 from service.errors import WrongState
-from service.operations.early_stopping.rule_change import relearn
+from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended, why_end
 from service.operations.transitions import revive_experiment
 from service.runtime.context import Context
@@ -39,7 +39,7 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
         after = changed_spec(before, patch)
         if after != before:
             _store(session, experiment, before, after, database_now(session))
-    context.ring_all()
+    context.notify_all()
     return experiment
 
 
@@ -53,7 +53,7 @@ def _store(
         data = {"field": one.field, "before": one.before, "after": one.after}
         experiment.spec_changed_at_event = append_event(session, experiment, "experiment.changed", data, at=now)
     if after.early_stopping != before.early_stopping:
-        relearn(session, experiment, after, now)
+        rebuild_milestones(session, experiment, after, now)
     if experiment.ended_at is None:
         _settle(session, experiment, after, now, targets_moved=after.objectives != before.objectives)
     elif not {one.field.partition(".")[0] for one in changes} <= LABELS:

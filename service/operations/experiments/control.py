@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.experiments.termination import advance_experiment, begin_ending
-from service.operations.transitions import move_experiment, move_trial
-from service.operations.trials.stop_request import request_stop
+from service.operations.transitions import move_experiment, move_trial, request_stop
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.experiments import lock_experiment
@@ -71,8 +70,8 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
             advance_experiment(session, experiment, spec_of(experiment), now)
         elif trial.status == TrialStatus.RUNNING:
             request_stop(trial, StopCause.USER, "a user stopped it")
-    context.told.ring([trial_id])
-    context.ring()
+    context.holder_news.notify([trial_id])
+    context.notify_changed()
     return trial
 
 
@@ -80,7 +79,7 @@ def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         change(session, experiment, database_now(session))
-    context.ring_all()
+    context.notify_all()
     return experiment
 
 

@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, Mistake, NameTaken, NotFound
-from service.operations.attempts.assign import create_trial
 from service.operations.packages.archive import find_package
 from service.operations.packages.entrypoint import mistakes_in_entrypoint
-from service.operations.proposals.warm_start import Warmth, gather, keep
+from service.operations.proposals.warm_start import WarmStart, gather_warm_start, store_warm_start
+from service.operations.transitions import create_trial
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
@@ -35,12 +35,12 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     if earlier is not None:
         return earlier
     _check_code(context, spec)
-    warmth = gather(context, spec)
+    warmth = gather_warm_start(context, spec)
     try:
         experiment = _insert(context, spec, document, idempotency_key, digest, warmth)
     except IntegrityError as error:
         return _after_race(context, spec, idempotency_key, digest, error)
-    context.ring()
+    context.notify_changed()
     return experiment
 
 
@@ -50,7 +50,7 @@ def _insert(
     document: dict[str, Any],
     key: str | None,
     digest: str,
-    warmth: Warmth | None,
+    warmth: WarmStart | None,
 ) -> ExperimentRow:
     with context.database.write() as session:
         if find_experiment(session, spec.name) is not None:
@@ -73,7 +73,7 @@ def _insert(
         session.flush()
         append_event(session, experiment, "experiment.created", {"name": spec.name, "spec": document}, at=now)
         if warmth is not None:
-            keep(session, experiment, warmth, now)
+            store_warm_start(session, experiment, warmth, now)
         for params in spec.enqueue:
             create_trial(session, experiment, dict(params), "enqueue", now)
         return experiment

@@ -10,13 +10,13 @@ from service.domain.improvement import describe_stagnation
 from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import LIVE_EXPERIMENT, NO_NEW_TRIALS, STATUS_AFTER_END, EndReason, StopCause, TrialStatus
 from service.errors import WrongState
-from service.operations.early_stopping.paused_trials import give_up_paused, release
-from service.operations.transitions import move_experiment, move_trial
-from service.operations.trials.stop_request import request_stop
+from service.operations.early_stopping.paused_trials import end_paused, release
+from service.operations.transitions import move_experiment, move_trial, request_stop
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures
 from service.store.early_stopping.improvement import best_end_before, newest_ends
 from service.store.events import append_event
+from service.store.experiments import may_run_trials
 from service.store.tables import ExperimentRow
 from service.store.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
 
@@ -68,7 +68,7 @@ def advance_experiment(
         _end_or_go_on(session, experiment, spec, now, reached)
     if experiment.end_reason and not any_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
-        give_up_paused(session, experiment, reason, now)
+        end_paused(session, experiment, reason, now)
         move_experiment(session, experiment, STATUS_AFTER_END[reason], reason=reason, at=now)
 
 
@@ -120,11 +120,6 @@ def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
     return describe_stagnation(ends, before, objective.direction, objective.metric, limit.min_delta)
 
 
-def may_run_trials(experiment: ExperimentRow) -> bool:
-    """Whether its trials may still run and start, new ones or those that are queued."""
-    return experiment.end_reason is None or experiment.end_reason in NO_NEW_TRIALS
-
-
 def check_not_ended(experiment: ExperimentRow, no_more: str) -> None:
     """Raises WrongState for an experiment that is over or ending; `no_more` says what it does no more."""
     if experiment.status in LIVE_EXPERIMENT and may_run_trials(experiment):
@@ -155,7 +150,7 @@ def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReas
     cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
     for trial in trials_with(session, experiment.id, TrialStatus.QUEUED):
         move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {reason}", at=now)
-    give_up_paused(session, experiment, reason, now)
+    end_paused(session, experiment, reason, now)
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
         request_stop(trial, cause, f"the experiment ends: {reason}")
 

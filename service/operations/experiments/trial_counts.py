@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from service.runtime.row_cache import Remembered
+from service.runtime.row_cache import RowCache
 from service.store.tables import ExperimentRow
 from service.store.trials import counts_of_all
 
-_counted = Remembered[int, dict[str, int]]()
+_counted = RowCache[int, dict[str, int]]()
 
 
 def trial_counts(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, dict[str, int]]:

@@ -1,4 +1,4 @@
-"""What a new experiment's search learns from earlier ones: gathered, and kept with it, when it is submitted."""
+"""Warm start: the observations of earlier experiments, copied when a new experiment is submitted."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ from service.store.experiments import find_experiment
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.trials import newest_trials
 
-MAX_LOOKED_AT = 2000
-"""Of each earlier experiment, the trials that changed last."""
+MAX_TRIALS = 2000
+"""The number of trials read of each earlier experiment: those that changed last."""
 
 
 @dataclass(frozen=True)
-class Warmth:
-    """What is taken, and what is said of each source, both as JSON."""
+class WarmStart:
+    """The observations, and a summary of each source, both as JSON."""
 
     observations: list[Any]
     sources: list[Any]
 
 
-def gather(context: Context, spec: ExperimentSpec) -> Warmth | None:
-    """None for a search that begins from nothing. Raises Invalid for experiments that cannot inform it."""
+def gather_warm_start(context: Context, spec: ExperimentSpec) -> WarmStart | None:
+    """None if the spec names no earlier experiments. Raises Invalid for experiments that the search cannot use."""
     if not spec.search.warm_start:
         return None
     with context.database.read() as session:
@@ -44,15 +44,15 @@ def gather(context: Context, spec: ExperimentSpec) -> Warmth | None:
         rows = [row for row in found if row is not None]
         read = [_source(session, spec, row) for row in rows]
     observations, report = warm_start(problem_of(spec, seed=0), [source for source, _ in read])
-    for taken, (_, passed_over) in zip(report, read, strict=True):
-        taken.left_out += passed_over
+    for taken, (_, left_out) in zip(report, read, strict=True):
+        taken.left_out += left_out
     sources = [{"id": row.id, **taken.shown()} for row, taken in zip(rows, report, strict=True)]
-    return Warmth(to_json(observations), sources)
+    return WarmStart(to_json(observations), sources)
 
 
-def keep(session: Session, experiment: ExperimentRow, warmth: Warmth, now: datetime) -> None:
-    session.add(WarmStartRow(experiment_id=experiment.id, observations=warmth.observations, sources=warmth.sources))
-    append_event(session, experiment, "experiment.warm_started", {"sources": warmth.sources}, at=now)
+def store_warm_start(session: Session, experiment: ExperimentRow, found: WarmStart, now: datetime) -> None:
+    session.add(WarmStartRow(experiment_id=experiment.id, observations=found.observations, sources=found.sources))
+    append_event(session, experiment, "experiment.warm_started", {"sources": found.sources}, at=now)
 
 
 def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterator[Mistake]:
@@ -69,23 +69,23 @@ def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterat
 
 
 def _metrics(spec: ExperimentSpec) -> set[str]:
-    """Of which every trial keeps the newest value."""
+    """The metrics of which every trial keeps the newest value."""
     return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
 
 
 def _source(session: Session, spec: ExperimentSpec, row: ExperimentRow) -> tuple[Source, Counter[str]]:
-    """With what is not worth a look, counted by the reason."""
-    ran_under, passed_over = spec_of(row), Counter[str]()
-    trials = newest_trials(session, row.id, MAX_LOOKED_AT)
+    """Also return how many trials were left out, by reason."""
+    ran_under, left_out = spec_of(row), Counter[str]()
+    trials = newest_trials(session, row.id, MAX_TRIALS)
     if row.trial_count > len(trials):
-        passed_over[f"older than the newest {MAX_LOOKED_AT}"] = row.trial_count - len(trials)
-    told = [trial for trial in trials if _tells_of_constraints(spec, ran_under, trial)]
-    if len(told) < len(trials):
-        passed_over["a constraint's metric is not known"] = len(trials) - len(told)
-    observations = [observation_of(spec, trial, ran_under=ran_under) for trial in told]
-    return Source(row.name, ran_under.config, observations), passed_over
+        left_out[f"older than the newest {MAX_TRIALS}"] = row.trial_count - len(trials)
+    usable = [trial for trial in trials if _has_constraint_metrics(spec, ran_under, trial)]
+    if len(usable) < len(trials):
+        left_out["a constraint's metric is not known"] = len(trials) - len(usable)
+    observations = [observation_of(spec, trial, ran_under=ran_under) for trial in usable]
+    return Source(row.name, ran_under.config, observations), left_out
 
 
-def _tells_of_constraints(spec: ExperimentSpec, ran_under: ExperimentSpec, trial: TrialRow) -> bool:
+def _has_constraint_metrics(spec: ExperimentSpec, ran_under: ExperimentSpec, trial: TrialRow) -> bool:
     known = newest_values(ran_under, trial)
     return all(one.metric in known for one in spec.constraints)

@@ -6,8 +6,8 @@ from sqlalchemy.orm import Session
 
 from search.space.space import Params
 from service.errors import Conflict, Invalid, WrongState
-from service.operations.attempts.assign import create_trial
 from service.operations.experiments.termination import check_not_ended
+from service.operations.transitions import create_trial
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.specification.mistakes import readable
@@ -36,7 +36,7 @@ def enqueue(
         _check_room(experiment, spec, len(wanted))
         now = database_now(session)
         trials = [create_trial(session, experiment, dict(params), "enqueue", now, key) for params in wanted]
-    context.ring()
+    context.notify_changed()
     return trials
 
 

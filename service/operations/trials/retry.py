@@ -24,7 +24,7 @@ def retry_trial(context: Context, trial_id: str) -> TrialRow:
             session, experiment, trial, queued, reason="a user had it tried again", at=now
         ):
             raise _no_way(trial)
-    context.ring()
+    context.notify_changed()
     return trial
 
 

@@ -1,4 +1,4 @@
-"""What early stopping looks at."""
+"""What early stopping reads of an experiment, from SQL."""
 
 import math
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from sqlalchemy.orm import Session
 from search.early_stopping import AT_END, COMPLETED, Peers
 from search.early_stopping.measure import number_in
 from search.problem import Direction
-from service.store.early_stopping.milestones import Milestones, milestones_of
+from service.store.early_stopping.milestones import milestones_of
 from service.store.tables import ReportRow, TrialRow
 
 
 @dataclass(frozen=True)
 class StoredHistory:
-    """`search.early_stopping.History` of a trial, under its experiment's lock. Reads when asked.
+    """`search.early_stopping.History` of a trial. The caller holds the experiment's lock.
 
-    `metric` is the one that is judged; None: the first objective's, which reports have in a column of its own.
-    `previous_step`: the trial has reached no milestone beyond it yet.
+    `metric` is the one that is judged; None means the first objective, which has a column of its own in reports.
+    `previous_step`: the trial has reached no milestone beyond it so far.
     """
 
     session: Session
@@ -28,14 +28,14 @@ class StoredHistory:
     previous_step: int | None = None
 
     def reach(self, milestone: int, value: float, pool: int) -> bool:
-        is_new = self.previous_step is None or self.previous_step < milestone
-        return self._milestones.add(self.trial.id, self.trial.number, milestone, value, pool, is_new=is_new)
+        trial, is_new = self.trial, self.previous_step is None or self.previous_step < milestone
+        milestones = milestones_of(self.session, trial.experiment_id)
+        return milestones.add(trial.id, trial.number, milestone, value, pool, is_new=is_new)
 
     def peers(self, milestone: int, pool: int) -> Peers:
-        return self._milestones.at(milestone).peers(pool, but=self.trial.number)
+        return milestones_of(self.session, self.trial.experiment_id).at(milestone).peers(pool, but=self.trial.number)
 
     def curve(self, number: int | None = None) -> Mapping[int, float]:
-        self.session.flush()
         of_trial = ReportRow.trial_id == (self.trial.id if number is None else self._id_of(number))
         if self.metric is None:
             query = select(ReportRow.step, ReportRow.value).where(of_trial, ReportRow.value.is_not(None))
@@ -48,26 +48,22 @@ class StoredHistory:
         if self.metric is not None:
             values = self.curve().values()
             return max(values) if direction == "maximize" else min(values)
-        self.session.flush()
         best = func.max if direction == "maximize" else func.min
         found = self.session.scalar(select(best(ReportRow.value)).where(ReportRow.trial_id == self.trial.id))
         return math.nan if found is None else found
 
     def complete(self) -> None:
-        """The trial, which has completed, is now one of those that others are compared with."""
+        """Move the trial, which has completed, to the pool of those that others are compared with."""
         trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
-        self._milestones.move(trial.id, trial.number, steps, COMPLETED)
-        last = trial.value if self.metric is None else self._last()
+        milestones = milestones_of(self.session, trial.experiment_id)
+        milestones.move(trial.id, trial.number, steps, COMPLETED)
+        last = trial.value if self.metric is None else self._last_value()
         if last is not None:
-            self._milestones.add(trial.id, trial.number, AT_END, last, COMPLETED)
+            milestones.add(trial.id, trial.number, AT_END, last, COMPLETED)
 
-    def _last(self) -> float | None:
+    def _last_value(self) -> float | None:
         curve = self.curve()
         return curve[max(curve)] if curve else None
-
-    @property
-    def _milestones(self) -> Milestones:
-        return milestones_of(self.session, self.trial.experiment_id)
 
     def _id_of(self, number: int) -> str:
         of_experiment = TrialRow.experiment_id == self.trial.experiment_id

@@ -1,131 +1,120 @@
-"""Who has reached the milestones of experiments, as a process remembers it from one transaction to the next."""
+"""Keeps the trials at each milestone in memory from one transaction to the next."""
 
 from bisect import bisect_left, insort
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
+from cachetools import LRUCache
+
 from search.early_stopping.in_memory_history import MemoryPeers, Ranking
 
-MOST = 300_000
-"""What is remembered weighs no more, of all experiments together: some 60 MB. A trial at a milestone weighs 1."""
+MAX_WEIGHT = 300_000
+"""Of all cached experiments together, some 60 MB. A trial at a milestone weighs 1."""
 
-OF_ITSELF = 5
-"""What a milestone weighs at which nobody is, and an experiment without a milestone."""
+BASE_WEIGHT = 5
+"""Of a milestone without trials, and of an experiment without milestones."""
 
 
-class Reached:
-    """Those who have reached one milestone, by number, with the value and the pool that they are compared in."""
+class MilestoneTrials:
+    """The trials that have reached one milestone: by number, each with its value and its pool."""
 
     def __init__(self, rows: Iterable[tuple[int, float, int]]) -> None:
-        self._places: dict[int, tuple[float, int]] = {}
+        self._trials: dict[int, tuple[float, int]] = {}
         self._rankings: defaultdict[int, Ranking] = defaultdict(list)
         for number, value, pool in rows:
-            self._places[number] = value, pool
+            self._trials[number] = value, pool
             self._rankings[pool].append((value, number))
         for ranking in self._rankings.values():
             ranking.sort()
 
     def __contains__(self, number: int) -> bool:
-        return number in self._places
+        return number in self._trials
 
     @property
     def weight(self) -> int:
-        return OF_ITSELF + len(self._places)
+        return BASE_WEIGHT + len(self._trials)
 
     def put(self, number: int, value: float, pool: int) -> None:
-        """A new one, or one that moves to another pool."""
-        if number in self._places:
-            old, left = self._places[number]
-            del self._rankings[left][bisect_left(self._rankings[left], (old, number))]
-        self._places[number] = value, pool
+        """Add a trial, or move it to another pool."""
+        if number in self._trials:
+            old_value, old_pool = self._trials[number]
+            del self._rankings[old_pool][bisect_left(self._rankings[old_pool], (old_value, number))]
+        self._trials[number] = value, pool
         insort(self._rankings[pool], (value, number))
 
     def peers(self, pool: int, but: int | None = None) -> MemoryPeers:
-        """All of a pool, without the trial with the number `but`, if one is named."""
-        ranking, own = self._rankings[pool], None if but is None else self._places.get(but)
-        is_among = own is not None and own[1] == pool
-        return MemoryPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_among else None)
+        """All trials of a pool, without the trial number `but`."""
+        ranking, own = self._rankings[pool], None if but is None else self._trials.get(but)
+        is_included = own is not None and own[1] == pool
+        return MemoryPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_included else None)
 
 
 @dataclass
-class Known:
-    """The milestones of an experiment that somebody has asked about, of the spec since that event.
+class ExperimentMilestones:
+    """The milestones of an experiment that have been read so far, under one version of its spec.
 
-    They are as the change number `count` left them. `weight`: all of theirs, and the experiment's own.
+    They include the changes up to number `change_count` (`ExperimentRow.milestone_count`). `weight` is the total.
     """
 
     spec_changed_at_event: int
-    count: int
-    reached: dict[int, Reached] = field(default_factory=dict)
-    weight: int = OF_ITSELF
+    change_count: int
+    milestones: dict[int, MilestoneTrials] = field(default_factory=dict)
+    weight: int = BASE_WEIGHT
 
-    def learn(self, milestone: int, rows: Iterable[tuple[int, float, int]]) -> None:
-        found = self.reached[milestone] = Reached(rows)
-        self.weight += found.weight
+    def load(self, milestone: int, rows: Iterable[tuple[int, float, int]]) -> None:
+        loaded = self.milestones[milestone] = MilestoneTrials(rows)
+        self.weight += loaded.weight
 
     def put(self, number: int, milestone: int, value: float, pool: int) -> None:
-        """Nothing, where nobody has asked about the milestone."""
-        found = self.reached.get(milestone)
-        if found is not None:
-            before = found.weight
-            found.put(number, value, pool)
-            self.weight += found.weight - before
+        """Has no effect on a milestone that has not been read."""
+        trials = self.milestones.get(milestone)
+        if trials is not None:
+            before = trials.weight
+            trials.put(number, value, pool)
+            self.weight += trials.weight - before
 
-    def forget(self) -> None:
-        """The milestone that was learnt last. Those who walk through all of them find the first ones again."""
-        _, found = self.reached.popitem()
-        self.weight -= found.weight
+    def shrink_to(self, max_weight: int) -> bool:
+        """Drop the milestones that were loaded last, so that a loop over all of them still finds the first ones.
+
+        Return False if it is too heavy even without milestones.
+        """
+        while self.weight > max_weight and self.milestones:
+            _, dropped = self.milestones.popitem()
+            self.weight -= dropped.weight
+        return self.weight <= max_weight
 
 
-class KnownMilestones:
-    """What transactions have found out of milestones, for those that follow. For any thread.
+class MilestoneCache:
+    """The milestones that earlier transactions have read. Thread-safe.
 
-    Whoever works on an experiment takes its milestones out, and puts them back when all of it has been committed:
-    nothing that was rolled back is ever known. They may be out of date by then, which the experiment's row tells.
+    A transaction takes an experiment's milestones out and puts them back after its commit, so the cache never holds
+    what was rolled back. Other processes may have changed the milestones since: `ExperimentRow.milestone_count` tells.
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Known] = OrderedDict()
-        self._weight = 0
-        self._guard = Lock()
+        self._max_weight = MAX_WEIGHT
+        self._experiments = LRUCache[str, ExperimentMilestones](MAX_WEIGHT, getsizeof=lambda one: one.weight)
+        self._lock = Lock()
 
-    def take(self, experiment_id: str, spec_changed_at_event: int, count: int) -> Known:
-        """Of an experiment whose newest change of milestones is number `count`."""
-        with self._guard:
-            known = self._pop(experiment_id)
-        # Only with a change of the spec are any taken back; or by a standby that has not heard of the newest.
-        if known is None or known.spec_changed_at_event != spec_changed_at_event or known.count > count:
-            return Known(spec_changed_at_event, count)
-        return known
+    def take(self, experiment_id: str, spec_changed_at_event: int, change_count: int) -> ExperimentMilestones:
+        """Return the cached milestones, or empty ones. `change_count` is the number of the newest change."""
+        with self._lock:
+            cached = self._experiments.pop(experiment_id, None)
+        # The count decreases only if a standby takes over that lacks the last commits.
+        if (
+            cached is None
+            or cached.spec_changed_at_event != spec_changed_at_event
+            or cached.change_count > change_count
+        ):
+            return ExperimentMilestones(spec_changed_at_event, change_count)
+        return cached
 
-    def keep(self, known: Mapping[str, Known]) -> None:
-        """By their experiments, after the commit."""
-        with self._guard:
-            for experiment_id, one in known.items():
-                self._pop(experiment_id)
-                self._known[experiment_id] = one
-                self._weight += one.weight
-            self._forget()
-
-    def clear(self) -> None:
-        with self._guard:
-            self._known.clear()
-            self._weight = 0
-
-    def _pop(self, experiment_id: str) -> Known | None:
-        known = self._known.pop(experiment_id, None)
-        self._weight -= known.weight if known else 0
-        return known
-
-    def _forget(self) -> None:
-        """Of too many first what belongs to the experiment that nobody has worked on for longest."""
-        while self._weight > MOST:
-            experiment_id, known = next(iter(self._known.items()))
-            if not known.reached:
-                self._pop(experiment_id)
-                continue
-            before = known.weight
-            known.forget()
-            self._weight -= before - known.weight
+    def put_back(self, milestones: Mapping[str, ExperimentMilestones]) -> None:
+        """After the commit, by experiment."""
+        with self._lock:
+            for experiment_id, one in milestones.items():
+                self._experiments.pop(experiment_id, None)
+                if one.shrink_to(self._max_weight):
+                    self._experiments[experiment_id] = one

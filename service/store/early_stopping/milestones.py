@@ -1,114 +1,111 @@
-"""Milestones as they are stored: a process reads those that it is asked about once, and then what others change."""
+"""The stored milestones of an experiment. A process reads each once, and then only what other processes change."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from service.store.early_stopping.milestone_cache import Known, KnownMilestones, Reached
+from service.store.early_stopping.milestone_cache import ExperimentMilestones, MilestoneCache, MilestoneTrials
 from service.store.sql.write_session import WriteSession, add_later, change_later
 from service.store.tables import ExperimentRow, MilestoneRow
 
 _PAGE = 1000
+_INFO_KEY = "milestones"
 
 
 @dataclass(frozen=True)
 class Milestones:
-    """Those of an experiment, for one transaction under its lock; what is changed here is written with its flush."""
+    """The milestones of an experiment during one transaction that holds its lock."""
 
     session: Session
     experiment: ExperimentRow
-    known: Known
+    cached: ExperimentMilestones
 
-    def at(self, milestone: int) -> Reached:
-        if milestone not in self.known.reached:
-            self.session.flush()  # whoever has come there while nobody asked
+    def at(self, milestone: int) -> MilestoneTrials:
+        if milestone not in self.cached.milestones:
             query = select(MilestoneRow.number, MilestoneRow.value, MilestoneRow.pool)
             query = query.where(MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.milestone == milestone)
-            self.known.learn(milestone, self.session.connection().execute(query))
-        return self.known.reached[milestone]
+            self.cached.load(milestone, self.session.connection().execute(query))
+        return self.cached.milestones[milestone]
 
     def add(self, trial_id: str, number: int, milestone: int, value: float, pool: int, *, is_new: bool = False) -> bool:
-        """False, and nothing changed, if it was there already.
+        """Return False, and change nothing, if the trial has reached the milestone before.
 
-        `is_new`: the trial has never been there, so that nobody needs to look, and who is there stays unknown.
+        `is_new`: the caller knows that it has not, so the milestone is not read.
         """
         if not is_new and number in self.at(milestone):
             return False
-        change = self._count_on()
-        self.known.put(number, milestone, value, pool)
-        add_later(self.session, MilestoneRow, _row(self.experiment, change, trial_id, number, milestone, value, pool))
+        change = self._next_change()
+        self.cached.put(number, milestone, value, pool)
+        add_later(
+            self.session, MilestoneRow, _columns(self.experiment, change, trial_id, number, milestone, value, pool)
+        )
         return True
 
     def move(self, trial_id: str, number: int, milestones: Select[int], pool: int) -> None:
-        """To another pool, at those of these milestones that it has reached."""
-        self.session.flush()
-        change = self._count_on()
+        """Move the trial to another pool at those of `milestones` that it has reached."""
+        change = self._next_change()
         own = (MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.trial_id == trial_id)
         moving = update(MilestoneRow).where(*own, MilestoneRow.milestone.in_(milestones))
         moved = moving.values(pool=pool, change=change).returning(MilestoneRow.milestone, MilestoneRow.value)
         for milestone, value in self.session.connection().execute(moved):
-            self.known.put(number, milestone, value, pool)
+            self.cached.put(number, milestone, value, pool)
 
     def catch_up(self) -> None:
-        """What other processes have changed since."""
-        if self.known.reached:
+        """Apply what other processes have changed."""
+        if self.cached.milestones:
             columns = (MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.pool)
             newer = select(*columns).where(MilestoneRow.experiment_id == self.experiment.id)
-            for row in self.session.execute(newer.where(MilestoneRow.change > self.known.count)):
-                self.known.put(*row)
-        self.known.count = self.experiment.milestone_count
+            for row in self.session.execute(newer.where(MilestoneRow.change > self.cached.change_count)):
+                self.cached.put(*row)
+        self.cached.change_count = self.experiment.milestone_count
 
-    def _count_on(self) -> int:
-        self.known.count += 1
-        change_later(self.experiment, milestone_count=self.known.count)
-        return self.known.count
-
-
-class MilestoneSession(WriteSession):
-    """One that goes by what is `known` of milestones, and adds to it once it has committed."""
-
-    def __init__(self, *arguments: Any, known: KnownMilestones, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.known = known
-        self.milestones: dict[str, Milestones] = {}
-
-    def keep_milestones(self) -> None:
-        """After the commit."""
-        if self.milestones:
-            self.known.keep({id_: one.known for id_, one in self.milestones.items()})
-            self.milestones = {}
+    def _next_change(self) -> int:
+        self.cached.change_count += 1
+        change_later(self.experiment, milestone_count=self.cached.change_count)
+        return self.cached.change_count
 
 
 def milestones_of(session: Session, experiment_id: str) -> Milestones:
     """The caller holds the experiment's lock."""
-    session = _remembering(session)
-    if experiment_id not in session.milestones:
+    taken = _taken(session)
+    if experiment_id not in taken:
         experiment = session.get_one(ExperimentRow, experiment_id)
-        known = session.known.take(experiment_id, experiment.spec_changed_at_event, experiment.milestone_count)
-        found = session.milestones[experiment_id] = Milestones(session, experiment, known)
-        if known.count != experiment.milestone_count:
+        cache = cast(WriteSession, session).caches.of(MilestoneCache)
+        cached = cache.take(experiment_id, experiment.spec_changed_at_event, experiment.milestone_count)
+        found = taken[experiment_id] = Milestones(session, experiment, cached)
+        if cached.change_count != experiment.milestone_count:
             found.catch_up()
-    return session.milestones[experiment_id]
+    return taken[experiment_id]
 
 
 def replace_milestones(
     session: Session, experiment: ExperimentRow, rows: Iterable[tuple[str, int, int, float, int]]
 ) -> None:
-    """Of an experiment whose spec has been changed; each is a trial's id and number, milestone, value and pool."""
-    _remembering(session).milestones.pop(experiment.id, None)
-    session.flush()
+    """Store new milestones after a change of the spec. A row is trial id, number, milestone, value and pool."""
+    _taken(session).pop(experiment.id, None)
     session.execute(delete(MilestoneRow).where(MilestoneRow.experiment_id == experiment.id))
     change = experiment.milestone_count + 1
     change_later(experiment, milestone_count=change)
-    found = [_row(experiment, change, *row) for row in rows]
-    for first in range(0, len(found), _PAGE):
-        session.execute(insert(MilestoneRow), found[first : first + _PAGE])
+    columns = [_columns(experiment, change, *row) for row in rows]
+    for first in range(0, len(columns), _PAGE):
+        session.execute(insert(MilestoneRow), columns[first : first + _PAGE])
 
 
-def _row(
+def _taken(session: Session) -> dict[str, Milestones]:
+    """What this transaction has taken from the cache, by experiment. It is put back after the commit."""
+    taken: dict[str, Milestones] | None = session.info.get(_INFO_KEY)
+    if taken is None:
+        taken = session.info[_INFO_KEY] = {}
+        writing = cast(WriteSession, session)
+        cache, put_back = writing.caches.of(MilestoneCache), taken
+        writing.after_commit.append(lambda: cache.put_back({id_: one.cached for id_, one in put_back.items()}))
+    return taken
+
+
+def _columns(
     experiment: ExperimentRow, change: int, trial_id: str, number: int, milestone: int, value: float, pool: int
 ) -> dict[str, Any]:
     """The columns of a `MilestoneRow`."""
@@ -121,8 +118,3 @@ def _row(
         "value": value,
         "change": change,
     }
-
-
-def _remembering(session: Session) -> MilestoneSession:
-    assert isinstance(session, MilestoneSession)  # noqa: S101 - `Database.write` gives no other
-    return session

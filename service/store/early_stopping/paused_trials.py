@@ -12,7 +12,7 @@ from search.problem import Direction
 from search.space.space import Space
 from service.domain.statuses import TrialStatus
 from service.store.early_stopping.milestones import milestones_of
-from service.store.generations import places_of
+from service.store.generations import resume_points
 from service.store.tables import TrialRow
 from service.store.trials import any_with
 
@@ -69,9 +69,9 @@ class StoredWaiting:
     def members(self, milestone: int) -> Sequence[Member]:
         query = select(TrialRow).where(*self._paused, self._there(milestone)).order_by(TrialRow.number)
         rows = self.session.scalars(query).all()
-        places = places_of(self.session, [row.id for row in rows])
+        points = resume_points(self.session, [row.id for row in rows])
         return [
-            Member(row.number, row.paused_value, row.params, places[row.id].step if row.id in places else None)
+            Member(row.number, row.paused_value, row.params, points[row.id].step if row.id in points else None)
             for row in rows
             if row.paused_value is not None
         ]

@@ -1,4 +1,4 @@
-"""Sessions on SQLite or PostgreSQL. `read()` sees a snapshot; `write()` commits at its end, or not at all."""
+"""Sessions on SQLite or PostgreSQL. `read()` sees a snapshot; `write()` commits at its end, or rolls back."""
 
 import threading
 from collections.abc import Iterator
@@ -11,32 +11,31 @@ from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
-from service.store.early_stopping.milestone_cache import KnownMilestones
-from service.store.early_stopping.milestones import MilestoneSession
 from service.store.sql.column_types import UtcDateTime
+from service.store.sql.write_session import ProcessCaches, WriteSession
 
 _SQLITE_CLOCK = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime)
 _POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)
 
 BUSY_TIMEOUT_SECONDS = 30
 
-PATIENCE = {"statement_timeout": "20s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
-"""What PostgreSQL ends by itself: one service process that hangs must not keep a lock from all the others."""
+TIMEOUTS = {"statement_timeout": "20s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
+"""PostgreSQL's timeouts: a service process that hangs must not block the others with its locks."""
 
-CONNECTING = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 15_000}
-"""libpq's settings, the last in milliseconds: a server that vanished from the network is soon known to be away."""
+CONNECT_ARGUMENTS = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 15_000}
+"""libpq's settings, in seconds, the last one in milliseconds. They detect a server that vanished from the network."""
 
 
 class Database:
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
         self._reads = sessionmaker(self.engine.execution_options(paceline_begin="DEFERRED"), expire_on_commit=False)
+        caches = ProcessCaches()
+        # After a failover, another server may answer that lacks the last commits.
+        event.listen(self.engine, "invalidate", lambda *_: caches.clear())
         writing = self.engine.execution_options(paceline_begin="IMMEDIATE")
-        milestones = KnownMilestones()
-        # Behind a connection that broke there may be another server from now on, which lacks the last commits.
-        event.listen(self.engine, "invalidate", lambda *_: milestones.clear())
-        self._writes = sessionmaker(writing, class_=MilestoneSession, expire_on_commit=False, known=milestones)
-        # SQLite has one writer; waiting here is fair and quick, waiting in its busy handler is neither.
+        self._writes = sessionmaker(writing, class_=WriteSession, expire_on_commit=False, caches=caches)
+        # SQLite has one writer. Waiting for this lock is fast; SQLite's busy handler polls.
         self._one_writer = threading.Lock() if self.is_sqlite else nullcontext()
 
     @property
@@ -49,47 +48,47 @@ class Database:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self) -> Iterator[WriteSession]:
         with self._one_writer, self._writes() as session:
             with session.begin():
                 yield session
-                session.flush()  # a commit would not, had only rows been added for later
-            session.keep_milestones()
+            for call in session.after_commit:
+                call()
 
     def close(self) -> None:
         self.engine.dispose()
 
 
 def database_now(session: Session) -> datetime:
-    """The database's clock: the one that all service processes agree on."""
+    """The database's clock, which all service processes share."""
     return session.execute(select(clock_of(session))).scalar_one()
 
 
 def clock_of(session: Session) -> ColumnElement[datetime]:
-    """`database_now`, for a query that asks for more: when it began, which is after what came before was granted."""
+    """`database_now` as a column of another query: the time at which that query begins, so after locks taken before."""
     return _SQLITE_CLOCK if session.get_bind().dialect.name == "sqlite" else _POSTGRESQL_CLOCK
 
 
 def is_outage(error: DBAPIError) -> bool:
-    """Whether the database is away, busy or read-only, as against a mistake of ours."""
-    if getattr(error.orig, "sqlstate", None) == "25006":  # a standby, before or after it has taken over
+    """Whether the database is unreachable, busy or read-only, as opposed to a bug in a statement."""
+    if getattr(error.orig, "sqlstate", None) == "25006":  # read-only: a standby, before or after a failover
         return True
     return error.connection_invalidated or type(error).__name__ in {"OperationalError", "InterfaceError"}
 
 
-def is_away(error: Exception) -> bool:
-    """Whether it would be the same for any other call now."""
+def affects_all_calls(error: Exception) -> bool:
+    """Whether any other call would fail in the same way now."""
     return not isinstance(error, DBAPIError) or is_outage(error) or is_full(error)
 
 
 def is_full(error: DBAPIError) -> bool:
-    """Whether the database has no room to write."""
+    """Whether the database's disk is full."""
     codes = {getattr(error.orig, name, None) for name in ("sqlstate", "sqlite_errorname")}
     return not codes.isdisjoint({"53100", "SQLITE_FULL"})
 
 
 def _engine(url: str) -> Engine:
-    """Values stay out of error messages: lease tokens are among them."""
+    """Error messages do not show parameters, because lease tokens are among them."""
     if make_url(url).get_backend_name() != "sqlite":
         return _postgresql(url)
     arguments = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
@@ -101,22 +100,22 @@ def _engine(url: str) -> Engine:
 
 def _postgresql(url: str) -> Engine:
     pool = {"pool_pre_ping": True, "pool_size": 10, "max_overflow": 20, "pool_timeout": 10}
-    engine = create_engine(url, hide_parameters=True, connect_args=CONNECTING, **pool)
+    engine = create_engine(url, hide_parameters=True, connect_args=CONNECT_ARGUMENTS, **pool)
     event.listen(engine, "handle_error", _drop_details)
     event.listen(engine, "connect", _set_up_postgresql)
     return engine
 
 
 def _set_up_postgresql(connection: Any, _record: Any) -> None:
-    """By statements, since poolers in between refuse what they do not know in the address."""
+    """Set the timeouts by statements: connection poolers refuse unknown options in the address."""
     with connection.cursor() as cursor:
-        for setting, value in PATIENCE.items():
+        for setting, value in TIMEOUTS.items():
             cursor.execute(f"SET {setting} = '{value}'")
     connection.commit()
 
 
 def _drop_details(context: ExceptionContext) -> None:
-    """PostgreSQL's details quote the row."""
+    """Remove DETAIL from error messages, because it quotes the row."""
     for error in (context.original_exception, context.sqlalchemy_exception):
         if error is not None and error.args:
             error.args = (str(error.args[0]).partition("\nDETAIL:")[0], *error.args[1:])

@@ -1,51 +1,143 @@
-"""Sessions that write what comes with every report, such as events and the newest step, many rows at a time."""
+"""Sessions that write what comes with every report, such as events and the newest step, in bulk.
+
+`add_later` and `change_later` cost a fraction of what the ORM's unit of work does. Their writes are pending until the
+session flushes. A pending write cannot be read around: the session flushes before each of its statements.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeVar, cast
 
-from sqlalchemy.orm import DeclarativeBase, Session, object_mapper, object_session
+from sqlalchemy import Connection, Table, event
+from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session, object_mapper, object_session
+from sqlalchemy.sql import visitors
 
 from service.store.sql.bulk_write import Changes, Kind, Rows, write_rows
 
+Cache = TypeVar("Cache")
+
+
+class ProcessCaches:
+    """What this process keeps of a database from one transaction to the next: one object of each type. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._caches: dict[type[Any], Any] = {}
+        self._lock = Lock()
+
+    def of(self, kind: type[Cache]) -> Cache:
+        with self._lock:
+            if kind not in self._caches:
+                self._caches[kind] = kind()
+            return cast(Cache, self._caches[kind])
+
+    def clear(self) -> None:
+        with self._lock:
+            self._caches.clear()
+
 
 class WriteSession(Session):
-    """What `Database.write` gives. What is put off until later is written when it flushes, after its objects."""
+    """What `Database.write` yields. `after_commit` is called once the transaction is committed, and not if it fails."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, caches: ProcessCaches, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.added: defaultdict[Kind, Rows] = defaultdict(list)
-        self.changed: defaultdict[DeclarativeBase, set[str]] = defaultdict(set)
+        self.caches = caches
+        self.after_commit: list[Callable[[], None]] = []
+        self._added: defaultdict[Kind, Rows] = defaultdict(list)
+        self._changed: defaultdict[DeclarativeBase, set[str]] = defaultdict(set)
+        self._stale_tables: frozenset[Table] = frozenset()
+
+    def add_later(self, kind: Kind, row: dict[str, Any]) -> None:
+        self._added[kind].append(row)
+
+    def change_later(self, row: DeclarativeBase, values: Mapping[str, Any]) -> None:
+        self._changed[row].update(values)
+        vars(row).update(values)  # past the instrumentation: the unit of work would write the columns, too
 
     def flush(self, objects: Sequence[Any] | None = None) -> None:
+        """Write the session's objects first, so that pending rows may refer to them."""
         super().flush(objects)
-        if self.changed or self.added:
-            changed, self.changed = self.changed, defaultdict(set)
-            added, self.added = self.added, defaultdict(list)
-            write_rows(self.connection(), _alike(changed), list(added.items()))
+        if self._changed or self._added:
+            changed, self._changed = self._changed, defaultdict(set)
+            added, self._added = self._added, defaultdict(list)
+            write_rows(super().connection(), _by_columns(changed), list(added.items()))
+
+    def connection(self, *arguments: Any, **options: Any) -> Connection:
+        """Flush first, because statements on the connection itself do not pass `_flush_before_statement`."""
+        if self._changed or self._added:
+            self.flush()
+        return super().connection(*arguments, **options)
+
+    @contextmanager
+    def stale_reads(self, *kinds: Kind) -> Iterator[None]:
+        """Let statements on these tables alone read around pending and unflushed changes.
+
+        Only for a caller that knows that what it selects does not depend on them.
+        """
+        before, self._stale_tables = self._stale_tables, frozenset(map(_table, kinds))
+        try:
+            with self.no_autoflush:
+                yield
+        finally:
+            self._stale_tables = before
+
+    def may_miss_writes(self, state: ORMExecuteState) -> bool:
+        """Whether the statement may read a table that has pending writes."""
+        if not (self._changed or self._added):
+            return False
+        if not self._stale_tables:
+            return True
+        pending = {_table(kind) for kind in self._added} | {_table(type(row)) for row in self._changed}
+        return not pending.isdisjoint(_tables_of(state) - self._stale_tables)
 
 
-def _alike(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[Kind, Changes]]:
-    """The rows that change in the same columns together."""
-    alike: defaultdict[tuple[Kind, tuple[str, ...]], Changes] = defaultdict(dict)
-    for row, changing in changed.items():
-        names = tuple(sorted(changing))
-        [key] = object_mapper(row).primary_key_from_instance(row)
-        alike[type(row), names][key] = {name: getattr(row, name) for name in names}
-    return [(kind, rows) for (kind, _), rows in alike.items()]
+@event.listens_for(WriteSession, "do_orm_execute")
+def _flush_before_statement(state: ORMExecuteState) -> None:
+    """SQLAlchemy's autoflush alone leaves out `get`, statements without ORM entities, and `no_autoflush` blocks."""
+    session = cast(WriteSession, state.session)
+    if session.may_miss_writes(state):
+        session.flush()
+
+
+@event.listens_for(WriteSession, "before_commit")
+def _flush_before_commit(session: Session) -> None:
+    """SQLAlchemy flushes only if objects have changed; it does not know of pending rows."""
+    session.flush()
 
 
 def add_later(session: Session, kind: Kind, row: dict[str, Any]) -> None:
-    """Write a row with its like, at a fraction of what an object of the session costs."""
-    _writing(session).added[kind].append(row)
+    """Insert a row, together with others of its table, when the session flushes. `row` has a value for each column."""
+    _write_session(session).add_later(kind, row)
 
 
 def change_later(row: DeclarativeBase, **values: Any) -> None:
-    """Change an object of the session; what its columns hold by then is written with those of its like."""
-    _writing(object_session(row)).changed[row].update(values)
-    vars(row).update(values)  # what the session takes for loaded, and would not write itself
+    """Update columns of a persistent object, together with other rows of its table, when the session flushes.
+
+    The object has the new values immediately.
+    """
+    _write_session(object_session(row)).change_later(row, values)
 
 
-def _writing(session: Session | None) -> WriteSession:
-    assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` gives no other
+def _write_session(session: Session | None) -> WriteSession:
+    assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     return session
+
+
+def _by_columns(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[Kind, Changes]]:
+    """Group the rows by table and changed columns."""
+    groups: defaultdict[tuple[Kind, tuple[str, ...]], Changes] = defaultdict(dict)
+    for row, columns in changed.items():
+        names = tuple(sorted(columns))
+        [key] = object_mapper(row).primary_key_from_instance(row)
+        groups[type(row), names][key] = {name: getattr(row, name) for name in names}
+    return [(kind, rows) for (kind, _), rows in groups.items()]
+
+
+def _table(kind: Kind) -> Table:
+    return cast(Table, kind.__table__)
+
+
+def _tables_of(state: ORMExecuteState) -> set[Table]:
+    entities = {cast(Table, mapper.local_table) for mapper in state.all_mappers}
+    return entities | {part for part in visitors.iterate(cast(Any, state.statement)) if isinstance(part, Table)}

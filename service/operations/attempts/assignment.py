@@ -1,0 +1,78 @@
+"""The message that hands an attempt to its holder, and the answers that earlier requests got."""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from service.operations.attempts.obsolete_checkpoints import earlier_files, run_name
+from service.runtime.context import Context
+from service.runtime.spec_cache import spec_of
+from service.store.attempts import attempt_by_request
+from service.store.sql.database import database_now
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from trainer.wire import Assignment, CheckpointRef, Lease
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """Who asks for a trial. A `request_id` is answered once: repeated, it gets the same attempt.
+
+    `yields_to_slots`: leave a trial to the warm slot that is about to ask for it.
+    """
+
+    holder: str
+    request_id: str
+    yields_to_slots: bool = False
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The claimant has an attempt."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True)
+class AttemptEnded:
+    """The request had an attempt, which has ended since."""
+
+
+def earlier_answer(context: Context, session: Session, claimant: Claimant) -> Assigned | AttemptEnded | None:
+    """Return what the same request was answered before; None for a new request."""
+    attempt = attempt_by_request(session, claimant.holder, claimant.request_id)
+    if attempt is None:
+        return None
+    if attempt.ended_at is not None:
+        return AttemptEnded()
+    trial = session.get_one(TrialRow, attempt.trial_id)
+    experiment = session.get_one(ExperimentRow, attempt.experiment_id)
+    return Assigned(build_assignment(context, session, experiment, trial, attempt))
+
+
+def build_assignment(
+    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, attempt: AttemptRow
+) -> Assignment:
+    spec = spec_of(experiment)
+    resume = None
+    if attempt.resume_uri is not None and attempt.resume_step is not None:
+        resume = CheckpointRef(uri=attempt.resume_uri, step=attempt.resume_step)
+    expires_at = attempt.lease_expires_at or database_now(session)
+    earlier = earlier_files(session, experiment, trial, attempt)
+    return Assignment(
+        trial=trial.id,
+        experiment=experiment.name,
+        experiment_id=experiment.id,
+        number=trial.number,
+        attempt=attempt.number,
+        params=trial.params,
+        config={**spec.config, **trial.params},
+        lease=Lease(token=attempt.lease_token, expires_at=expires_at, seconds=context.settings.lease_seconds),
+        trainer=spec.trainer,
+        resume=resume,
+        run_name=run_name(experiment, trial, attempt.number),
+        storage_path=context.settings.storage,
+        keep_checkpoints=spec.checkpoints.keep,
+        earlier_checkpoints=earlier.checkpoints,
+        earlier_runs=earlier.runs,
+        max_seconds=spec.limits.max_trial_seconds,
+    )

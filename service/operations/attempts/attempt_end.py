@@ -1,0 +1,140 @@
+"""Ends an attempt, and decides what becomes of its trial."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from service.domain.failures import Retry, counted_failures, decide_retry
+from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
+from service.operations.attempts.leases import LeasedAttempt
+from service.operations.early_stopping.decisions import Decider
+from service.operations.early_stopping.paused_trials import RULE_CHANGED
+from service.operations.experiments.termination import advance_experiment
+from service.operations.transitions import move_trial
+from service.runtime.objective_values import broken_constraints, missing_objectives
+from service.store.attempts import attempts_of
+from service.store.events import append_event
+from service.store.tables import TrialRow
+from service.store.trials import reports_of
+from trainer.wire import Failure, FailureKind, Outcome
+
+ASK_HOLDER = "ask "
+"""The prefix of the holder's name when a caller runs a trial itself, without an agent."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A trial's next status, with the reason. `kind` is set if the trial failed."""
+
+    to: TrialStatus
+    reason: str | None
+    kind: FailureKind | None = None
+
+
+def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> None:
+    """The only way in which an attempt ends."""
+    session, experiment, trial, now = leased.session, leased.experiment, leased.trial, leased.now
+    failure = _failure(leased, outcome, reported)
+    earlier = _earlier_failures(leased) if failure else []
+    leased.attempt.ended_at = now
+    leased.attempt.outcome = outcome
+    leased.attempt.failure = failure.model_dump(mode="json") if failure else None
+    data = {
+        "attempt": leased.attempt.number,
+        "outcome": outcome,
+        "kind": failure.kind if failure else None,
+        "message": failure.message if failure else None,
+    }
+    append_event(session, experiment, "attempt.ended", data, at=now, trial_id=trial.id)
+    ending = _ending(leased, outcome, failure, earlier)
+    trial.failure_kind = ending.kind
+    move_trial(session, experiment, trial, ending.to, reason=ending.reason, at=now, kind=ending.kind)
+    if ending.to is TrialStatus.COMPLETED:
+        Decider(session, experiment, leased.spec, now).record_completion(trial)
+    paused_at = trial.paused_milestone if ending.to is TrialStatus.PAUSED else None
+    advance_experiment(session, experiment, leased.spec, now, [] if paused_at is None else [paused_at])
+
+
+def revoke_lease(leased: LeasedAttempt, failure: Failure) -> None:
+    """End an attempt whose holder is silent. Later calls of the holder are refused."""
+    leased.attempt.lease_expires_at = None
+    end_attempt(leased, Outcome.FAILED, failure)
+
+
+def end_as_lost(leased: LeasedAttempt, message: str, lease_seconds: float, *, began: bool = True) -> None:
+    """`began`: whether one of its workers may have started, as far as the caller knows."""
+    began = began and _may_have_begun(leased, lease_seconds)
+    revoke_lease(leased, Failure(kind=FailureKind.LOST, message=message, began=began))
+
+
+def _may_have_begun(leased: LeasedAttempt, lease_seconds: float) -> bool:
+    """A slot extends the lease before it starts a worker."""
+    attempt = leased.attempt
+    first_lease = attempt.started_at + timedelta(seconds=lease_seconds)
+    is_extended = attempt.lease_expires_at is None or attempt.lease_expires_at > first_lease
+    return is_extended or attempt.last_report_at is not None or attempt.holder.startswith(ASK_HOLDER)
+
+
+def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> Failure | None:
+    if outcome is Outcome.FAILED:
+        return reported or Failure(kind=FailureKind.USER_ERROR, message="failed; its holder did not say why")
+    missing = missing_objectives(leased.spec, leased.trial)
+    if outcome is Outcome.COMPLETED and missing and leased.trial.stop_cause in (None, StopCause.PAUSED):
+        names = " and ".join(repr(name) for name in missing)
+        return Failure(kind=FailureKind.SILENT, message=f"ended without ever reporting {names}; {_reported(leased)}")
+    return None
+
+
+def _reported(leased: LeasedAttempt) -> str:
+    reports = reports_of(leased.session, leased.trial.id, after_step=-1, limit=20)
+    names = sorted({name for report in reports for name in report.metrics})
+    return f"it reported: {', '.join(names)}" if names else "it reported nothing"
+
+
+def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
+    """The failures of earlier attempts that count against the budgets.
+
+    A loss counts only if that attempt resumed from the same checkpoint as this one: a trial that has saved a new
+    checkpoint in between makes progress, so it does not cause the losses.
+    """
+    attempts = attempts_of(leased.session, leased.trial.id)[leased.trial.forgiven_attempts :]
+    failed = [(Failure.model_validate(one.failure), one) for one in attempts if one.failure]
+    counted = [
+        (failure, one.ended_at or leased.now)
+        for failure, one in failed
+        if failure.kind is not FailureKind.LOST or one.resume_step == leased.attempt.resume_step
+    ]
+    return counted_failures(counted, leased.now)
+
+
+def _ending(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Ending:
+    trial, spec = leased.trial, leased.spec
+    cause = StopCause(trial.stop_cause) if trial.stop_cause else None
+    if cause is StopCause.DIVERGED:
+        return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
+    is_whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(spec, trial)
+    if is_whole and cause is not StopCause.EARLY_STOPPING:
+        broken = broken_constraints(spec, trial)
+        stop_reason = None if cause is StopCause.PAUSED else trial.stop_reason
+        return Ending(TrialStatus.COMPLETED, stop_reason or (f"infeasible: {broken}" if broken else None))
+    if cause is not None and cause is not StopCause.PAUSED:
+        return Ending(STATUS_AFTER_STOP[cause], trial.stop_reason)
+    if failure is None:
+        return _paused(trial) if cause else Ending(TrialStatus.STOPPED, _why_holder_stopped(leased))
+    if not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry):
+        return Ending(TrialStatus.FAILED, failure.message, failure.kind)
+    return _paused(trial) if cause else Ending(TrialStatus.QUEUED, f"tried again after: {failure.message}")
+
+
+def _paused(trial: TrialRow) -> Ending:
+    """A trial that was asked to pause. It continues immediately if a new rule does not pause it."""
+    if trial.paused_milestone is None:
+        return Ending(TrialStatus.QUEUED, RULE_CHANGED)
+    return Ending(STATUS_AFTER_STOP[StopCause.PAUSED], trial.stop_reason)
+
+
+def _why_holder_stopped(leased: LeasedAttempt) -> str:
+    """Holders enforce max_trial_seconds themselves, by clocks that may be a little ahead of the service's clock."""
+    limit, ran = leased.spec.limits.max_trial_seconds, (leased.now - leased.attempt.started_at).total_seconds()
+    if limit is not None and ran > 0.9 * limit:
+        return f"ran for {ran:.0f} s (limits.max_trial_seconds is {limit:g})"
+    return "its holder stopped it"

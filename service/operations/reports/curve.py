@@ -1,0 +1,132 @@
+"""Adds reports to a trial's curve, and acts on them: newest values, targets, early stopping."""
+
+import math
+import reprlib
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from search.early_stopping.measure import number_in
+from service.domain.statuses import EndReason, StopCause
+from service.errors import Invalid, Mistake
+from service.operations.attempts.leases import LeasedAttempt
+from service.operations.early_stopping.decisions import Decider
+from service.operations.early_stopping.paused_trials import release
+from service.operations.experiments.termination import begin_ending
+from service.operations.reports.objectives import update_objectives
+from service.operations.transitions import request_stop
+from service.runtime.objective_values import targets_reached
+from service.store.events import append_event
+from service.store.experiments import may_run_trials
+from service.store.sql.write_session import add_later, change_later
+from service.store.tables import ReportRow
+from trainer.wire import MAX_COUNT, Report, mended
+
+MAX_DEPTH = 20
+"""Metrics that are nested deeper are cut off, because some JSON parsers refuse them."""
+
+
+def steps_of(leased: LeasedAttempt, reports: Sequence[Report]) -> dict[int, int]:
+    """Return each report's step by its sequence. Raises Invalid before anything is changed."""
+    steps: dict[int, int] = {}
+    for report in reports:
+        if report.sequence not in steps:
+            is_repeat = report.sequence < leased.attempt.next_sequence
+            stored = _stored_step(leased, report) if is_repeat else None
+            steps[report.sequence] = _step_of(leased, report) if stored is None else stored
+    return steps
+
+
+def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
+    """Store the report, unless an earlier attempt has reported the step already.
+
+    Several reports of one attempt at a step are merged into one point.
+    """
+    trial, metrics = leased.trial, _storable(report.metrics)
+    if not _store(leased, report.sequence, step, metrics, number_in(report.metrics, leased.spec.objective.metric)):
+        return
+    data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": metrics}
+    append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
+    change_later(trial, last_step=max(step, trial.last_step or step))
+    if update_objectives(leased.spec, trial, report.metrics):
+        _check_targets(leased)
+    decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
+    judged = decider.judge(trial, step, report.metrics)
+    if judged and may_run_trials(leased.experiment):  # others may be promoted now
+        release(leased.session, leased.experiment, leased.spec, leased.now, judged)
+
+
+def _store(leased: LeasedAttempt, sequence: int, step: int, metrics: dict[str, Any], value: float | None) -> bool:
+    """Return False if the step belongs to an earlier attempt."""
+    trial, attempt = leased.trial, leased.attempt.number
+    is_new = trial.last_step is None or step > trial.last_step
+    existing = None if is_new else leased.session.get(ReportRow, (trial.id, step))
+    if existing is None:
+        row = {"trial_id": trial.id, "step": step, "attempt": attempt, "sequence": sequence}
+        add_later(leased.session, ReportRow, {**row, "metrics": metrics, "value": value, "at": leased.now})
+    elif existing.attempt == attempt:
+        existing.metrics = {**existing.metrics, **metrics}
+        existing.value = existing.value if value is None else value
+    return existing is None or existing.attempt == attempt
+
+
+def _check_targets(leased: LeasedAttempt) -> None:
+    reached = targets_reached(leased.spec, leased.trial)
+    if reached:
+        request_stop(leased.trial, StopCause.TARGET_REACHED, reached)
+        detail = f"trial {leased.trial.number}: {reached}"
+        begin_ending(leased.session, leased.experiment, EndReason.TARGET_REACHED, leased.now, detail)
+
+
+def _stored_step(leased: LeasedAttempt, report: Report) -> int | None:
+    query = select(ReportRow.step).where(
+        ReportRow.trial_id == leased.trial.id,
+        ReportRow.attempt == leased.attempt.number,
+        ReportRow.sequence == report.sequence,
+    )
+    return leased.session.scalar(query)
+
+
+def _step_of(leased: LeasedAttempt, report: Report) -> int:
+    if report.step is not None:
+        return report.step
+    name = leased.spec.step_metric
+    if name is None:
+        return leased.attempt.first_step + report.sequence
+    if name not in report.metrics:
+        known = ", ".join(sorted(report.metrics)) or "none"
+        raise Invalid(
+            [Mistake(f"metrics.{name}", f"is the experiment's step_metric and must be reported; got: {known}")]
+        )
+    step = report.metrics[name]
+    if not _is_step(step):
+        shown = reprlib.repr(step)
+        raise Invalid(
+            [Mistake(f"metrics.{name}", f"is the step and must be a whole number from 0 to 2^53, not {shown}")]
+        )
+    return int(step)
+
+
+def _is_step(value: Any) -> bool:
+    # The order matters: int() of an infinite or NaN value raises.
+    return type(value) in {int, float} and 0 <= value <= MAX_COUNT and value == int(value)
+
+
+def _storable(value: Any, depth: int = 0) -> Any:
+    """Replace invalid characters; turn NaN, infinities and integers beyond 64 bits, which JSON lacks, into text."""
+    if isinstance(value, dict | list) and depth == MAX_DEPTH:
+        return "..."
+    if isinstance(value, dict):
+        return {mended(name): _storable(inner, depth + 1) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_storable(inner, depth + 1) for inner in value]
+    return mended(value) if isinstance(value, str) else _storable_number(value)
+
+
+def _storable_number(value: Any) -> Any:
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value
