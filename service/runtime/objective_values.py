@@ -17,9 +17,9 @@ def missing_objectives(spec: ExperimentSpec, trial: TrialRow) -> list[str]:
 def targets_reached(spec: ExperimentSpec, trial: TrialRow) -> str | None:
     """Return a sentence if the trial is feasible and has reached all targets of the spec, else None."""
     wanted = [one for one in spec.objectives if one.target is not None]
-    known = newest_values(spec, trial)
     if not wanted or (spec.constraints and trial.violation != 0):
         return None
+    known = newest_values(spec, trial)
     if not all(one.metric in known and one.is_reached_by(known[one.metric]) for one in wanted):
         return None
     return " and ".join(f"{one.metric} {known[one.metric]:g} reached the target {one.target:g}" for one in wanted)

@@ -1,9 +1,12 @@
-"""What a session puts off is written once it flushes, and is there for whoever reads in between."""
+"""Pending writes are written when the session flushes, and no read of the session misses them."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import event, select, text
+from sqlalchemy.orm import Session
 
 from service.store.sql.database import Database
 from service.store.sql.write_session import add_later, change_later
@@ -81,6 +84,67 @@ def test_nothing_of_it_is_left_when_the_transaction_fails(database: Database, id
         fail()
     with database.read() as session:
         assert session.get_one(ExperimentRow, ids[0]).event_count < 71
+
+
+def an_event(experiment_id: str) -> dict[str, Any]:
+    return {"experiment_id": experiment_id, "seq": 100, "kind": "odd", "trial_id": None, "data": DATA, "at": AT}
+
+
+def by_get(session: Session, id_: str) -> object:
+    return session.get(EventRow, (id_, 100))
+
+
+def by_select(session: Session, id_: str) -> object:
+    return session.scalar(select(EventRow.seq).where(EventRow.experiment_id == id_, EventRow.seq == 100))
+
+
+def by_text(session: Session, id_: str) -> object:
+    return session.scalar(text("select seq from events where experiment_id = :id and seq = 100"), {"id": id_})
+
+
+def by_connection(session: Session, id_: str) -> object:
+    return session.connection().scalar(select(EventRow.seq).where(EventRow.experiment_id == id_, EventRow.seq == 100))
+
+
+@pytest.mark.parametrize("read", [by_get, by_select, by_text, by_connection])
+@pytest.mark.parametrize("autoflush", [True, False])
+def test_no_read_misses_a_pending_row(
+    database: Database, ids: list[str], read: Callable[[Session, str], object], *, autoflush: bool
+) -> None:
+    with database.write() as session:
+        session.autoflush = autoflush
+        add_later(session, EventRow, an_event(ids[0]))
+        assert read(session, ids[0]) is not None
+
+
+@pytest.mark.parametrize("autoflush", [True, False])
+def test_a_refresh_keeps_a_pending_change(database: Database, ids: list[str], *, autoflush: bool) -> None:
+    with database.write() as session:
+        experiment = session.get_one(ExperimentRow, ids[0])
+        session.autoflush = autoflush
+        change_later(experiment, event_count=71)
+        session.refresh(experiment)
+        assert experiment.event_count == 71
+
+
+def test_stale_reads_are_limited_to_the_tables_that_are_named(database: Database, ids: list[str]) -> None:
+    with database.write() as session:
+        experiment = session.get_one(ExperimentRow, ids[0])
+        change_later(experiment, event_count=71)
+        add_later(session, EventRow, an_event(ids[0]))
+        stored = select(ExperimentRow.event_count).where(ExperimentRow.id == ids[0])
+        with session.stale_reads(ExperimentRow):
+            assert session.scalar(stored) != 71
+            assert by_select(session, ids[0]) is not None
+        assert session.scalar(stored) == 71
+
+
+def test_a_read_after_stale_reads_sees_pending_changes(database: Database, ids: list[str]) -> None:
+    with database.write() as session:
+        change_later(session.get_one(ExperimentRow, ids[0]), event_count=71)
+        with session.stale_reads(ExperimentRow):
+            pass
+        assert session.scalar(select(ExperimentRow.event_count).where(ExperimentRow.id == ids[0])) == 71
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

@@ -44,28 +44,21 @@ class WriteSession(Session):
         super().__init__(*arguments, **options)
         self.caches = caches
         self.after_commit: list[Callable[[], None]] = []
-        self._added: defaultdict[Kind, Rows] = defaultdict(list)
-        self._changed: defaultdict[DeclarativeBase, set[str]] = defaultdict(set)
+        self.added: defaultdict[Kind, Rows] = defaultdict(list)
+        self.changed: defaultdict[DeclarativeBase, set[str]] = defaultdict(set)
         self._stale_tables: frozenset[Table] = frozenset()
-
-    def add_later(self, kind: Kind, row: dict[str, Any]) -> None:
-        self._added[kind].append(row)
-
-    def change_later(self, row: DeclarativeBase, values: Mapping[str, Any]) -> None:
-        self._changed[row].update(values)
-        vars(row).update(values)  # past the instrumentation: the unit of work would write the columns, too
 
     def flush(self, objects: Sequence[Any] | None = None) -> None:
         """Write the session's objects first, so that pending rows may refer to them."""
         super().flush(objects)
-        if self._changed or self._added:
-            changed, self._changed = self._changed, defaultdict(set)
-            added, self._added = self._added, defaultdict(list)
+        if self.changed or self.added:
+            changed, self.changed = self.changed, defaultdict(set)
+            added, self.added = self.added, defaultdict(list)
             write_rows(super().connection(), _by_columns(changed), list(added.items()))
 
     def connection(self, *arguments: Any, **options: Any) -> Connection:
         """Flush first, because statements on the connection itself do not pass `_flush_before_statement`."""
-        if self._changed or self._added:
+        if self.changed or self.added:
             self.flush()
         return super().connection(*arguments, **options)
 
@@ -82,13 +75,11 @@ class WriteSession(Session):
         finally:
             self._stale_tables = before
 
-    def may_miss_writes(self, state: ORMExecuteState) -> bool:
-        """Whether the statement may read a table that has pending writes."""
-        if not (self._changed or self._added):
-            return False
+    def reads_pending(self, state: ORMExecuteState) -> bool:
+        """Whether the statement uses a table with pending writes, other than those of `stale_reads`."""
         if not self._stale_tables:
             return True
-        pending = {_table(kind) for kind in self._added} | {_table(type(row)) for row in self._changed}
+        pending = {_table(kind) for kind in self.added} | {_table(type(row)) for row in self.changed}
         return not pending.isdisjoint(_tables_of(state) - self._stale_tables)
 
 
@@ -96,7 +87,7 @@ class WriteSession(Session):
 def _flush_before_statement(state: ORMExecuteState) -> None:
     """SQLAlchemy's autoflush alone leaves out `get`, statements without ORM entities, and `no_autoflush` blocks."""
     session = cast(WriteSession, state.session)
-    if session.may_miss_writes(state):
+    if (session.changed or session.added) and session.reads_pending(state):
         session.flush()
 
 
@@ -108,7 +99,8 @@ def _flush_before_commit(session: Session) -> None:
 
 def add_later(session: Session, kind: Kind, row: dict[str, Any]) -> None:
     """Insert a row, together with others of its table, when the session flushes. `row` has a value for each column."""
-    _write_session(session).add_later(kind, row)
+    assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
+    session.added[kind].append(row)
 
 
 def change_later(row: DeclarativeBase, **values: Any) -> None:
@@ -116,12 +108,10 @@ def change_later(row: DeclarativeBase, **values: Any) -> None:
 
     The object has the new values immediately.
     """
-    _write_session(object_session(row)).change_later(row, values)
-
-
-def _write_session(session: Session | None) -> WriteSession:
+    session = object_session(row)
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
-    return session
+    session.changed[row].update(values)
+    vars(row).update(values)  # past the instrumentation: the unit of work would write the columns, too
 
 
 def _by_columns(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[Kind, Changes]]:
