@@ -1,4 +1,4 @@
-"""An experiment and its trials in the terms of the search."""
+"""Translates an experiment and its trials into the terms of the search."""
 
 from search.constraints import violations
 from search.early_stopping import rule_for
@@ -34,12 +34,12 @@ def problem_of(spec: ExperimentSpec, seed: int) -> Problem:
 
 
 def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
-    """The spec's, or one that stays with the experiment."""
+    """The seed of the spec, or one that is derived from the experiment's id."""
     return spec.search.seed if spec.search.seed is not None else int(experiment_id.removeprefix("x-"), 16) % 2**31
 
 
 def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: ExperimentSpec | None = None) -> Observation:
-    """In the terms of the spec's objectives; `ran_under` is the trial's own spec, if it is another."""
+    """Return a trial by the objectives of `spec`. `ran_under` is the trial's own spec, if it is a different one."""
     own = ran_under or spec
     known = newest_values(own, trial)
     values = tuple(known[one.metric] for one in spec.objectives if one.metric in known)
@@ -59,8 +59,8 @@ def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
     if trial.failure_kind == FailureKind.DIVERGED:
         return "diverged"
     if trial.status == TrialStatus.COMPLETED and not is_whole:
-        return "failed"  # nothing to learn from
+        return "failed"  # there is no value to learn from
     if trial.status == TrialStatus.PAUSED:
-        # One that has lost its race so far tells what one that was stopped there would; one that takes turns, nothing.
+        # A trial that waits because it is worse counts as pruned there; one that takes turns is simply not finished.
         return "pruned" if rule_for(spec.early_stopping).waiting_is_losing else "running"
     return _STATUSES[TrialStatus(trial.status)]

@@ -10,7 +10,7 @@ from service.store.tables import AgentRow
 from trainer.wire import Node
 
 CONNECTED = timedelta(seconds=90)
-"""An agent that has not asked for so long is not connected: claims wait for 60 s at most."""
+"""An agent counts as connected for this long after its last claim. A claim waits for 60 s at most."""
 
 
 def all_agents(session: Session) -> Sequence[AgentRow]:

@@ -22,42 +22,42 @@ def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
     return session.scalar(query.execution_options(populate_existing=True))
 
 
-# What a report is taken without, of all that takes long to read; who asks for it after all has it read by itself.
-_LATER = (
+# Columns that are slow to read and that a report does not need. The ORM loads one separately if it is used after all.
+_DEFERRED = (
     *(defer(column) for column in (AttemptRow.failure, AttemptRow.started_at, AttemptRow.last_report_at)),
     *(defer(column) for column in (TrialRow.params, TrialRow.created_at, TrialRow.started_at)),
 )
 
-# Made once: every report asks both, and to put them together takes as long as to answer them.
+# The statements are built once: building one takes as long as executing it, and every report executes both.
 
 
 @cache
 def _has_token(dialect: str) -> ColumnElement[bool]:
-    """As an array where there are any: the statement is then the same for any number of them, and stays prepared."""
+    """On PostgreSQL an array, so that the prepared statement is the same for any number of tokens."""
     if dialect == "sqlite":
         return AttemptRow.lease_token.in_(bindparam("tokens", expanding=True))
     return AttemptRow.lease_token == any_(bindparam("tokens", type_=ARRAY(AttemptRow.lease_token.type)))
 
 
 @cache
-def _their_experiments(dialect: str) -> Select[ExperimentRow]:
+def _lock_by_tokens(dialect: str) -> Select[ExperimentRow]:
     return lock_for(select(AttemptRow.experiment_id).where(_has_token(dialect)))
 
 
 @cache
 def _with_trials(dialect: str, clock: ColumnElement[datetime]) -> Select[AttemptRow, TrialRow, datetime]:
     query = select(AttemptRow, TrialRow, clock).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
-    query = query.where(_has_token(dialect)).options(*_LATER)
+    query = query.where(_has_token(dialect)).options(*_DEFERRED)
     return query.execution_options(populate_existing=True)
 
 
 def lock_experiments_of(session: Session, tokens: Collection[str]) -> Sequence[ExperimentRow]:
-    """As `lock_experiment`, those of the attempts with these tokens."""
-    return session.scalars(_their_experiments(session.get_bind().dialect.name), {"tokens": list(tokens)}).all()
+    """Lock the experiments of the attempts with these tokens, as `lock_experiment` does."""
+    return session.scalars(_lock_by_tokens(session.get_bind().dialect.name), {"tokens": list(tokens)}).all()
 
 
 def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
-    """With their trials, as they are now, and when that is by the database's clock."""
+    """Return the attempts with their trials, read anew, and the database's time of the read."""
     query = _with_trials(session.get_bind().dialect.name, clock_of(session))
     return session.execute(query, {"tokens": list(tokens)}).all()
 
@@ -87,7 +87,7 @@ def living_attempts(
 
 
 def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
-    """The checkpoints that running attempts of the experiment's other trials have gone on from."""
+    """The checkpoints that running attempts of the experiment's other trials have resumed from."""
     query = select(AttemptRow.resume_uri).where(
         AttemptRow.experiment_id == trial.experiment_id,
         AttemptRow.trial_id != trial.id,
@@ -98,7 +98,7 @@ def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
 
 
 def first_failures(session: Session, experiment_id: str, limit: int) -> list[Failure]:
-    """Of the first trials, up to the first that has not failed. Without tracebacks."""
+    """The failures of the first `limit` trials, up to the first trial that has not failed. Without tracebacks."""
     query = (
         select(TrialRow.failure_kind, TrialRow.reason, AttemptRow.failure["began"].as_boolean())
         .outerjoin(AttemptRow, _IS_LAST)
@@ -113,7 +113,7 @@ def first_failures(session: Session, experiment_id: str, limit: int) -> list[Fai
 
 
 def first_tracebacks(session: Session, experiment_ids: Collection[str]) -> dict[str, str | None]:
-    """By experiment: of the first trial that failed, its last attempt's."""
+    """By experiment: the traceback of the first failed trial's last attempt."""
     first = (
         select(TrialRow.id)
         .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.FAILED)

@@ -1,4 +1,4 @@
-"""Which experiments need new pictures in MLflow, and what their trials have to show."""
+"""Finds the experiments whose charts in MLflow are out of date, and reads what the charts show."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ MOST_REPORTS = 100_000
 
 
 def due(session: Session, refresh: timedelta) -> Sequence[str]:
-    """Those in MLflow of which a trial has ended since they were pictured, once that is `refresh` ago or they are over.
+    """Experiments in MLflow of which a trial has ended since the last charts, the oldest charts first.
 
-    The longest neglected first.
+    A running experiment is due again after `refresh`, an ended one immediately.
     """
     since = func.coalesce(MirrorRow.pictured_at, ExperimentRow.created_at)
     ended_since = select(TrialRow.id).where(
@@ -36,7 +36,7 @@ def due(session: Session, refresh: timedelta) -> Sequence[str]:
 
 
 def note(session: Session, experiment_id: str, event: int) -> None:
-    """MLflow has pictures of all up to `event`."""
+    """Record that the charts in MLflow show all events up to `event`."""
     mirror = session.get(MirrorRow, experiment_id)
     if mirror is not None:
         mirror.pictured_event, mirror.pictured_at = event, database_now(session)
@@ -48,7 +48,7 @@ def shown_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
 
 
 def curves_of(session: Session, trial_ids: Sequence[str]) -> dict[str, dict[int, float]]:
-    """By trial and step; of very long curves what comes first."""
+    """By trial and step. Beyond `MOST_REPORTS` the last steps are left out."""
     query = select(ReportRow.trial_id, ReportRow.step, ReportRow.value).where(
         ReportRow.trial_id.in_(trial_ids), ReportRow.value.is_not(None)
     )

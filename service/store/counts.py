@@ -1,4 +1,4 @@
-"""How many there are of each, over all experiments."""
+"""Counts over all experiments, for metrics."""
 
 from datetime import datetime
 
@@ -11,12 +11,12 @@ from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 
 
 def experiments(session: Session) -> dict[str, float]:
-    """By status, also those that none has."""
+    """By status, including statuses without experiments."""
     return _by(ExperimentStatus, session, select(ExperimentRow.status, func.count()).group_by(ExperimentRow.status))
 
 
 def live_trials(session: Session) -> dict[str, float]:
-    """The trials of live experiments by status, also those that none has."""
+    """The trials of live experiments by status, including statuses without trials."""
     live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
     query = select(TrialRow.status, func.count()).where(TrialRow.experiment_id.in_(live)).group_by(TrialRow.status)
     return _by(TrialStatus, session, query)

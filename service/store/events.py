@@ -20,7 +20,7 @@ def append_event(
     at: datetime,
     trial_id: str | None = None,
 ) -> int:
-    """Returns the event's number. The caller holds the experiment's lock."""
+    """Append an event in the caller's transaction, which holds the experiment's lock, and return its number."""
     change_later(experiment, event_count=experiment.event_count + 1)
     facts = {"kind": kind, "trial_id": trial_id, "data": data, "at": at}
     add_later(session, EventRow, {"experiment_id": experiment.id, "seq": experiment.event_count, **facts})

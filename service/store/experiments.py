@@ -12,7 +12,7 @@ from service.store.sql.column_types import UtcDateTime
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 
 PAGE = 20
-"""So many experiments are read at a time where it is not known how many are needed."""
+"""The number of experiments read at a time when it is not known how many are needed."""
 
 
 def may_run_trials(experiment: ExperimentRow) -> bool:
@@ -25,21 +25,21 @@ def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
 
 
 def lock_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
-    """Takes the experiment's lock until the end of the transaction: its trials and events change under it only."""
+    """Lock the experiment until the end of the transaction. Its trials and events change only under this lock."""
     return session.scalar(_named(name_or_id).with_for_update().execution_options(populate_existing=True))
 
 
 def lock_for(ids: Select[str]) -> Select[ExperimentRow]:
-    """The query that does what `lock_experiment` does, for the ids that another finds.
+    """A query that locks the experiments with the ids that another query selects.
 
-    Always in the same order, so that two who lock several cannot wait for each other.
+    They are locked in the order of their ids, so that two transactions that lock several cannot deadlock.
     """
     query = select(ExperimentRow).where(ExperimentRow.id.in_(ids)).order_by(ExperimentRow.id)
     return query.with_for_update().execution_options(populate_existing=True)
 
 
 def startable_experiment_ids(session: Session) -> Sequence[str]:
-    """Those that may start trials, in the order in which they may: priority, then fewest running, then oldest."""
+    """Experiments that may start trials, the next in line first: by priority, then fewest running trials, then age."""
     running = (
         select(func.count())
         .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.RUNNING)
@@ -52,19 +52,19 @@ def startable_experiment_ids(session: Session) -> Sequence[str]:
     return session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
 
 
-def pages_of(line: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Of the line, whose first ones most often decide: to read a thousand specifications takes a tenth of a second."""
-    return (line[first : first + PAGE] for first in range(0, len(line), PAGE))
+def pages_of(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Split the ids into pages. The first page is mostly enough, and reading a thousand specs takes 0.1 s."""
+    return (ids[first : first + PAGE] for first in range(0, len(ids), PAGE))
 
 
 def experiments_with(session: Session, ids: Sequence[str]) -> list[ExperimentRow]:
-    """Those of them that there are, in their order."""
+    """Return the experiments with these ids that exist, in the order of `ids`."""
     rows = {row.id: row for row in session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(ids)))}
     return [rows[id_] for id_ in ids if id_ in rows]
 
 
 def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:
-    """The live ones in which time may end something other than a lease."""
+    """Live experiments with a limit in seconds: of the experiment, of a trial, or between reports."""
     limits = (("limits", "max_seconds"), ("limits", "max_trial_seconds"), ("failures", "report_timeout_seconds"))
     limited = or_(*(ExperimentRow.spec[limit].as_string().is_not(None) for limit in limits))
     return session.scalars(select(ExperimentRow).where(ExperimentRow.status.in_(LIVE_EXPERIMENT), limited)).all()
@@ -73,7 +73,7 @@ def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:
 def page_of_experiments(
     session: Session, *, status: str | None, tag: tuple[str, str] | None, after: tuple[datetime, str] | None, limit: int
 ) -> list[ExperimentRow]:
-    """Newest first. `after` is when the last one seen was created, and its id."""
+    """Newest first. `after`: the creation time and the id of the last experiment of the page before."""
     query = select(ExperimentRow).order_by(ExperimentRow.created_at.desc(), ExperimentRow.id.desc())
     if status:
         query = query.where(ExperimentRow.status == status)
@@ -81,8 +81,8 @@ def page_of_experiments(
         query = query.where(ExperimentRow.tags[tag[0]].as_string() == tag[1])
     if after is not None:
         created_at, experiment_id = after
-        place = tuple_(ExperimentRow.created_at, ExperimentRow.id)
-        query = query.where(place < tuple_(literal(created_at, UtcDateTime), literal(experiment_id)))
+        position = tuple_(ExperimentRow.created_at, ExperimentRow.id)
+        query = query.where(position < tuple_(literal(created_at, UtcDateTime), literal(experiment_id)))
     return list(session.scalars(query.limit(limit)))
 
 
@@ -95,6 +95,6 @@ def find_experiment_by_key(session: Session, key: str) -> ExperimentRow | None:
 
 
 def warm_starts_of(session: Session, experiment_ids: Collection[str]) -> dict[str, list[Any]]:
-    """What was taken from each earlier experiment, by the one that took it."""
+    """By experiment: a summary of each earlier experiment that its search has learned from."""
     query = select(WarmStartRow.experiment_id, WarmStartRow.sources)
     return dict(session.execute(query.where(WarmStartRow.experiment_id.in_(experiment_ids))).all())

@@ -1,4 +1,4 @@
-"""What a caller names: an experiment by its name or id, a trial by its id. All of it raises NotFound."""
+"""Finds what a caller names: an experiment by name or id, a trial by id. All functions raise NotFound."""
 
 from sqlalchemy.orm import Session
 
@@ -15,7 +15,7 @@ def experiment_named(session: Session, name_or_id: str) -> ExperimentRow:
 
 
 def locked_experiment(session: Session, name_or_id: str) -> ExperimentRow:
-    """With its lock, until the end of the transaction."""
+    """Lock the experiment until the end of the transaction."""
     experiment = lock_experiment(session, name_or_id)
     if experiment is None:
         raise NotFound(f"there is no experiment {name_or_id!r}")
@@ -30,7 +30,7 @@ def trial_named(session: Session, trial_id: str) -> TrialRow:
 
 
 def locked_trial(session: Session, trial_id: str) -> tuple[ExperimentRow, TrialRow]:
-    """The trial as it is once its experiment's lock is ours."""
+    """Lock the trial's experiment, and read the trial again."""
     trial = session.get(TrialRow, trial_id)
     experiment = lock_experiment(session, trial.experiment_id) if trial else None
     if trial is None or experiment is None:

@@ -1,4 +1,4 @@
-"""How far the MLflow mirror has come, and what it has still to tell."""
+"""The position of the MLflow mirror in each experiment's events, and what it reads to write the next ones."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from service.store.sql.database import Database, database_now
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, MirrorRunRow, TrialRow
 
-_MIRROR_LOCK = 7_205_759_404  # any number but the others', the same for every service process
+_MIRROR_LOCK = 7_205_759_404  # any number that no other lock uses, the same in every service process
 _CHARTS_LOCK = 7_205_759_405
 _CURSOR = func.coalesce(MirrorRow.cursor, 0)
 
@@ -27,7 +27,7 @@ def try_charts_lock(database: Database) -> AbstractContextManager[bool]:
 
 @contextmanager
 def _sole(database: Database, key: int) -> Iterator[bool]:
-    """The lock belongs to a connection, not to a transaction: none stays open, and a process that dies frees it."""
+    """The lock belongs to the connection, so no transaction stays open, and a process that dies releases it."""
     if database.is_sqlite:
         yield True
         return
@@ -41,7 +41,7 @@ def _sole(database: Database, key: int) -> Iterator[bool]:
 
 
 def lag(session: Session) -> int:
-    """Events not yet mirrored, over all experiments."""
+    """The number of events that are not mirrored yet, over all experiments."""
     behind = select(func.sum(ExperimentRow.event_count - _CURSOR)).outerjoin(
         MirrorRow, MirrorRow.experiment_id == ExperimentRow.id
     )
@@ -49,7 +49,7 @@ def lag(session: Session) -> int:
 
 
 def oldest_waiting(session: Session) -> datetime | None:
-    """When the oldest event that is not yet mirrored happened."""
+    """The time of the oldest event that is not mirrored yet."""
     first = (
         select(func.min(EventRow.at))
         .join(ExperimentRow, ExperimentRow.id == EventRow.experiment_id)
@@ -60,7 +60,7 @@ def oldest_waiting(session: Session) -> datetime | None:
 
 
 def experiments_behind(session: Session) -> list[str]:
-    """The experiments with events to mirror, the longest neglected first."""
+    """The experiments with events to mirror, the one that was mirrored least recently first."""
     behind = (
         select(ExperimentRow.id)
         .outerjoin(MirrorRow, MirrorRow.experiment_id == ExperimentRow.id)
@@ -71,7 +71,7 @@ def experiments_behind(session: Session) -> list[str]:
 
 
 def mirrors_of(session: Session, experiment_ids: Collection[str]) -> dict[str, MirrorRow]:
-    """By experiment; none of one that MLflow has not been told of."""
+    """By experiment; without experiments that are not in MLflow yet."""
     rows = session.scalars(select(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))
     return {row.experiment_id: row for row in rows}
 
@@ -86,7 +86,7 @@ def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequen
 def best_end(
     session: Session, experiment_id: str, up_to: int, kinds: Sequence[str], objective: int, *, maximize: bool
 ) -> EventRow | None:
-    """Of the ends of feasible trials up to event `up_to`, the one with the best value of `objective`."""
+    """The end of the feasible trial with the best value of objective number `objective`, up to event `up_to`."""
     value = EventRow.data[("values", objective)].as_float()
     ends = (
         select(EventRow)
@@ -99,7 +99,7 @@ def best_end(
 
 
 def ends_up_to(session: Session, experiment_id: str, up_to: int, kinds: Sequence[str]) -> list[EventRow]:
-    """In their order."""
+    """The ends of trials up to event `up_to`, in their order."""
     ends = select(EventRow).where(
         EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds)
     )
@@ -111,7 +111,7 @@ def trials_named(session: Session, trial_ids: set[str]) -> dict[str, TrialRow]:
 
 
 def runs_of(session: Session, trial_ids: set[str]) -> dict[tuple[str, int], str]:
-    """MLflow's runs by trial and generation."""
+    """The ids of MLflow's runs, by trial and generation."""
     rows = session.scalars(select(MirrorRunRow).where(MirrorRunRow.trial_id.in_(trial_ids)))
     return {(row.trial_id, row.generation): row.run_id for row in rows}
 
@@ -123,7 +123,7 @@ def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, paren
 
 
 def advance(session: Session, experiment_id: str, cursor: int, new_runs: Mapping[tuple[str, int], str]) -> None:
-    """MLflow has all events up to `cursor`, with `new_runs` by trial and generation."""
+    """Record that MLflow has all events up to `cursor`, and its `new_runs` by trial and generation."""
     mirror = _row(session, experiment_id)
     if mirror is None:
         return
@@ -140,7 +140,7 @@ def fail(session: Session, experiment_id: str, error: str) -> None:
 
 
 def _row(session: Session, experiment_id: str) -> MirrorRow | None:
-    """The experiment's row, made if it is not there; None when the experiment itself has been deleted meanwhile."""
+    """Return the mirror's row of the experiment, created if needed; None if the experiment has been deleted."""
     if session.get(ExperimentRow, experiment_id) is None:
         return None
     now = database_now(session)

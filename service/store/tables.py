@@ -1,4 +1,4 @@
-"""The tables: SQL is the truth of Paceline, everything else is a cache or a mirror of them."""
+"""The tables. SQL is the source of truth; everything else is a cache or a mirror of it."""
 
 from datetime import datetime
 from typing import Any
@@ -41,7 +41,7 @@ TRIAL_KEY = "trials.id"
 
 
 class PackageRow(Base):
-    """The user's code; its bytes are a file named by the digest."""
+    """The user's code. Its bytes are a file that is named by their digest."""
 
     __tablename__ = "packages"
     id: Mapped[str] = mapped_column(String(80), primary_key=True)
@@ -52,11 +52,11 @@ class PackageRow(Base):
 
 
 class ExperimentRow(Base):
-    """`trial_count` and `event_count` hand out numbers; both move under this row's lock only.
+    """`trial_count` and `event_count` are the next numbers; they change only under this row's lock.
 
-    `end_reason` may be set while trials still run: the status follows when the last of them has ended.
-    `spec_changed_at_event` tells a study view that it was made from an older spec. `milestone_count` numbers what
-    changes in the experiment's milestones.
+    `end_reason` may be set while trials are still running; the status changes when the last of them has ended.
+    `spec_changed_at_event` identifies the version of the spec. `milestone_count` counts the changes of the
+    experiment's milestones.
     """
 
     __tablename__ = "experiments"
@@ -84,14 +84,14 @@ class ExperimentRow(Base):
 
 
 class TrialRow(Base):
-    """`value` is the first objective's newest; `changed_at_event` lets a study view read only what moved.
+    """`value` is the newest value of the first objective.
 
-    `values` are the newest of all objectives and of the constraints' metrics, by name. `violation` is by how much they
-    break the constraints, 0 for a feasible trial; None without constraints, and while one of their metrics is missing.
-    `paused_milestone` is where it was told to pause, with the value there; both go when it goes on, or ends.
-    `paused_pool` says among whom it waits, or did the last time.
-    `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first `forgiven_attempts` of its attempts are
-    on nobody's budget, since a user had it tried again after them.
+    `values` has the newest values of all objectives and of the constraints' metrics, by name. `violation` is the amount
+    by which they violate the constraints, 0 for a feasible trial; None without constraints, and while a metric is
+    missing. `changed_at_event` is the event of the last change, by which caches read only what is new.
+    `paused_milestone` and `paused_value` are set from the pause until the trial continues or ends; `paused_pool` is the
+    pool in which it waits or waited last. `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first
+    `forgiven_attempts` attempts count against no budget, because a user has retried the trial since.
     """
 
     __tablename__ = "trials"
@@ -134,7 +134,7 @@ class TrialRow(Base):
             sqlite_where=text("enqueue_key is not null"),
             postgresql_where=text("enqueue_key is not null"),
         ),
-        # Finds the best that waits at a milestone, and the milestones at which somebody waits.
+        # Finds the best paused trial at a milestone, and the milestones with paused trials.
         Index(
             "ix_trials_paused",
             "experiment_id",
@@ -150,9 +150,9 @@ class TrialRow(Base):
 
 
 class WarmStartRow(Base):
-    """What the search learned from earlier experiments: copied at submit, so that it stays when they change or go.
+    """What the search learned from earlier experiments, copied at submit so that it does not change with them.
 
-    `observations` are `search.problem.Observation`s as JSON; `sources` says of each experiment what was taken.
+    `observations` are `search.problem.Observation`s as JSON; `sources` has a summary of each earlier experiment.
     """
 
     __tablename__ = "warm_starts"
@@ -162,9 +162,10 @@ class WarmStartRow(Base):
 
 
 class AttemptRow(Base):
-    """One execution of a trial, held under a lease: token and expiry stand while it lives.
+    """One execution of a trial, held under a lease.
 
-    `next_sequence` is the first report sequence not yet seen; `first_step` is where its count of steps begins.
+    `next_sequence` is the first report sequence that has not arrived; `first_step` is the step of a first report that
+    names none.
     """
 
     __tablename__ = "attempts"
@@ -188,7 +189,7 @@ class AttemptRow(Base):
     __table_args__ = (
         UniqueConstraint("trial_id", "number"),
         UniqueConstraint("holder", "request_id"),
-        # At most one attempt of a trial lives: the invariant stands in the schema.
+        # A trial has at most one living attempt.
         Index(
             "uq_attempts_living",
             "trial_id",
@@ -206,7 +207,7 @@ class AttemptRow(Base):
 
 
 class ReportRow(Base):
-    """A point of a trial's curve. The first attempt to reach a step decides its value; a retry changes nothing."""
+    """A point of a trial's curve. The first attempt that reaches a step decides its value."""
 
     __tablename__ = "reports"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
@@ -219,10 +220,10 @@ class ReportRow(Base):
 
 
 class MilestoneRow(Base):
-    """The value with which a trial reached a step at which early stopping compares trials; -1 is its end, if completed.
+    """The value of a trial at a step at which early stopping compares trials; step -1 is the end of a completed trial.
 
-    `pool` says among whom: `search.early_stopping.rule` names them. `change` is the number of the change that made the
-    row what it is; with a new early stopping, all of them are replaced.
+    `pool` is the group of trials that are compared (`search.early_stopping.contract` names them). `change` is the
+    number of the row's last change. All rows are replaced when the early-stopping rule changes.
     """
 
     __tablename__ = "milestones"
@@ -237,7 +238,7 @@ class MilestoneRow(Base):
 
 
 class DecisionRow(Base):
-    """What early stopping said to a report, with what it looked at."""
+    """An early-stopping decision, with the fields of `service.domain.grounds.Grounds`."""
 
     __tablename__ = "decisions"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -257,10 +258,10 @@ class DecisionRow(Base):
 
 
 class GenerationRow(Base):
-    """What a trial trained with from its attempt `first_attempt` on; its params are those of its newest generation.
+    """The params that a trial trains with from attempt `first_attempt` on.
 
-    A trial that always had its own params has none. Number 0 is what it began with. Each further one goes on from what
-    the trial number `donor` had saved when both were at the `milestone`; event `began_at_event` tells of it.
+    The params of the newest generation are the trial's. A trial that always had its own params has no generations. Generation 0 has the params that it began with. Each
+    further one resumes from the checkpoint of trial number `donor` when both were at the `milestone`.
     """
 
     __tablename__ = "generations"
@@ -277,7 +278,7 @@ class GenerationRow(Base):
 
 
 class CheckpointRow(Base):
-    """`sequence` is that of the report which saved it: the attempt's order, whenever it became known here."""
+    """`sequence` is that of the report which saved it. It gives the attempt's order, even if reports arrive late."""
 
     __tablename__ = "checkpoints"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
@@ -289,7 +290,7 @@ class CheckpointRow(Base):
 
 
 class EventRow(Base):
-    """What happened, in order and without gaps: the source of the event stream and of the MLflow mirror."""
+    """The event log of an experiment, without gaps: the source of the event stream and of the MLflow mirror."""
 
     __tablename__ = "events"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
@@ -301,10 +302,9 @@ class EventRow(Base):
 
 
 class AgentRow(Base):
-    """`instance` is the process that works under this name. While there is one, no other may.
+    """`instance` is the process that uses this name. While it is set, no other process may.
 
-    It loses the name when it was not heard until `name_expires_at`; that alone says nothing, for it may have had nobody
-    to speak to (see `expire_agent_names`).
+    The process loses the name after `name_expires_at`, if it could have reached the service (see `expire_agent_names`).
     """
 
     __tablename__ = "agents"
@@ -317,7 +317,7 @@ class AgentRow(Base):
 
 
 class TokenRow(Base):
-    """A caller's access token: its SHA-256 alone, never itself."""
+    """An access token. Only its SHA-256 digest is stored."""
 
     __tablename__ = "tokens"
     name: Mapped[str] = mapped_column(String(100), primary_key=True)
@@ -327,7 +327,7 @@ class TokenRow(Base):
 
 
 class MirrorRow(Base):
-    """How far the MLflow mirror of an experiment has come; `pictured_event` is the last one that its pictures show."""
+    """The state of an experiment's MLflow mirror. `pictured_event` is the last event that its charts show."""
 
     __tablename__ = "mirrors"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
@@ -341,7 +341,7 @@ class MirrorRow(Base):
 
 
 class MirrorRunRow(Base):
-    """MLflow's params never change, so that each generation of a trial has a run of its own."""
+    """An MLflow run. The params of a run cannot change, so each generation of a trial has a run of its own."""
 
     __tablename__ = "mirror_runs"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)

@@ -1,4 +1,4 @@
-"""What a trial's row says of its experiment's objectives and constraints."""
+"""The values of objectives and constraints in a trial's row, by the raw spec of its experiment."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ def constraint_names(experiment: ExperimentRow) -> list[str]:
 
 
 def best_first(direction: Direction) -> tuple[UnaryExpression[Any], UnaryExpression[int]]:
-    """The order by the first objective; of equals the lowest number first."""
+    """The order by the first objective, then by trial number."""
     by_value = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
     return by_value, TrialRow.number.asc()
 
 
 def objective_values(experiment: ExperimentRow, trial: TrialRow) -> list[float | None] | None:
-    """The newest of each objective, in the order of the spec; None while there is none of any."""
+    """The newest value of each objective, in the order of the spec; None if no objective has a value."""
     first, *others = objective_names(experiment)
     known = {**(trial.values or {}), first: trial.value}
     values = [known.get(name) for name in (first, *others)]
@@ -31,13 +31,13 @@ def objective_values(experiment: ExperimentRow, trial: TrialRow) -> list[float |
 
 
 def constraint_values(experiment: ExperimentRow, trial: TrialRow) -> dict[str, float | None] | None:
-    """The newest of each constraint's metric; None without constraints."""
+    """The newest value of each constraint's metric; None without constraints."""
     known = trial.values or {}
     return {name: known.get(name) for name in constraint_names(experiment)} or None
 
 
 def is_feasible(experiment: ExperimentRow, trial: TrialRow) -> bool | None:
-    """None without constraints, and while it is not known. A trial that ended without a constraint's metric is not."""
+    """None without constraints, and while a running trial lacks a metric. A trial that ends without one is infeasible."""
     if not constraint_names(experiment):
         return None
     if trial.violation is None:

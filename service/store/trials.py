@@ -1,4 +1,4 @@
-"""Queries on trials, their curves and what was decided on them."""
+"""Queries on trials, their reports and their checkpoints."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from service.store.trial_values import best_first
 def counts_by_status(
     session: Session, experiment_id: str, statuses: Collection[TrialStatus] = tuple(TrialStatus)
 ) -> dict[str, int]:
-    """Of each of the statuses, also those that no trial has."""
+    """The number of trials in each of the statuses, including statuses without trials."""
     return counts_of_all(session, [experiment_id], statuses)[experiment_id]
 
 
@@ -40,7 +40,7 @@ def any_in_first_attempt(session: Session, experiment_id: str) -> bool:
 
 
 def any_reported(session: Session, experiment_id: str) -> bool:
-    """Whether some trial has reported, or ended well without."""
+    """Whether a trial has reported, or has completed or been pruned without a report."""
     query = select(TrialRow.id).where(
         TrialRow.experiment_id == experiment_id,
         TrialRow.last_step.is_not(None) | TrialRow.status.in_([TrialStatus.COMPLETED, TrialStatus.PRUNED]),
@@ -59,13 +59,13 @@ def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) ->
 
 
 def trials_with_values(session: Session, experiment_id: str) -> Sequence[TrialRow]:
-    """Those that run, or ended by themselves or on a user's word, and have reported their first objective."""
+    """Running, completed and stopped trials that have reported their first objective."""
     statuses = [TrialStatus.RUNNING, TrialStatus.COMPLETED, TrialStatus.STOPPED]
     return [trial for trial in trials_with(session, experiment_id, *statuses) if trial.value is not None]
 
 
 def stop_requested_ids(session: Session) -> set[str]:
-    """Running trials, of all experiments, that were asked to stop."""
+    """The running trials of all live experiments that have been asked to stop."""
     live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
     query = select(TrialRow.id).where(
         TrialRow.experiment_id.in_(live), TrialRow.status == TrialStatus.RUNNING, TrialRow.stop_cause.is_not(None)
@@ -84,13 +84,13 @@ def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
 
 
 def newest_trials(session: Session, experiment_id: str, limit: int) -> Sequence[TrialRow]:
-    """Those that changed last first."""
+    """The trials that changed last come first."""
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
     return session.scalars(query.order_by(TrialRow.changed_at_event.desc()).limit(limit)).all()
 
 
 def trials_enqueued_with(session: Session, experiment_id: str, key: str) -> Sequence[TrialRow]:
-    """Those that one call with this Idempotency-Key has made, in its order."""
+    """The trials that a call with this Idempotency-Key has created, in their order."""
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.enqueue_key == key)
     return session.scalars(query.order_by(TrialRow.number)).all()
 
@@ -114,7 +114,7 @@ def page_of_trials(
     after: tuple[float | None, int] | None,
     limit: int,
 ) -> list[TrialRow]:
-    """By number, or best value first (trials without a value last). `after` is the last one seen: value and number."""
+    """By number, or best value first (trials without a value last). `after`: value and number of the last one seen."""
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
     if status:
         query = query.where(TrialRow.status == status)
@@ -130,7 +130,7 @@ def page_of_trials(
             valued = valued.where(no_better, (TrialRow.value != value) | further)
         found = _first(session, valued.order_by(*best_first(by_value)), limit)
         further = TrialRow.number > -1
-    # Apart, for an order with both of them no index has.
+    # A separate query, because no index has the order of trials with and without a value.
     rest = query.where(TrialRow.value.is_(None), further).order_by(TrialRow.number)
     return [*found, *(_first(session, rest, limit - len(found)) if len(found) < limit else [])]
 
@@ -145,13 +145,13 @@ def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> 
 
 
 def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
-    """In the order in which the attempts saved them."""
+    """In the order of attempts and of their reports."""
     query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id)
     return session.scalars(query.order_by(CheckpointRow.attempt, CheckpointRow.sequence)).all()
 
 
 def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:
-    """Of those that it saved with the params that it has now."""
+    """The newest checkpoint that the trial saved with its present params."""
     return newest_checkpoints(session, [trial_id]).get(trial_id)
 
 

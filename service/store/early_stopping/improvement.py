@@ -1,4 +1,4 @@
-"""The trials in the order in which they ended, as an index answers for it: thousands cost no more than ten."""
+"""Queries on trials in the order in which they ended. They use an index, so their cost does not depend on the count."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
 from service.store.tables import TrialRow
 from service.store.trial_values import best_first
 
-# Said by what they are not, so that no database takes the index by status, which knows nothing of the order.
+# As negations, so that no database chooses the index by status, which does not have the order.
 _ENDED = TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED))
 _CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
 
@@ -19,7 +19,7 @@ _CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status
 def newest_ends(
     session: Session, experiment_id: str, count: int, *, constrained: bool
 ) -> tuple[Sequence[EndedTrial], int] | None:
-    """The `count` trials that ended last with a value, and the event of the first of them; None if there are fewer."""
+    """The last `count` trials that ended with a value, and the event of the first of them; None if there are fewer."""
     columns = (TrialRow.number, TrialRow.value, TrialRow.status, TrialRow.violation, TrialRow.changed_at_event)
     query = select(*columns).where(TrialRow.experiment_id == experiment_id, _ENDED, TrialRow.value.is_not(None))
     rows = session.execute(query.order_by(TrialRow.changed_at_event.desc()).limit(count)).all()
@@ -36,12 +36,12 @@ def newest_ends(
 def best_end_before(
     session: Session, experiment_id: str, event: int, direction: Direction, *, constrained: bool
 ) -> EndedTrial | None:
-    """The best of the contenders that had ended before the event."""
+    """The best trial among the contenders that ended before the event."""
     wanted: list[ColumnElement[bool]] = [
         TrialRow.experiment_id == experiment_id,
         _CONTENDING,
         TrialRow.value.is_not(None),
-        TrialRow.changed_at_event + 0 < event,  # the sum keeps it out of the way of the index by value
+        TrialRow.changed_at_event + 0 < event,  # `+ 0` keeps the database from using another index than that by value
     ]
     if constrained:
         wanted.append(TrialRow.violation == 0)

@@ -1,4 +1,4 @@
-"""Who is paused where, as an index answers for it: thousands of trials cost no more than ten."""
+"""Queries on paused trials. They use an index, so their cost does not depend on the number of trials."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from service.store.trials import any_with
 
 @dataclass(frozen=True)
 class StoredWaiting:
-    """`search.early_stopping.Waiting` of an experiment. Reads when asked, and flushes nothing.
+    """`search.early_stopping.Waiting` of an experiment. Each method is a query.
 
-    `more_to_come`: new trials may still be made. `reached`: the milestones that somebody has reached, or begun to wait
-    at, since early stopping was asked before who goes on; None: any.
+    `more_to_come`: new trials may still be created. `reached`: the milestones that trials have reached or paused at
+    since the last look; None means all.
     """
 
     session: Session
@@ -81,13 +81,13 @@ class StoredWaiting:
 
     @property
     def _paused(self) -> tuple[ColumnElement[bool], ...]:
-        """Without those that are still leaving."""
+        """The condition for paused trials, without those that are still leaving for their pause."""
         return TrialRow.experiment_id == self.experiment_id, TrialRow.stop_cause.is_(None)
 
     def _there(self, milestone: int) -> ColumnElement[bool]:
         return TrialRow.paused_milestone == milestone
 
     def _after(self, milestone: int) -> int | None:
-        """The next milestone at which somebody waits, without a look at all who do."""
+        """The next milestone at which a trial is paused, by one look into the index."""
         query = select(TrialRow.paused_milestone).where(*self._paused, TrialRow.paused_milestone > milestone)
         return self.session.scalar(query.order_by(TrialRow.paused_milestone).limit(1))

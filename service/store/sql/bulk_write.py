@@ -1,4 +1,4 @@
-"""Many rows of a kind with one statement; on PostgreSQL, of all kinds together."""
+"""Writes many rows of a table with one statement; on PostgreSQL, the rows of all tables."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -36,11 +36,11 @@ Changes = dict[Any, dict[str, Any]]
 def write_rows(
     connection: Connection, changed: Sequence[tuple[Kind, Changes]], added: Sequence[tuple[Kind, Rows]]
 ) -> None:
-    """The new rows of a kind have the same columns, what changes has a primary key of one column.
+    """The new rows of a table have the same columns. Tables of changed rows have a primary key of one column.
 
-    Nothing may depend on what is written first: PostgreSQL writes all of it in one statement, no part of which sees
-    another. So no row is among several changes, or both new and changed; and no new row refers to another one, or has
-    what is unique from one that changes. The new rows of a kind get their ids in the order given.
+    The result must not depend on the order: PostgreSQL writes everything in one statement, whose parts do not see each
+    other. So a row is changed only once and not both new and changed, and a new row neither refers to another new row
+    nor takes over a unique value of a changed row. The new rows of a table get their ids in the order given.
     """
     if connection.dialect.name == "sqlite":
         for kind, changes in changed:
@@ -65,11 +65,11 @@ def _update_one(table: Table) -> Executable:
     return update(table).where(key == bindparam("key"))
 
 
-# psycopg would send PostgreSQL each row by itself. As documents they are a statement that is always the same: it stays
-# prepared, is waited for once, and costs the client what writing JSON costs.
+# psycopg would send each row separately. With the rows as JSON documents there is one statement, which is always the
+# same: it stays prepared, takes one round trip, and costs the client as much as serializing JSON.
 
 Part = tuple[bool, Table, tuple[str, ...]]
-"""Whether rows are new, and of what; and their columns."""
+"""Whether the rows are new, their table, and their columns."""
 
 
 def _write_json(
@@ -81,10 +81,10 @@ def _write_json(
         written[False, _table(kind), names] = {"rows": _json(_keyed(changes)), "keys": list(changes)}
     for kind, rows in added:
         written[True, _table(kind), tuple(sorted(rows[0]))] = {"rows": _json(rows)}
-    # Always in one order, whatever came first: each order would be prepared as a statement of its own.
+    # In a fixed order, because each order would be prepared as a statement of its own.
     parts = sorted(written, key=lambda part: (part[0], part[1].name, part[2]))
     documents = {
-        f"{name}{place}": document for place, part in enumerate(parts) for name, document in written[part].items()
+        f"{name}{index}": document for index, part in enumerate(parts) for name, document in written[part].items()
     }
     connection.execute(_statement(tuple(parts)), documents)
 
@@ -92,38 +92,38 @@ def _write_json(
 @lru_cache(maxsize=500)
 def _statement(parts: tuple[Part, ...]) -> Executable:
     *others, last = [
-        (_insert_json if is_new else _update_json)(table, names, place)
-        for place, (is_new, table, names) in enumerate(parts)
+        (_insert_json if is_new else _update_json)(table, names, index)
+        for index, (is_new, table, names) in enumerate(parts)
     ]
-    return last.add_cte(*(one.cte(f"part{place}") for place, one in enumerate(others)))
+    return last.add_cte(*(one.cte(f"part{index}") for index, one in enumerate(others)))
 
 
-def _insert_json(table: Table, names: tuple[str, ...], place: int) -> Insert:
-    source = _from_json(table, {name: name for name in names}, place)
+def _insert_json(table: Table, names: tuple[str, ...], index: int) -> Insert:
+    source = _from_json(table, {name: name for name in names}, index)
     return insert(table).from_select(names, select(*(source.c[name] for name in names)))
 
 
-def _update_json(table: Table, names: tuple[str, ...], place: int) -> Update:
+def _update_json(table: Table, names: tuple[str, ...], index: int) -> Update:
     [key] = table.primary_key
-    source = _from_json(table, {"key": key.name, **{name: name for name in names}}, place)
-    # By the keys besides, or it would take the document for a hundred rows, and read the table whole to find them.
-    wanted = key == any_(bindparam(f"keys{place}", type_=ARRAY(key.type)))
+    source = _from_json(table, {"key": key.name, **{name: name for name in names}}, index)
+    # Also by the keys: the planner assumes that a document has a hundred rows, and would read the whole table.
+    wanted = key == any_(bindparam(f"keys{index}", type_=ARRAY(key.type)))
     return update(table).values({name: source.c[name] for name in names}).where(key == source.c.key, wanted)
 
 
-def _from_json(table: Table, columns: Mapping[str, str], place: int) -> TableValuedAlias:
-    """`columns`: the name in the document, and that of the column whose type it has."""
+def _from_json(table: Table, columns: Mapping[str, str], index: int) -> TableValuedAlias:
+    """`columns` maps a name in the document to the column whose type it has."""
     typed = [column(name, table.c[of].type) for name, of in columns.items()]
-    document = as_type(bindparam(f"rows{place}", type_=Text), JSON)
+    document = as_type(bindparam(f"rows{index}", type_=Text), JSON)
     recordset = func.json_to_recordset(document).table_valued(*typed)
-    return recordset.render_derived(name=f"given{place}", with_types=True)
+    return recordset.render_derived(name=f"given{index}", with_types=True)
 
 
 def _json(rows: Collection[Mapping[str, Any]]) -> str:
-    return json.dumps(rows, default=_moment)
+    return json.dumps(rows, default=_iso_time)
 
 
 @lru_cache(maxsize=1000)
-def _moment(value: datetime) -> str:
-    """Most of a transaction's are the same."""
+def _iso_time(value: datetime) -> str:
+    """Cached, because most times in a transaction are the same."""
     return value.isoformat()

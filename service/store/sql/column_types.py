@@ -1,4 +1,4 @@
-"""Column types that read the same from SQLite and PostgreSQL."""
+"""Column types whose values are the same on SQLite and PostgreSQL."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -6,16 +6,16 @@ from typing import Annotated
 from sqlalchemy import JSON, DateTime, Dialect
 from sqlalchemy.types import TypeDecorator
 
-# Not JSONB: it forgets the order in which people wrote their parameters.
+# Not JSONB, which does not keep the order of parameters.
 Json = JSON(none_as_null=True)
 
 
 Int64 = Annotated[int, 64]
-"""Steps and numbers of events: PostgreSQL's plain integer ends at 2^31, which tokens seen pass within a day."""
+"""Steps and event numbers. PostgreSQL's `integer` ends at 2^31; a step that counts tokens exceeds it within a day."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC: aware in Python, `timestamptz` on PostgreSQL, sortable text on SQLite."""
+    """A time in UTC: aware in Python, `timestamptz` on PostgreSQL, sortable text on SQLite."""
 
     impl = DateTime(timezone=True)
     cache_ok = True

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, and telling whether it is there."""
+"""Upgrades a database to the newest schema, and checks its version."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _UPGRADE_LOCK = 7_205_759_403  # any number, the same for every service process
 
 
 def upgrade(database: Database) -> None:
-    """Several service processes may do it at once: on PostgreSQL one does and the others wait."""
+    """Several service processes may call this concurrently: on PostgreSQL one upgrades and the others wait."""
     with _unchecked_keys(database) as connection, connection.begin():
         if not database.is_sqlite:
             connection.execute(text("set local statement_timeout = 0"))
@@ -32,9 +32,10 @@ def upgrade(database: Database) -> None:
 
 @contextmanager
 def _unchecked_keys(database: Database) -> Iterator[Connection]:
-    """SQLite changes a constraint by copying the table and dropping the old one, whose rows must take no others along.
+    """Connect, on SQLite with foreign keys off.
 
-    The setting is the connection's, and heard outside of transactions alone.
+    SQLite changes a constraint by copying the table and dropping the old one, which must not cascade to other tables.
+    It ignores the setting inside of a transaction.
     """
     with database.engine.connect() as connection:
         raw = connection.connection.driver_connection
@@ -55,7 +56,7 @@ def is_current(connection: Connection) -> bool:
 
 @cache
 def _newest() -> str | None:
-    """Read once: `/readyz` is asked all the time."""
+    """Cached, because `/readyz` is called frequently."""
     return ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head()
 
 
