@@ -260,8 +260,9 @@ class DecisionRow(Base):
 class GenerationRow(Base):
     """The params that a trial trains with from attempt `first_attempt` on.
 
-    The params of the newest generation are the trial's. A trial that always had its own params has no generations. Generation 0 has the params that it began with. Each
-    further one resumes from the checkpoint of trial number `donor` when both were at the `milestone`.
+    The params of the newest generation are the trial's. A trial that always had its own params has no generations.
+    Generation 0 has the params that it began with. Each further one resumes from the checkpoint of trial number `donor`
+    when both were at the `milestone`.
     """
 
     __tablename__ = "generations"

@@ -37,7 +37,7 @@ def constraint_values(experiment: ExperimentRow, trial: TrialRow) -> dict[str, f
 
 
 def is_feasible(experiment: ExperimentRow, trial: TrialRow) -> bool | None:
-    """None without constraints, and while a running trial lacks a metric. A trial that ends without one is infeasible."""
+    """None without constraints, and while a running trial lacks a metric; an ended trial without one is infeasible."""
     if not constraint_names(experiment):
         return None
     if trial.violation is None:
