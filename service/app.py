@@ -1,4 +1,4 @@
-"""The service's application: routes over operations, background loops beside them."""
+"""Builds the service's application: its routes, its middleware and its background loops."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,21 +13,23 @@ from service.api import (
     agents,
     attempts,
     best,
+    events,
     experiments,
     health,
     importance,
+    logs,
     metrics,
     packages,
     replay,
     spaces,
-    streams,
+    trial_history,
     trials,
 )
 from service.api.http.access import needs, needs_by_method, needs_read_or_lease
-from service.api.http.direct_routes import Direct
+from service.api.http.direct_routes import DirectRoute
 from service.api.http.guard import Guard
 from service.api.http.problems import Problem, add_error_handlers, responses
-from service.api.http.request_metrics import Metering
+from service.api.http.request_metrics import RequestMetrics
 from service.background.change_polling import ChangePolling
 from service.background.charting import Picturing
 from service.background.lease_expiry import LeaseExpiry
@@ -45,25 +47,25 @@ VERSION = "0.1.0"
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The database must have its schema (`service.store.schema.upgrade`)."""
+    """The database must have the newest schema (`service.store.sql.schema.upgrade`)."""
     context = Context(settings, Database(settings.database_url))
     app = _App(
         title="Paceline",
         version=VERSION,
         description="A durable hyperparameter-tuning service over Ray Train.",
         lifespan=_lifespan,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # Metering's, which costs less
-        redirect_slashes=False,  # a redirect has no body, and curl shows nothing
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # RequestMetrics costs less
+        redirect_slashes=False,  # a redirect has no body, so curl would show nothing
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
     app.state.loops = _loops(context)
     app.state.reporting = GroupCommit("reporting", partial(ingest_reports, context))
-    # First those that are called all the time: FastAPI looks through the routes one by one.
+    # The busiest routes come first, because FastAPI matches routes one by one.
     app.include_router(attempts.router)
     app.include_router(agents.router, responses=responses(401, 403))
     by_method = [Depends(needs_by_method)]
-    for module in (experiments, best, importance, trials, streams):
+    for module in (experiments, best, importance, events, trials, trial_history, logs):
         app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
     for module in (replay, spaces):
         app.include_router(module.router, dependencies=[Depends(needs(Role.READ))], responses=responses(401, 403))
@@ -72,10 +74,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(metrics.router)
     add_error_handlers(app)
     app.state.registry = CollectorRegistry()
-    app.state.registry.register(metrics.State(context, app.state.loops))
-    app.add_middleware(Direct, attempts.REPORTS, attempts.serve_reports, app.exception_handlers)
+    app.state.registry.register(metrics.StateCollector(context, app.state.loops))
+    app.add_middleware(DirectRoute, attempts.REPORTS, attempts.serve_reports, app.exception_handlers)
     app.add_middleware(Guard)
-    app.add_middleware(Metering, registry=app.state.registry)
+    app.add_middleware(RequestMetrics, registry=app.state.registry)
     return app
 
 
@@ -108,7 +110,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 class _App(FastAPI):
-    """Its contract has the schemas, too, that bodies read by hand refer to."""
+    """Adds the schemas to OpenAPI that hand-written request bodies and responses refer to."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

@@ -1,4 +1,4 @@
-"""The service's own clock, injected so that tests need not wait. Leases use the database's clock instead."""
+"""The service's own clock, injected so that tests can set it. Leases use the database's clock instead."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,27 +1,21 @@
-"""What can go wrong for a caller, as problem details (RFC 9457).
+"""The errors that a caller can meet, as problem details (RFC 9457).
 
 ServiceError
 ├── BadRequest 400      ├── Conflict 409 ── LeaseLost, WrongState, NameTaken, AgentNameTaken
 ├── Unauthorized 401    ├── TooLarge 413
 ├── Forbidden 403       ├── Invalid 422 (every mistake with its path)
-├── NotFound 404        └── Unavailable 503 (with Retry-After)
+├── NotFound 404        ├── Unavailable 503 (with Retry-After)
+                        └── InsufficientStorage 507
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-
-@dataclass(frozen=True)
-class Mistake:
-    """One thing wrong in a body: where (`space.lr.low`) and what would be right."""
-
-    path: str
-    message: str
+from search.mistakes import Mistake
 
 
 class ServiceError(Exception):
-    """A caller's error or a lack of ours. `facts` become members of the problem's body."""
+    """A request that fails. `detail` is a sentence for a person; `facts` become members of the problem's body."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "error"
@@ -83,13 +77,15 @@ class TooLarge(ServiceError):
 
 
 class Invalid(ServiceError):
-    """A wrong body; `mistakes` holds every one of them."""
+    """A well-formed body with wrong content. `mistakes` holds all of its mistakes, not only the first."""
 
     status, type, title = 422, "invalid", "The body has mistakes"
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        detail = "; ".join(f"{m.path}: {m.message}" if m.path else m.message for m in mistakes)
-        super().__init__(detail, errors=[asdict(m) for m in mistakes])
+        super().__init__(
+            "; ".join(_sentence(str(mistake)) for mistake in mistakes),
+            errors=[{"path": mistake.where, "message": _sentence(mistake.message)} for mistake in mistakes],
+        )
         self.mistakes = list(mistakes)
 
 
@@ -99,3 +95,8 @@ class InsufficientStorage(ServiceError):
 
 class Unavailable(ServiceError):
     status, type, title = 503, "unavailable", "Not available now"
+
+
+def _sentence(text: str) -> str:
+    """Pydantic's messages name no field: `Input should be …` follows the field's path as `should be …`."""
+    return text.replace("Input should", "should")

@@ -10,14 +10,14 @@ from typing import Self
 
 
 class BadSettings(Exception):
-    """A setting that the service cannot start with; the message says which and what would be right."""
+    """The service cannot start with a setting; the message names it and says what would be right."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Durations are seconds. `storage` is where checkpoints go: a directory that workers share, or a bucket's URI.
+    """Durations are seconds. Checkpoints go to `storage`: a directory that all workers share, or a bucket's URI.
 
-    `picture_seconds` is how often the pictures on a running experiment's MLflow run are drawn anew; 0 is never.
+    `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; 0 is never.
     """
 
     data_dir: Path
@@ -35,7 +35,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
-        """Raises BadSettings for a value that cannot be read."""
+        """Raises BadSettings for a value that cannot be parsed."""
         data_dir = Path(env.get("PACELINE_DATA_DIR") or "paceline-data").absolute()
         mlflow_uri = env.get("PACELINE_MLFLOW_URI") or None
         return cls(
@@ -72,11 +72,11 @@ class Settings:
 
     @property
     def needs_tokens(self) -> bool:
-        """On loopback nobody needs one, unless it is asked for; beyond it everybody does, unless told otherwise."""
+        """By default, callers need no token on loopback and need one on any other address."""
         return self.require_tokens or not (self.on_loopback or self.insecure)
 
     def prepare_directories(self) -> None:
-        """Raises BadSettings where the data directory cannot be made or written."""
+        """Raises BadSettings if the data directory cannot be created or written."""
         for directory in (self.data_dir, self.packages_dir, self.logs_dir):
             try:
                 directory.mkdir(parents=True, exist_ok=True)
@@ -86,12 +86,12 @@ class Settings:
             except OSError as error:
                 raise BadSettings(
                     f"the data directory {directory} cannot be written ({error.strerror}); "
-                    f"give the service's user the right to write there, or set PACELINE_DATA_DIR to another place"
+                    f"give the service's user write permission, or set PACELINE_DATA_DIR to another directory"
                 ) from error
 
 
 def without_password(text: str) -> str:
-    """An address, or what mentions one, as it may be shown."""
+    """A URL, or a text with URLs in it, without passwords, so that it may be shown."""
     return re.sub(r"//[^/@\s]*@", "//", text)
 
 

@@ -9,8 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from service.api.http.access import needs
 from service.api.http.dependencies import Ctx, IdempotencyKey
 from service.api.http.problems import responses
-from service.api.streams import stopping
-from service.api.views import AgentView
+from service.api.views.agents import AgentView
 from service.domain.roles import Role
 from service.operations.attempts import claim
 from service.runtime.notifier import wait_for_notification
@@ -74,7 +73,7 @@ async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Req
             left = deadline - asyncio.get_running_loop().time()
             if assignment is not None:
                 return assignment
-            if left <= 0 or stopping(context):
+            if left <= 0 or context.stopping.is_set():
                 return Response(status_code=204)
             await wait_for_notification(capacity_freed, min(left, LOOK_AGAIN_SECONDS))
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 
 from service.api.http.dependencies import Ctx, Reporting, Token, bearer_token
-from service.api.http.direct_routes import message_in
+from service.api.http.direct_routes import parse_message
 from service.api.http.problems import responses
 from service.operations.attempts.finish import finish
 from service.operations.attempts.logs import store_log
@@ -29,7 +29,7 @@ async def post_reports(trial: str, message: Reports, reporting: Reporting, token
 async def serve_reports(request: Request) -> Answer:
     """`post_reports` without FastAPI's routing."""
     token = bearer_token(request.headers.get("authorization"))
-    message = await message_in(request, Reports)
+    message = await parse_message(request, Reports)
     return await post_reports(request.path_params["trial"], message, request.app.state.reporting, token)
 
 

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: alive; able to serve."""
+"""`/healthz`: the process runs. `/readyz`: it can serve."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ router = APIRouter(tags=["health"])
 
 
 class Readiness(BaseModel):
-    """`ready` when the database answers with the newest schema and all needed background loops do their work.
+    """`ready`: the database answers and has the newest schema, and all needed background loops work.
 
-    `mlflow_lag` counts the events that the mirror has still to tell; None where there is no mirror.
+    `mlflow_lag` counts the events that are not mirrored to MLflow yet; it is null without a mirror.
     """
 
     ready: bool
@@ -61,4 +61,4 @@ def _database(context: Context) -> str:
             current = is_current(connection)
     except SQLAlchemyError as error:
         return f"away: {type(error).__name__}"
-    return "ok" if current else "has another schema; run `paceline db upgrade`"
+    return "ok" if current else "has another schema version; run `paceline db upgrade`"

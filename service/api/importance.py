@@ -14,10 +14,10 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 
 class ImportanceView(BaseModel):
-    """`parameters` adds up to 1, the most important first. It is empty where `reason` says why.
+    """`parameters` adds up to 1, the most important first. It is empty when `reason` says why.
 
-    `left_out` has the parameters that the evaluator cannot judge, with the reason. Of `trial_count` completed trials
-    `used_count` are the base of it: of many it takes a sample, always the same one of the same trials.
+    `left_out` has the parameters that the evaluator cannot judge, with the reason. `used_count` of the `trial_count`
+    completed trials were evaluated: of many trials, the evaluator takes a sample, which depends on the trials alone.
     """
 
     metric: str
@@ -46,11 +46,11 @@ class ImportanceView(BaseModel):
 def get_importance(
     experiment: str,
     context: Ctx,
-    metric: Annotated[str | None, Query(description="an objective; the first by default")] = None,
+    metric: Annotated[str | None, Query(description="an objective's metric; default: the first objective")] = None,
     evaluator: Annotated[
         Evaluator,
-        Query(description="`ped_anova`: what it takes to be among the best; `fanova`: what changes the value"),
+        Query(description="`ped_anova`: importance for being among the best; `fanova`: share of the variance"),
     ] = "ped_anova",
 ) -> ImportanceView:
-    """From the trials that have completed."""
+    """The importance of each parameter, from the completed trials."""
     return ImportanceView.of(context.importance.importance(context.database, experiment, metric, evaluator))

@@ -1,4 +1,4 @@
-"""`/v1/experiments/{x}/replay`: what another early-stopping rule would have done. It changes nothing."""
+"""`/v1/experiments/{x}/replay`: what another early-stopping rule would have done. Nothing is changed."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
@@ -19,7 +19,7 @@ class ReplayRequest(BaseModel):
 
 
 class ReplayedTrial(BaseModel):
-    """A trial's `value` by the objective (with several: by the metric of the rule)."""
+    """`value` is that of the objective; with several objectives, that of the rule's metric."""
 
     id: str
     number: int
@@ -27,7 +27,7 @@ class ReplayedTrial(BaseModel):
 
 
 class ReplayedStop(Grounds):
-    """Where the rule would have stopped a trial, and why; `status` is how it ended in truth."""
+    """Where the rule would have stopped a trial, and why; `status` is the one that the trial really ended with."""
 
     id: str
     number: int
@@ -37,7 +37,7 @@ class ReplayedStop(Grounds):
 
 
 class ReplayedRelease(Grounds):
-    """Where a trial that waited would have gone on, and why: `decision` is `promote`, for one that had earned it."""
+    """Where the rule would have resumed a paused trial, and why: its `decision` is `promote`."""
 
     id: str
     number: int
@@ -45,12 +45,12 @@ class ReplayedRelease(Grounds):
 
 
 class ReplayView(BaseModel):
-    """What the rule would have done to the recorded curves. Steps are reported steps with the rule's metric.
+    """What the rule would have done on the recorded curves. Steps are reported steps with the rule's metric.
 
-    `cut_short_count`: so many curves end early, for the experiment's own rule stopped the trials; `unknown_count` of
-    them would have gone on, nobody knows how. `best_then` would have been the best trial among those not stopped.
-    A rule that pauses trials would have done so `pause_count` times, and let them go on as `released` says; those that
-    waited to the end are among the `stopped`.
+    `cut_short_count` curves end early because the experiment's own rule stopped the trials; `unknown_count` of these
+    trials would have continued, with values that are not known. `best_then` would have been the best trial of those not
+    stopped. A rule that pauses trials would have done so `pause_count` times and resumed them as `released` says; those
+    that would still be paused at the end are among the `stopped`.
     """
 
     metric: str
@@ -72,10 +72,10 @@ class ReplayView(BaseModel):
 
 @router.post("/{experiment}/replay", responses=responses(404, 422))
 def post_replay(experiment: str, body: ReplayRequest, context: Ctx) -> ReplayView:
-    """Which trials the rule would have stopped, when and why, what that saves, and whether it costs the best one."""
+    """Which trials the rule would have stopped, when and why, what that saves, and whether it loses the best trial."""
     replayed = replay_experiment(context, experiment, body.early_stopping)
     courses = replayed.courses
-    steps, saved = (sum(getattr(one, name) for one in courses.values()) for name in ("step_count", "steps_saved"))
+    steps, saved = sum(one.step_count for one in courses.values()), sum(one.steps_saved for one in courses.values())
     stops = [_stop(replayed, number, course.stop) for number, course in sorted(courses.items()) if course.stop]
     return ReplayView(
         metric=replayed.measure.metric,

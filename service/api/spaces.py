@@ -1,17 +1,16 @@
-"""`/v1/spaces/preview`: what a search space is, and what would be tried first. Nothing is stored."""
+"""`/v1/spaces/preview`: describes a search space and draws its first configurations. Nothing is stored."""
 
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
+from fastapi import APIRouter
 from pydantic import BaseModel, JsonValue
 
-from search.analysis.preview import Preview, preview
-from search.mistakes import Mistake as SearchMistake
-from service.api.http.bodies import read_either
+from search.analysis.preview import preview
+from search.mistakes import Mistake
+from service.api.http.bodies import JsonOrYaml
 from service.api.http.problems import responses
-from service.api.views import SamplerView
-from service.errors import Invalid, Mistake
+from service.api.views.experiments import SamplerView
+from service.errors import Invalid
 from service.runtime.observations import problem_of
 from service.specification.parser import parse_spec
 
@@ -20,9 +19,9 @@ router = APIRouter(prefix="/v1/spaces", tags=["spaces"])
 MAX_SAMPLES = 1000
 DEFAULT_SAMPLES = 10
 SEED = 0
-"""Where the search names none: an experiment then has one of its own."""
+"""The seed where the search names none. An experiment without one gets a seed of its own."""
 
-_UNSAID: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "name": "preview",
     "objectives": [{"metric": "value", "direction": "minimize"}],
     "trainer": {"kind": "external"},
@@ -46,16 +45,16 @@ _BODY = {
 
 
 class DeadBranch(BaseModel):
-    """A part of the spec, by its path, that no configuration ever has."""
+    """A part of the spec, by its path, that no configuration can have."""
 
     path: str
     message: str
 
 
 class SpacePreview(BaseModel):
-    """`size` is how many configurations there are; null where they cannot be counted.
+    """`size` is the number of configurations; it is null where they cannot be counted.
 
-    `samples` are fewer than were asked for where there are no more.
+    `samples` are fewer than requested if the space has no more.
     """
 
     size: int | None
@@ -65,40 +64,28 @@ class SpacePreview(BaseModel):
 
 
 @router.post("/preview", responses=responses(400, 413, 422), openapi_extra={"requestBody": _BODY})
-async def post_preview(request: Request) -> SpacePreview:
-    """Draws samples, counts a finite space, names what can never be tried, and says which sampler `auto` takes."""
-    document = await read_either(request)
-    return await run_in_threadpool(_previewed, document)
-
-
-def _previewed(document: Any) -> SpacePreview:
+def post_preview(document: JsonOrYaml) -> SpacePreview:
+    """Draws samples, counts a finite space, names what can never be tried, and says which sampler `auto` chooses."""
     if not isinstance(document, dict):
-        raise Invalid([Mistake("", "must be an object with a space, and parts of a spec that go with it")])
-    rest = {name: value for name, value in document.items() if name != "n"}
-    count, wrong = _count(document.get("n", DEFAULT_SAMPLES))
+        raise Invalid([Mistake((), "must be an object with a space, and other parts of a spec")])
+    count, mistakes = _sample_count(document)
     try:
-        spec = parse_spec(_UNSAID | rest)
+        spec = parse_spec(_DEFAULTS | {name: value for name, value in document.items() if name != "n"})
     except Invalid as error:
-        raise Invalid([*wrong, *error.mistakes]) from error
-    if wrong:
-        raise Invalid(wrong)
-    return _view(preview(problem_of(spec, SEED if spec.search.seed is None else spec.search.seed), count))
-
-
-def _count(given: Any) -> tuple[int, list[Mistake]]:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MAX_SAMPLES:
-        return 0, [Mistake("n", f"must be a whole number from 0 to {MAX_SAMPLES}")]
-    return given, []
-
-
-def _view(seen: Preview) -> SpacePreview:
+        raise Invalid([*mistakes, *error.mistakes]) from error
+    if mistakes:
+        raise Invalid(mistakes)
+    shown = preview(problem_of(spec, SEED if spec.search.seed is None else spec.search.seed), count)
     return SpacePreview(
-        size=seen.size,
-        dead=[_dead(mistake) for mistake in seen.dead],
-        sampler=SamplerView.of(seen.choice),
-        samples=list(seen.samples),
+        size=shown.size,
+        dead=[DeadBranch(path=mistake.where, message=mistake.message) for mistake in shown.dead],
+        sampler=SamplerView.of(shown.choice),
+        samples=list(shown.samples),
     )
 
 
-def _dead(mistake: SearchMistake) -> DeadBranch:
-    return DeadBranch(path=mistake.where, message=mistake.message)
+def _sample_count(document: dict[str, Any]) -> tuple[int, list[Mistake]]:
+    count = document.get("n", DEFAULT_SAMPLES)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_SAMPLES:
+        return 0, [Mistake(("n",), f"must be a whole number from 0 to {MAX_SAMPLES}")]
+    return count, []

@@ -1,4 +1,4 @@
-"""Whether an experiment still gets better: a pure function of how its trials ended, in the order in which they did."""
+"""Whether an experiment still improves: a pure function of its ended trials, in the order in which they ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from search.problem import Direction, sign_of
 
 @dataclass(frozen=True)
 class EndedTrial:
-    """A trial that ended with a value. One that was stopped early, or is infeasible, is no contender for the best."""
+    """A trial that ended with a value. It does not contend for the best if it was stopped early or is infeasible."""
 
     number: int
     value: float
@@ -16,20 +16,23 @@ class EndedTrial:
 
 
 def describe_stagnation(
-    newest: Sequence[EndedTrial], best_before: EndedTrial | None, direction: Direction, metric: str, min_delta: float
+    newest: Sequence[EndedTrial],
+    best_before: EndedTrial | None,
+    direction: Direction,
+    metric: str,
+    min_delta: float,
 ) -> str | None:
-    """Why it gets no better: none of the `newest` beats `best_before` by more than `min_delta`; None if one does.
+    """A sentence for the user when none of the `newest` trials beats `best_before` by more than `min_delta`.
 
-    Without a best before them there is nothing to improve on.
+    None when one of them does, or when there is no earlier best to improve on.
     """
     if best_before is None or not newest:
         return None
-    contenders = [one for one in newest if one.contends]
     sign = sign_of(direction)
-    best = min(contenders, key=lambda one: sign * one.value, default=None)
+    best = min((trial for trial in newest if trial.contends), key=lambda trial: sign * trial.value, default=None)
     if best is not None and sign * (best_before.value - best.value) > min_delta:
         return None
-    than = f" by more than {min_delta:g}" if min_delta else ""
-    told = f"the best of them: {best.value:g} (trial {best.number})" if best else "none of them ran to its end"
-    these = f"the last {len(newest)} finished trials" if len(newest) > 1 else "the last finished trial"
-    return f"{these} did not improve {metric} {best_before.value:g} (trial {best_before.number}){than}; {told}"
+    margin = f" by more than {min_delta:g}" if min_delta else ""
+    outcome = f"the best of them: {best.value:g} (trial {best.number})" if best else "none of them ran to its end"
+    trials = f"the last {len(newest)} finished trials" if len(newest) > 1 else "the last finished trial"
+    return f"{trials} did not improve {metric} {best_before.value:g} (trial {best_before.number}){margin}; {outcome}"

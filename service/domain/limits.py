@@ -1,4 +1,4 @@
-"""When an experiment is over, and whether it may start another trial: pure functions of its counts."""
+"""When an experiment ends, and whether it may start another trial: pure functions of its counts."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Progress:
-    """What there is of an experiment's trials.
+    """The state of an experiment's trials.
 
-    `created` counts all of them; `any_started`: some have reported; `any_well`: some completed, were pruned or paused;
-    `any_at_first`: some are in their first attempt now.
+    `created` counts all of them. `any_started`: at least one has reported. `any_succeeded`: at least one completed, was
+    pruned or is paused. `any_in_first_attempt`: at least one runs its first attempt now.
     """
 
     created: int
@@ -30,20 +30,20 @@ class Progress:
     running: int
     failed: int
     any_started: bool
-    any_well: bool
-    any_at_first: bool
-    alike: CommonFailure | None
+    any_succeeded: bool
+    any_in_first_attempt: bool
+    common_failure: CommonFailure | None
     elapsed_seconds: float
 
 
 def has_room(limits: Limits, *, created: int, queued: int, running: int) -> bool:
-    """Whether one more trial may run: a queued one, or a new one."""
+    """Whether one more trial, queued or new, may run."""
     return running < limits.parallelism and (queued > 0 or created < limits.max_trials)
 
 
 def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
-    """Why no further trial should start; None while there is more to do."""
-    if (reason := _code_is_wrong(limits, progress)) is not None:
+    """Why no further trial should start; None while the experiment has more to do."""
+    if (reason := _systematic_failure(limits, progress)) is not None:
         return reason
     if limits.max_failed_trials is not None and progress.failed > limits.max_failed_trials:
         return EndReason.TOO_MANY_FAILURES
@@ -54,14 +54,14 @@ def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
     return None
 
 
-def _code_is_wrong(limits: Limits, progress: Progress) -> EndReason | None:
-    """Whether all fail alike. Who says how many failures to bear means it, once trials have started."""
-    alike = progress.alike
-    if alike is None or not (alike.is_enough or alike.count >= limits.max_trials):
+def _systematic_failure(limits: Limits, progress: Progress) -> EndReason | None:
+    """The reason if all trials fail in the same way. With `max_failed_trials`, only those that cannot start count."""
+    failure = progress.common_failure
+    if failure is None or not (failure.is_conclusive or failure.count >= limits.max_trials):
         return None
-    if alike.first.kind is FailureKind.CANNOT_START:
+    if failure.first.kind is FailureKind.CANNOT_START:
         return None if progress.any_started else EndReason.CANNOT_START
-    fares_better = progress.any_well
-    if never_started(alike.first):  # the others may have had better luck with their nodes, and nothing to report yet
-        fares_better = progress.any_started or progress.any_at_first
-    return None if fares_better or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES
+    any_fares_better = progress.any_succeeded
+    if never_started(failure.first):  # trials on healthy nodes may be running and have reported nothing yet
+        any_fares_better = progress.any_started or progress.any_in_first_attempt
+    return None if any_fares_better or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES

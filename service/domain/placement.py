@@ -1,4 +1,4 @@
-"""Whether a worker group fits an agent's nodes: all of its workers, or none."""
+"""Whether a whole worker group fits an agent's nodes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +27,7 @@ def fits_ever(scaling: Scaling, nodes: Sequence[Node]) -> bool:
 
 
 def waiting_for(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str | None:
-    """What an experiment waits for, as a sentence; None when some agent has room for it now."""
+    """A sentence for the user that names the missing resources; None when an agent has room now."""
     need = f"{scaling.num_workers} worker{'s' * (scaling.num_workers > 1)} x {_amounts(scaling.worker)}"
     if not agents:
         return f"an agent: none is connected (needs {need})"
@@ -41,7 +41,7 @@ def waiting_for(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str |
 
 
 def _most(scaling: Scaling, agents: Sequence[Sequence[Resources]], when: str = "") -> str:
-    """How much the nearest agent has of what is scarcest."""
+    """How much of the scarcest resource the largest agent has."""
     if not scaling.worker:
         return f"nodes: {max(map(len, agents))}"
     scarce = _scarce(scaling, agents)
@@ -57,7 +57,7 @@ def _workers_on(scaling: Scaling, node: Resources) -> int:
 
 
 def _scarce(scaling: Scaling, agents: Sequence[Sequence[Resources]]) -> str:
-    """The resource of which the cluster nearest to it has the smallest share of what is needed."""
+    """The resource of which the largest agent has the smallest share of the needed amount."""
 
     def share(name: str) -> float:
         needed = scaling.worker[name] * scaling.num_workers

@@ -1,10 +1,10 @@
-"""Who may do what."""
+"""The roles of access tokens."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """`read` looks, `write` steers experiments too, `agent` claims trials, `admin` does all of it."""
+    """`read` may look, `write` may also change experiments, `agent` may claim trials, `admin` may do all of this."""
 
     READ = "read"
     WRITE = "write"

@@ -1,4 +1,7 @@
-"""The statuses of experiments and trials and their moves, as data. SQL guards, docs and tests derive from it."""
+"""The statuses of experiments and trials, and the allowed moves between them, as data.
+
+SQL guards, docs and tests derive from it.
+"""
 
 from enum import StrEnum
 
@@ -12,7 +15,7 @@ class ExperimentStatus(StrEnum):
 
 
 class TrialStatus(StrEnum):
-    """`paused`: it came as far as early stopping lets it for now, gave its resources back, and may go on later."""
+    """`paused`: early stopping has stopped the trial for now. It holds no resources and may be resumed."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -38,9 +41,9 @@ class EndReason(StrEnum):
 
 
 class StopCause(StrEnum):
-    """Why a trial was told to leave before its training function was through.
+    """Why a trial was asked to stop before its training function returned.
 
-    `paused`: to go on when early stopping says so. It gives way to any cause that ends the trial.
+    `paused`: early stopping may resume the trial. Any cause that ends the trial replaces it.
     """
 
     EARLY_STOPPING = "early_stopping"
@@ -79,19 +82,19 @@ EXPERIMENT_REVIVALS = frozenset(
         EndReason.TOO_MANY_FAILURES,
     }
 )
-"""The ends that a user takes back by moving the limit that brought them: the experiment runs again."""
+"""The reasons that a user can undo: when the limit that ended the experiment is raised, it runs again."""
 
 TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.FAILED: frozenset({TrialStatus.QUEUED}),
     TrialStatus.STOPPED: frozenset({TrialStatus.QUEUED}),
 }
-"""The ways back from an end, which nothing but a user's word opens."""
+"""The moves that leave a final status. Only a user's request makes them."""
 
 LIVE_EXPERIMENT = frozenset(status for status, targets in EXPERIMENT_MOVES.items() if targets)
 LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targets)
 
 CONTENDERS = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
-"""Who may be the best: trials that ended by themselves or by a user. One stopped early has lost, whatever its value."""
+"""Trials that may be the best: they ended by themselves or at a user's request, not by early stopping."""
 
 STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
     EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
@@ -106,7 +109,7 @@ STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
 }
 
 NO_NEW_TRIALS = frozenset({EndReason.SPACE_EXHAUSTED, EndReason.SEARCH_FAILED})
-"""Reasons that keep new trials from being made, while those that are there go on. Any other reason overrides them."""
+"""Reasons for which no new trial is created while the existing ones continue. Any other reason replaces them."""
 
 STATUS_AFTER_STOP: dict[StopCause, TrialStatus] = {
     StopCause.EARLY_STOPPING: TrialStatus.PRUNED,

@@ -1,4 +1,4 @@
-"""Access tokens: made here, shown once, kept as digests."""
+"""Access tokens: created here, shown once, stored as digests."""
 
 import hashlib
 import secrets
@@ -13,21 +13,21 @@ from service.store.tables import TokenRow
 
 
 def create_token(database: Database, name: str, role: Role) -> str:
-    """Returns the token, which nobody can read again. Raises NameTaken."""
+    """Returns the token, which cannot be read again. Raises NameTaken."""
     token = f"pl_{secrets.token_urlsafe(32)}"
     with database.write() as session:
         if session.get(TokenRow, name) is not None:
-            raise NameTaken(f"there is a token {name!r} already; remove it first or choose another name")
+            raise NameTaken(f"a token named {name!r} exists already; remove it first or choose another name")
         session.add(TokenRow(name=name, role=role, digest=_digest(token), created_at=database_now(session)))
     return token
 
 
 def remove_token(database: Database, name: str) -> None:
-    """Whoever uses it is refused from now on. Raises NotFound."""
+    """Calls with the token are refused from now on. Raises NotFound."""
     with database.write() as session:
         row = session.get(TokenRow, name)
         if row is None:
-            raise NotFound(f"there is no token {name!r}")
+            raise NotFound(f"there is no token {name!r}; `paceline token list` shows all of them")
         session.delete(row)
 
 
@@ -48,5 +48,5 @@ def role_of(database: Database, token: str) -> Role | None:
 
 
 def _digest(token: str) -> str:
-    """Plain SHA-256 will do: the tokens are random, so there is nothing to guess."""
+    """Plain SHA-256, without salt, is enough because tokens are random: there are no likely values to try."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -9,8 +9,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from search.analysis.importance import Evaluator, Importance, Measured, importance_of, sampled
+from search.mistakes import Mistake
 from service.domain.statuses import TrialStatus
-from service.errors import Invalid, Mistake
+from service.errors import Invalid
 from service.runtime.objective_values import newest_values
 from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec, Objective
@@ -65,7 +66,7 @@ def _objective(spec: ExperimentSpec, metric: str | None) -> Objective:
         if objective.metric == metric:
             return objective
     known = ", ".join(repr(one.metric) for one in spec.objectives)
-    raise Invalid([Mistake("metric", f"must be an objective of the experiment, which has {known}; not {metric!r}")])
+    raise Invalid([Mistake(("metric",), f"must be an objective of the experiment, which has {known}; not {metric!r}")])
 
 
 def _version(session: Session, experiment: ExperimentRow, metric: str, evaluator: Evaluator) -> tuple[_Key, int]:

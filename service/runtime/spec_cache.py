@@ -9,10 +9,15 @@ from service.store.tables import ExperimentRow
 _parsed = RowCache[dict[str, Any], ExperimentSpec]()
 
 
+def cache_spec(experiment: ExperimentRow, spec: ExperimentSpec) -> None:
+    """Keeps the spec that the row was written from, so that it is not parsed again."""
+    _parsed.put(experiment.id, experiment.spec, spec)
+
+
 def spec_of(experiment: ExperimentRow) -> ExperimentSpec:
     """Every call needs it, so it is parsed once for each version. All callers share the result; do not modify it."""
     spec = _parsed.get(experiment.id, experiment.spec)
     if spec is None:
         spec = ExperimentSpec.model_validate(experiment.spec, context=STORED)
-        _parsed.put(experiment.id, experiment.spec, spec)
+        cache_spec(experiment, spec)
     return spec

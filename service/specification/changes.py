@@ -1,4 +1,4 @@
-"""Changes to the spec of a live experiment: a JSON merge patch (RFC 7396), and what it may touch."""
+"""Changes to the spec of a live experiment: a JSON merge patch (RFC 7396), and which fields it may change."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,13 +6,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from search.mistakes import parse
+from search.mistakes import Mistake, parse
 from search.space.forbidden import still_possible
 from search.space.narrowed_space import mistakes_in_narrowing, without_dead_branches
 from search.space.space import Space
-from service.errors import Invalid, Mistake
-from service.specification.documents import mistakes_in_values
-from service.specification.mistakes import readable
+from service.errors import Invalid
+from service.specification.documents import check_values
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
 
@@ -25,14 +24,14 @@ CHANGEABLE = {
     "space": " (only narrower)",
     "objectives": " (only their targets)",
 }
-"""The fields of a spec that may change while its experiment lives."""
+"""The fields of a spec that may change while its experiment is live, with what restricts the change."""
 
 _SPACE: TypeAdapter[Space] = TypeAdapter(Space)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A field, as in `limits.max_trials`, with its values."""
+    """A field, as in `limits.max_trials`, with its value before and after a change."""
 
     field: str
     before: Any
@@ -40,46 +39,47 @@ class Difference:
 
 
 def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
-    """Raises Invalid with every mistake: what may not change, and what would be wrong afterwards."""
+    """The spec with the patch merged into it.
+
+    Raises Invalid with every mistake: each field that may not change, and each that would be wrong after the change.
+    """
     if not isinstance(patch, dict):
-        raise Invalid([Mistake("", f"must be an object of changes; what may be changed: {_changeable()}")])
-    wrong = [readable(mistake) for mistake in mistakes_in_values(patch)]
-    if wrong:
-        raise Invalid(wrong)
+        raise Invalid([Mistake((), f"must be an object of changes; these fields can be changed: {_changeable()}")])
     before = spec.model_dump(mode="json")
-    document = _merged(before, patch)
-    wrong = [
-        Mistake(name, f"cannot be changed while the experiment lives; what may be changed: {_changeable()}")
+    document = _merge(before, patch)
+    refused = [
+        Mistake((name,), f"cannot be changed while the experiment is live; these fields can: {_changeable()}")
         for name in patch
-        if name not in CHANGEABLE and _bare(document.get(name)) != _bare(before.get(name))
+        if name not in CHANGEABLE and _without_nulls(document.get(name)) != _without_nulls(before.get(name))
     ]
     document |= {name: before[name] for name in before if name not in CHANGEABLE}
     document = {name: value for name, value in document.items() if name in before or name in CHANGEABLE}
-    return _checked(spec, document, wrong)
+    check_values(document)  # each patch is bounded, but many of them add up
+    return _parse_changed(spec, document, refused)
 
 
 def differences(before: ExperimentSpec, after: ExperimentSpec) -> list[Difference]:
     return list(_differences((), before.model_dump(mode="json"), after.model_dump(mode="json")))
 
 
-def _checked(spec: ExperimentSpec, document: dict[str, Any], wrong: list[Mistake]) -> ExperimentSpec:
+def _parse_changed(spec: ExperimentSpec, document: dict[str, Any], mistakes: list[Mistake]) -> ExperimentSpec:
     changed = None
     try:
-        changed = parse_spec(_fitting(document))
+        changed = parse_spec(_without_stale_values(document))
     except Invalid as error:
-        wrong += error.mistakes
+        mistakes += error.mistakes
     space = changed.space if changed else parse(_SPACE, document.get("space"))[0]
     if space is not None:
-        wrong += [readable(mistake.under("space")) for mistake in mistakes_in_narrowing(spec.space, space)]
+        mistakes += [mistake.under("space") for mistake in mistakes_in_narrowing(spec.space, space)]
     if changed is not None:
-        wrong += _objective_mistakes(spec, changed)
-    if wrong or changed is None:
-        raise Invalid(wrong)
+        mistakes += _objective_mistakes(spec, changed)
+    if mistakes or changed is None:
+        raise Invalid(mistakes)
     return changed
 
 
-def _merged(document: Any, patch: Any) -> Any:
-    """As RFC 7396 says. Another rule of early stopping comes without the options of the one before."""
+def _merge(document: Any, patch: Any) -> Any:
+    """Merges as RFC 7396 says, except that a new early-stopping rule starts without the options of the old one."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(document) if isinstance(document, dict) else {}
@@ -89,19 +89,19 @@ def _merged(document: Any, patch: Any) -> Any:
         if value is None:
             merged.pop(name, None)
         else:
-            merged[name] = _merged(merged.get(name), value)
+            merged[name] = _merge(merged.get(name), value)
     return merged
 
 
-def _bare(value: Any) -> Any:
-    """Without nulls, which say no more than what is not there."""
+def _without_nulls(value: Any) -> Any:
+    """A null means the same as an absent field."""
     if isinstance(value, dict):
-        return {name: _bare(inner) for name, inner in value.items() if inner is not None}
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     return value
 
 
-def _fitting(document: dict[str, Any]) -> dict[str, Any]:
-    """Without what was said of values that the space no longer has: by conditions, the grid's lists, `enqueue`."""
+def _without_stale_values(document: dict[str, Any]) -> dict[str, Any]:
+    """The document without values that a narrowed space no longer has: in conditions, the grid's lists, `enqueue`."""
     space_document = document.get("space")
     if not isinstance(space_document, dict):
         return document
@@ -113,42 +113,43 @@ def _fitting(document: dict[str, Any]) -> dict[str, Any]:
         **document,
         "forbid": still_possible(document.get("forbid", []), space),
         "space": space_document,
-        "search": _fitting_search(document["search"], space),
-        "enqueue": _fitting_enqueue(document, space),
+        "search": _search_within(document["search"], space),
+        "enqueue": _enqueue_within(document, space),
     }
 
 
-def _fitting_search(spec: dict[str, Any], space: Space) -> dict[str, Any]:
-    listed = spec["options"].get("search_space")
+def _search_within(search: dict[str, Any], space: Space) -> dict[str, Any]:
+    listed = search["options"].get("search_space")
     if not isinstance(listed, dict):
-        return spec
+        return search
     kept = {
         name: [value for value in values if space.root[name].mistake_in(value) is None]
         for name, values in listed.items()
         if name in space.root
     }
-    return {**spec, "options": {**spec["options"], "search_space": kept}}
+    return {**search, "options": {**search["options"], "search_space": kept}}
 
 
-def _fitting_enqueue(document: dict[str, Any], space: Space) -> list[Any]:
+def _enqueue_within(document: dict[str, Any], space: Space) -> list[Any]:
     limits = document.get("limits")
-    most = limits.get("max_trials") if isinstance(limits, dict) else None
-    fitting = [params for params in document["enqueue"] if not space.mistakes_in(params)]
-    return fitting[:most] if isinstance(most, int) and most > 0 else fitting
+    max_trials = limits.get("max_trials") if isinstance(limits, dict) else None
+    kept = [params for params in document["enqueue"] if not space.mistakes_in(params)]
+    return kept[:max_trials] if isinstance(max_trials, int) and max_trials > 0 else kept
 
 
 def _objective_mistakes(before: ExperimentSpec, after: ExperimentSpec) -> Iterator[Mistake]:
-    same = [(one.metric, one.direction) for one in before.objectives]
-    if [(one.metric, one.direction) for one in after.objectives] != same:
-        told = ", ".join(f"{{metric: {metric}, direction: {direction}}}" for metric, direction in same)
-        yield Mistake("objectives", f"only targets can be changed; the objectives are [{told}]")
+    if [(one.metric, one.direction) for one in after.objectives] != [
+        (one.metric, one.direction) for one in before.objectives
+    ]:
+        objectives = ", ".join(f"{{metric: {one.metric}, direction: {one.direction}}}" for one in before.objectives)
+        yield Mistake(("objectives",), f"only targets can be changed; the objectives are [{objectives}]")
 
 
 def _differences(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Difference]:
     if before == after and type(before) is type(after):
         return
-    whole = not isinstance(before, Mapping) or not isinstance(after, Mapping)
-    if whole or before.get("rule") != after.get("rule"):
+    is_leaf = not isinstance(before, Mapping) or not isinstance(after, Mapping)
+    if is_leaf or before.get("rule") != after.get("rule"):
         yield Difference(".".join(path), before, after)
         return
     for name in [*before, *(name for name in after if name not in before)]:
@@ -156,4 +157,4 @@ def _differences(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Dif
 
 
 def _changeable() -> str:
-    return ", ".join(f"{name}{how}" for name, how in CHANGEABLE.items())
+    return ", ".join(f"{name}{restriction}" for name, restriction in CHANGEABLE.items())

@@ -1,4 +1,4 @@
-"""From a request's bytes to a document of plain values, bounded whatever the bytes are."""
+"""From a request's bytes to a document of plain values, with bounded work for any body."""
 
 import json
 import math
@@ -9,22 +9,22 @@ from typing import Any
 import yaml
 
 from search.mistakes import Mistake
-from service.errors import BadRequest
+from service.errors import BadRequest, Invalid
 from trainer.wire import is_text
 
 MAX_DEPTH = 50
 MAX_PARTS = 200_000
-"""Values and names, with those that YAML's aliases repeat: a few hundred bytes of them stand for gigabytes."""
+"""Values and names, counted with YAML's aliases expanded: a few hundred bytes of aliases can stand for gigabytes."""
 MAX_TEXT = 5_000_000
 """Characters, counted in the same way."""
 MAX_MISTAKES = 20
 
-# libyaml's loader is ten times faster than Python's, where there is one.
+# libyaml's loader is ten times faster than Python's; not every build of PyYAML has it.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc]
-    """YAML 1.1 reads 1e-4 as text; people mean the number. Merges (`<<`) count: they multiply as aliases do."""
+    """Reads 1e-4 as a number, where YAML 1.1 reads text, and counts merges (`<<`), which multiply as aliases do."""
 
     merged = 0
 
@@ -43,24 +43,25 @@ _Loader.add_implicit_resolver(
 
 
 def read_document(body: bytes, *, is_json: bool) -> Any:
-    """JSON, or else YAML unless `is_json` says that it is none. Raises BadRequest for a body that is neither."""
+    """The document of a JSON or YAML body; YAML is tried for what is not JSON, unless `is_json` is set.
+
+    Raises BadRequest for a body that cannot be parsed or is too large, Invalid for values that cannot be stored.
+    """
     try:
-        return json.loads(body)
+        document = json.loads(body)
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:
         if is_json:
             hint = "send YAML with Content-Type: application/yaml"
             raise BadRequest(f"the body is not JSON: {error} ({hint})") from error
-    try:
-        _check_nesting(body)
-        return yaml.load(body, _Loader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError) as error:
-        raise BadRequest(f"the body is not YAML: {error}") from error
+        document = _read_yaml(body)
+    check_values(document)
+    return document
 
 
-def mistakes_in_values(document: Any) -> list[Mistake]:
-    """Values that cannot be kept or sent on: texts and numbers that are none. Raises BadRequest for too many."""
+def check_values(document: Any) -> None:
+    """Raises BadRequest for a document that is too large or too deep, Invalid for values that cannot be stored."""
     found: list[Mistake] = []
     characters = 0
     for parts, (path, value) in enumerate(_walk(document)):
@@ -69,11 +70,20 @@ def mistakes_in_values(document: Any) -> list[Mistake]:
             raise _too_many()
         if len(found) < MAX_MISTAKES and (fault := _fault_in(value)):
             found.append(Mistake(path, fault))
-    return found
+    if found:
+        raise Invalid(found)
+
+
+def _read_yaml(body: bytes) -> Any:
+    try:
+        _check_nesting(body)
+        return yaml.load(body, _Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError) as error:
+        raise BadRequest(f"the body is not YAML: {error}") from error
 
 
 def _check_nesting(body: bytes) -> None:
-    """Before any loader sees it: libyaml's goes down with the process where nesting is deep."""
+    """Runs before the loader, because libyaml's loader crashes the process on deep nesting."""
     depth = 0
     for event in yaml.parse(body, _Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -85,7 +95,7 @@ def _check_nesting(body: bytes) -> None:
 
 
 def _walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Every name and value with its place."""
+    """Every name and value with its path."""
     if len(path) > MAX_DEPTH:
         raise _too_deep()
     yield path, value
@@ -115,4 +125,4 @@ def _too_deep() -> BadRequest:
 
 
 def _too_many() -> BadRequest:
-    return BadRequest(f"the spec has more than {MAX_PARTS} values or {MAX_TEXT} characters, its aliases written out")
+    return BadRequest(f"the spec has more than {MAX_PARTS} values or {MAX_TEXT} characters with its aliases expanded")

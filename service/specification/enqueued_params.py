@@ -1,43 +1,42 @@
-"""Configurations that a user gives to a live experiment: `{"params": {...}}`, or a list of such."""
+"""Configurations that a user enqueues in a live experiment: `{"params": {...}}`, or a list of these."""
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
-import search.mistakes
-from search.mistakes import parse
+from search.mistakes import Mistake, parse
 from search.space.space import Params
 from service.errors import Invalid
-from service.specification.documents import mistakes_in_values
-from service.specification.mistakes import readable
+from service.specification.parser import with_known_fields
 
-MAX_GIVEN = 1000
-"""At once; another call takes more."""
+MAX_ENQUEUED = 1000
+"""Per call."""
 
 
-class Given(BaseModel):
-    """A configuration to be tried next."""
+class EnqueuedTrial(BaseModel):
+    """A configuration to run next."""
 
     model_config = ConfigDict(extra="forbid")
 
     params: dict[str, JsonValue] = Field(description="a value for each parameter that exists in this configuration")
 
 
-_GIVEN: TypeAdapter[Given] = TypeAdapter(Given)
-_SEVERAL: TypeAdapter[list[Given]] = TypeAdapter(list[Given])
+_TRIAL: TypeAdapter[EnqueuedTrial] = TypeAdapter(EnqueuedTrial)
+_TRIALS: TypeAdapter[list[EnqueuedTrial]] = TypeAdapter(list[EnqueuedTrial])
 
 
-def parse_given(document: Any) -> list[Params]:
-    """Whether they suit the experiment's space is another question. Raises Invalid with every mistake."""
-    mistakes = mistakes_in_values(document)
-    if not mistakes and isinstance(document, list) and not 1 <= len(document) <= MAX_GIVEN:
-        mistakes = [search.mistakes.Mistake((), f"must have 1 to {MAX_GIVEN} configurations, not {len(document)}")]
-    found: list[Given] | None = None
-    if not mistakes and isinstance(document, list):
-        found, mistakes = parse(_SEVERAL, document)
-    elif not mistakes:
-        one, mistakes = parse(_GIVEN, document)
-        found = [one] if one else None
-    if found is None:
-        raise Invalid([readable(mistake, list(Given.model_fields)) for mistake in mistakes])
-    return [one.params for one in found]
+def parse_enqueued(document: Any) -> list[Params]:
+    """The params of each configuration, not yet checked against the experiment's space.
+
+    Raises Invalid with every mistake.
+    """
+    if not isinstance(document, list):
+        trial, mistakes = parse(_TRIAL, document)
+        trials = [trial] if trial else None
+    elif 1 <= len(document) <= MAX_ENQUEUED:
+        trials, mistakes = parse(_TRIALS, document)
+    else:
+        raise Invalid([Mistake((), f"must have 1 to {MAX_ENQUEUED} configurations, not {len(document)}")])
+    if trials is None:
+        raise Invalid([with_known_fields(mistake, list(EnqueuedTrial.model_fields)) for mistake in mistakes])
+    return [trial.params for trial in trials]

@@ -1,4 +1,4 @@
-"""An experiment's specification: what a user sends to `POST /v1/experiments`."""
+"""An experiment's specification: the body of `POST /v1/experiments`."""
 
 import re
 from collections.abc import Iterator
@@ -30,11 +30,11 @@ from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.space import Space
 from trainer.wire import Kind, Trainer
 
-EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")
+_EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")
 
 
 def _not_an_id(name: str) -> str:
-    if EXPERIMENT_ID.match(name):
+    if _EXPERIMENT_ID.match(name):
         raise ValueError("must not look like an experiment's id (x- and 12 hex digits)")
     return name
 
@@ -62,7 +62,7 @@ class Objective(SpecPart):
 
 
 class NoImprovementSpec(SpecPart):
-    """So many finished trials in a row that do not beat the best before them by more than `min_delta`."""
+    """Ends the experiment when its last `trials` finished trials do not beat the earlier best by `min_delta`."""
 
     trials: PositiveInt
     min_delta: NonNegativeFloat = Field(default=0.0, allow_inf_nan=False)
@@ -87,14 +87,16 @@ class CheckpointsSpec(SpecPart):
 
 
 STORED = object()
-"""As the context of a validation: a spec that was accepted once, perhaps when fewer limits were known."""
+"""The validation context for a spec that the service has accepted before.
+
+Its parts are not checked against each other again: an older version of the service may have had fewer rules."""
 
 
 class ExperimentSpec(SpecPart):
     name: Name
     forbid: Forbidden = Field(
         default_factory=list,
-        description="combinations not to be tried: each has conditions on parameters, all of which must be met",
+        description="combinations that are never tried: each is a set of conditions on parameters that all hold",
     )
     space: Space
     config: dict[str, JsonValue] = Field(default_factory=dict)
@@ -113,17 +115,17 @@ class ExperimentSpec(SpecPart):
 
     @field_validator("space")
     @classmethod
-    def _without_what_is_forbidden(cls, space: Space, spec: ValidationInfo) -> Space:
+    def _apply_forbid(cls, space: Space, spec: ValidationInfo) -> Space:
         return space.without(spec.data.get("forbid", ()))
 
     @property
     def objective(self) -> Objective:
-        """The first: the one whose curve is looked at where one alone counts."""
+        """The first objective, whose curve is used where only one objective counts."""
         return self.objectives[0]
 
     @property
     def setting(self) -> Setting:
-        """What the search is chosen for."""
+        """The facts from which a sampler is chosen, and by which an unsuitable one is refused."""
         return Setting(
             space=self.space,
             objective_count=len(self.objectives),
@@ -136,36 +138,36 @@ class ExperimentSpec(SpecPart):
 
     @property
     def measure(self) -> Measure:
-        """What early stopping compares trials by."""
-        return measure_of(self.early_stopping, self._measures)
+        """The metric and direction by which early stopping compares trials."""
+        return measure_of(self.early_stopping, self.measures)
 
     @property
-    def _measures(self) -> list[Measure]:
+    def measures(self) -> list[Measure]:
         return [Measure(objective.metric, objective.direction) for objective in self.objectives]
 
     @model_validator(mode="after")
-    def _parts_agree(self, given: ValidationInfo) -> Self:
-        if given.context is not STORED:
+    def _check_consistency(self, validation: ValidationInfo) -> Self:
+        if validation.context is not STORED:
             refuse(type(self).__name__, self._mistakes(), {})
         return self
 
     def _mistakes(self) -> Iterator[Mistake]:
-        yield from _twice("objectives", [one.metric for one in self.objectives], "give each metric once")
-        yield from _twice("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
+        yield from _repeated("objectives", [one.metric for one in self.objectives], "give each metric once")
+        yield from _repeated("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
         for mistake in mistakes_in_forbidden(self.space):
             yield mistake.under("forbid")
         yield from self.search.unsuited(self.setting)
-        for mistake in mistakes_in_measure(self.early_stopping, self._measures):
+        for mistake in mistakes_in_measure(self.early_stopping, self.measures):
             yield mistake.under("early_stopping")
         if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < FEWEST_MEMBERS:
-            yield Mistake(("limits", "max_trials"), "is the population of pbt: must be 2 or more")
+            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {FEWEST_MEMBERS} or more")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
-            yield Mistake(("trainer", "entrypoint"), "is needed: module:function, as in train:train_fn")
+            yield Mistake(("trainer", "entrypoint"), "is required: module:function, as in train:train_fn")
         if self.limits.no_improvement and len(self.objectives) > 1:
-            yield Mistake(("limits", "no_improvement"), "goes by one objective, and there are several; leave it out")
+            yield Mistake(("limits", "no_improvement"), "works with one objective only; leave it out")
         for name in self.config:
             if name in self.space.root:
-                yield Mistake(("config", name), "is a parameter of the space too; a name can be one of the two")
+                yield Mistake(("config", name), "is also a parameter of the space; rename one of the two")
         yield from self._enqueue_mistakes()
 
     def _enqueue_mistakes(self) -> Iterator[Mistake]:
@@ -176,7 +178,7 @@ class ExperimentSpec(SpecPart):
                 yield mistake.under("enqueue", index)
 
 
-def _twice(field: str, metrics: list[str], right: str) -> Iterator[Mistake]:
+def _repeated(field: str, metrics: list[str], remedy: str) -> Iterator[Mistake]:
     for index, metric in enumerate(metrics):
         if metric in metrics[:index]:
-            yield Mistake((field, index, "metric"), f"{metric!r} is there already; {right}")
+            yield Mistake((field, index, "metric"), f"{metric!r} appears twice; {remedy}")

@@ -1,28 +1,32 @@
-"""From a request's document to a specification, or to every mistake in it at once."""
+"""From a document to an `ExperimentSpec`, or to all of its mistakes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from search.mistakes import parse
-from service.errors import Invalid, Mistake
-from service.specification.documents import mistakes_in_values
-from service.specification.mistakes import readable
+from search.mistakes import Mistake, parse
+from service.errors import Invalid
 from service.specification.models import ExperimentSpec
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 
 
 def parse_spec(document: Any) -> ExperimentSpec:
-    """Raises Invalid with every mistake, each with the path of its field, and BadRequest for a document without end."""
+    """Raises Invalid with every mistake, each with the path of its field. `document` has passed `check_values`."""
     if not isinstance(document, dict):
-        raise Invalid([Mistake("", "must be an object with name, space, objectives, …")])
-    spec, mistakes = None, mistakes_in_values(document)
-    if not mistakes:
-        spec, mistakes = parse(_SPEC, document)
+        raise Invalid([Mistake((), "must be an object with name, space, objectives, …")])
+    spec, mistakes = parse(_SPEC, document)
     if spec is None:
-        raise Invalid([readable(mistake, _known_fields(mistake.path[:-1])) for mistake in mistakes])
+        raise Invalid([with_known_fields(mistake, _known_fields(mistake.path[:-1])) for mistake in mistakes])
     return spec
+
+
+def with_known_fields(mistake: Mistake, known: Sequence[str]) -> Mistake:
+    """For an unknown field, the mistake with the fields that exist at its place; any other mistake unchanged."""
+    if not known or mistake.message != "unknown field":
+        return mistake
+    return Mistake(mistake.path, f"{mistake.message}; known here: {', '.join(known)}")
 
 
 def _known_fields(parent: tuple[str | int, ...]) -> list[str]:

@@ -331,7 +331,7 @@ def test_an_experiment_that_ended_by_a_limit_goes_on_when_the_limit_is_raised(se
         ran(service, name, value)
     assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
     problem = patched(service, name, 409, limits={"parallelism": 2})
-    assert "would end again at once: max_trials: all 2 trials have ended" in problem["detail"]
+    assert "would end again immediately: max_trials: all 2 trials have ended" in problem["detail"]
     shown = patched(service, name, limits={"max_trials": 3})
     assert (shown["status"], shown["end_reason"], shown["end_detail"], shown["ended_at"]) == ("running", *[None] * 3)
     event = service.events(name)[-1]

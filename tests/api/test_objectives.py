@@ -124,7 +124,7 @@ def test_infeasible_trials_are_on_no_front(service: Api) -> None:
 @pytest.mark.parametrize("objectives", [TWO[1:], TWO])
 def test_while_no_trial_is_feasible_the_nearest_is_named(service: Api, objectives: list[dict[str, str]]) -> None:
     name = service.create(objectives=objectives, constraints=[*SMALL, {"metric": "loss", "max": 5}])["name"]
-    assert "has completed, with all that its constraints need, yet" in best_missing(service, name)["detail"]
+    assert "has completed with all of its constraints' metrics yet" in best_missing(service, name)["detail"]
     for loss, size in [(9, 12), (5, 11.5), (4, 30)]:
         ran(service, name, accuracy=0.5, loss=loss, size=size)
     problem = best_missing(service, name)

@@ -277,7 +277,7 @@ def test_the_first_trials_that_fail_alike_end_the_experiment(service: Api, odd_o
     assert experiment["status"] == status
     if status == "failed":
         assert experiment["end_reason"] == "too_many_failures"
-        assert "the first 5 trials failed alike: ValueError: no such column" in experiment["end_detail"]
+        assert "the first 5 trials failed in the same way: ValueError: no such column" in experiment["end_detail"]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_the_first_trials_of_which_no_worker_ever_ran_end_the_experiment(
 ) -> None:
     monkeypatch.setattr(failures, "MAX_LOST_STARTS", 1)
     monkeypatch.setattr(failures, "MAX_LOSSES", 1)
-    monkeypatch.setattr(failures, "LOST_STARTS_APART", timedelta(0))
+    monkeypatch.setattr(failures, "MIN_LOST_START_INTERVAL", timedelta(0))
     name = service.create(limits={"max_trials": 20, "parallelism": 4})["name"]
     first = [held for _ in range(3) if (held := service.ask(name))]
     other = service.ask(name) if how == "another may have begun" else None

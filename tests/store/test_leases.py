@@ -27,9 +27,10 @@ from service.operations.attempts.assignment import Claimant
 from service.operations.attempts.claim import end_lost_attempts
 from service.operations.attempts.finish import finish
 from service.operations.attempts.lease_expiry import expire_leases, extend_all_leases
-from service.operations.experiments.control import cancel, pause, resume, stop_trial
+from service.operations.experiments.control import cancel, pause, resume
 from service.operations.experiments.create import create_experiment
 from service.operations.reports.ingest import take_heartbeat
+from service.operations.trials.stop import stop_trial
 from service.runtime.context import Context
 from service.settings import Settings
 from service.specification.parser import parse_spec

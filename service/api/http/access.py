@@ -1,4 +1,4 @@
-"""Who may call what. On loopback everybody may; elsewhere a token's role decides."""
+"""Access control by the role of the caller's token. On loopback no token is needed by default."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from service.operations.tokens import role_of
 from service.runtime.context import Context
 from service.store.attempts import attempt_by_token
 
-READING = {"GET", "HEAD"}
+READ_METHODS = {"GET", "HEAD"}
 
 
 def needs(role: Role) -> Callable[[Context, str | None], None]:
-    """A dependency that lets callers with this role through. Raises Unauthorized or Forbidden."""
+    """A dependency that admits callers with this role. Raises Unauthorized or Forbidden."""
 
     def check(context: Ctx, token: Token) -> None:
         _check(context, token, role)
@@ -24,18 +24,18 @@ def needs(role: Role) -> Callable[[Context, str | None], None]:
 
 
 def needs_by_method(request: Request, context: Ctx, token: Token) -> None:
-    """Looking needs `read`, everything else `write`."""
-    _check(context, token, Role.READ if request.method in READING else Role.WRITE)
+    """GET and HEAD need `read`, everything else `write`."""
+    _check(context, token, Role.READ if request.method in READ_METHODS else Role.WRITE)
 
 
 def needs_read_or_lease(request: Request, context: Ctx, token: Token) -> None:
-    """Whoever runs a trial may fetch its package with the trial's own lease."""
-    if request.method in READING and token and context.settings.needs_tokens and _holds(context, token):
+    """As `needs_by_method`, but the lease token of a running attempt is enough to read."""
+    if request.method in READ_METHODS and token and context.settings.needs_tokens and _is_lease_token(context, token):
         return
     needs_by_method(request, context, token)
 
 
-def _holds(context: Context, token: str) -> bool:
+def _is_lease_token(context: Context, token: str) -> bool:
     with context.database.read() as session:
         attempt = attempt_by_token(session, token)
     return attempt is not None and attempt.ended_at is None
@@ -45,9 +45,13 @@ def _check(context: Context, token: str | None, needed: Role) -> None:
     if not context.settings.needs_tokens:
         return
     if token is None:
-        raise Unauthorized("this service asks for a token: Authorization: Bearer <token>")
+        raise Unauthorized("this service requires a token: Authorization: Bearer <token>")
     role = role_of(context.database, token)
     if role is None:
-        raise Unauthorized("the token is not known here; an admin makes one with `paceline token create`")
+        raise Unauthorized("this service does not know the token; an admin creates one with `paceline token create`")
     if needed not in MAY_ACT_AS[role]:
-        raise Forbidden(f"a token with the role {role} may not do this; it needs {needed}", role=role, needed=needed)
+        raise Forbidden(
+            f"a token with the role {role} may not make this call; it needs {needed}",
+            role=role,
+            needed=needed,
+        )

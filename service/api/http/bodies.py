@@ -1,96 +1,86 @@
-"""Reading request bodies: within their limits, as what they say they are."""
+"""Request bodies as dependencies of routes, read within their limits."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from service.errors import BadRequest, Invalid, Mistake, TooLarge
-from service.operations.packages.archive import store_package, too_large, zip_of
-from service.runtime.context import Context
+from search.mistakes import Mistake
+from service.api.http.dependencies import Ctx
+from service.errors import BadRequest, Invalid, TooLarge
+from service.operations.packages.archive import package_too_large
 from service.specification.documents import read_document
 
 MAX_SPEC_BYTES = 5_000_000
+_PARTS = {"spec", "code"}
 
 
-async def read_limited(request: Request, limit: int, error: Callable[[], TooLarge]) -> bytes:
-    return b"".join([chunk async for chunk in _limited(request, limit, error)])
+@dataclass(frozen=True)
+class Submission:
+    """A spec, and the files (name, content) of the code that was sent with it."""
+
+    document: Any
+    code: tuple[tuple[str, bytes], ...] = ()
 
 
-async def read_submission(request: Request, context: Context) -> Any:
-    """The spec's document; code sent with it is stored as a package and named in it."""
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        return await _read_form(request, context)
-    return await read_either(request)
+async def read_body(request: Request, limit: int, error: TooLarge) -> bytes:
+    """Raises `error` for a body of more than `limit` bytes."""
+    return b"".join([chunk async for chunk in _read_chunks(request, limit, error)])
 
 
-async def read_either(request: Request) -> Any:
-    """A document of JSON or YAML."""
-    content_type = request.headers.get("content-type", "")
-    body = await read_limited(request, MAX_SPEC_BYTES, _spec_too_large)
-    # curl -d sends neither's name.
-    return await run_in_threadpool(read_document, body, is_json="json" in content_type)
-
-
-async def _read_form(request: Request, context: Context) -> Any:
-    limit = context.settings.max_package_bytes + MAX_SPEC_BYTES
-    stream = _limited(request, limit, lambda: too_large(context))
-    try:
-        form = await MultiPartParser(request.headers, stream).parse()
-    except MultiPartException as error:
-        raise BadRequest(f"the multipart body cannot be read: {error.message}") from error
-    try:
-        _check_parts(form)
-        document = await run_in_threadpool(read_document, await _spec_of(form), is_json=False)
-        code = [part for part in form.getlist("code") if isinstance(part, UploadFile)]
-        if code:
-            await _put_package(document, code, context)
-        return document
-    finally:
-        await form.close()
-
-
-def _check_parts(form: FormData) -> None:
-    wrong = [Mistake(name, "is not known; known here: spec, code") for name in form if name not in {"spec", "code"}]
-    names = [part.filename for part in form.getlist("code") if isinstance(part, UploadFile)]
-    wrong += [Mistake("code", f"{name!r} is sent twice") for name in {n for n in names if names.count(n) > 1}]
-    if wrong:
-        raise Invalid(wrong)
-
-
-async def _spec_of(form: FormData) -> bytes:
-    part = form.get("spec")
-    if part is None:
-        raise Invalid([Mistake("spec", "is needed: curl -F spec=@experiment.yaml -F code=@train.py")])
-    return part.encode() if isinstance(part, str) else await part.read()
-
-
-async def _put_package(document: Any, code: list[UploadFile], context: Context) -> None:
-    trainer = document.setdefault("trainer", {}) if isinstance(document, dict) else None
-    if not isinstance(trainer, dict):
-        return  # the spec's own check says what is wrong
-    if "package" in trainer:
-        raise Invalid([Mistake("trainer.package", "leave it out when code is sent along, or send no code")])
-    files = [(PurePosixPath(part.filename or "train.py").name, await part.read()) for part in code]
-    filename, body = files[0] if len(files) == 1 else ("package.zip", zip_of(files))
-    package = await run_in_threadpool(store_package, context, body, filename)
-    trainer["package"] = package.id
-
-
-async def _limited(request: Request, limit: int, error: Callable[[], TooLarge]) -> AsyncGenerator[bytes, None]:
+async def _read_chunks(request: Request, limit: int, error: TooLarge) -> AsyncGenerator[bytes, None]:
     if int(request.headers.get("content-length") or 0) > limit:
-        raise error()
+        raise error
     read = 0
     async for chunk in request.stream():
         read += len(chunk)
         if read > limit:
-            raise error()
+            raise error
         yield chunk
 
 
-def _spec_too_large() -> TooLarge:
-    return TooLarge(f"a spec may have {MAX_SPEC_BYTES / 1e6:g} MB", max_bytes=MAX_SPEC_BYTES)
+async def _document(request: Request) -> Any:
+    error = TooLarge(f"a spec may have {MAX_SPEC_BYTES / 1e6:g} MB", max_bytes=MAX_SPEC_BYTES)
+    body = await read_body(request, MAX_SPEC_BYTES, error)
+    is_json = "json" in request.headers.get("content-type", "")  # `curl -d` names neither JSON nor YAML
+    return await run_in_threadpool(read_document, body, is_json=is_json)
+
+
+async def _submission(request: Request, context: Ctx) -> Submission:
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        return Submission(await _document(request))
+    limit = context.settings.max_package_bytes + MAX_SPEC_BYTES
+    chunks = _read_chunks(request, limit, package_too_large(context.settings))
+    try:
+        form = await MultiPartParser(request.headers, chunks).parse()
+    except MultiPartException as error:
+        raise BadRequest(f"the multipart body cannot be read: {error.message}") from error
+    try:
+        return await _read_form(form)
+    finally:
+        await form.close()
+
+
+async def _read_form(form: FormData) -> Submission:
+    files = [part for part in form.getlist("code") if isinstance(part, UploadFile)]
+    names = [file.filename for file in files]
+    mistakes = [Mistake((name,), "is not known; known here: spec, code") for name in form if name not in _PARTS]
+    mistakes += [Mistake(("code",), f"{name!r} is sent twice") for name in {n for n in names if names.count(n) > 1}]
+    spec = form.get("spec")
+    if spec is None:
+        mistakes.append(Mistake(("spec",), "is required: curl -F spec=@experiment.yaml -F code=@train.py"))
+    if mistakes or spec is None:
+        raise Invalid(mistakes)
+    body = spec.encode() if isinstance(spec, str) else await spec.read()
+    document = await run_in_threadpool(read_document, body, is_json=False)
+    code = [(PurePosixPath(file.filename or "train.py").name, await file.read()) for file in files]
+    return Submission(document, tuple(code))
+
+
+JsonOrYaml = Annotated[Any, Depends(_document)]
+SpecAndCode = Annotated[Submission, Depends(_submission)]

@@ -1,15 +1,15 @@
-"""What routes take: the context, and the lease token of whoever runs a trial."""
+"""Dependencies that many routes share: the context, the bearer token, the idempotency key."""
 
 from typing import Annotated
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Request
 
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.context import Context
 from service.runtime.group_commit import GroupCommit
 from trainer.wire import Answer
 
-# Async, though they wait for nothing: FastAPI would run plain functions in other threads.
+# Async although they do not await: FastAPI runs plain functions in other threads.
 
 
 async def _context(request: Request) -> Context:
@@ -27,7 +27,7 @@ async def _token(authorization: Annotated[str | None, Header()] = None) -> str |
 
 
 def bearer_token(authorization: str | None) -> str | None:
-    """What the header of that name holds."""
+    """The token of an `Authorization` header; None for another scheme or an empty token."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
@@ -36,5 +36,3 @@ Ctx = Annotated[Context, Depends(_context)]
 Reporting = Annotated[GroupCommit[ReportBatch, Answer], Depends(_reporting)]
 Token = Annotated[str | None, Depends(_token)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
-Limit = Annotated[int, Query(ge=1, le=1000)]

@@ -1,4 +1,4 @@
-"""Calls that are made so often that FastAPI's own way to a route would cost more than what they do."""
+"""Routes that bypass FastAPI's routing and dependencies, which would cost more than the call itself."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,10 +16,11 @@ from service.errors import BadRequest
 Message = TypeVar("Message", bound=BaseModel)
 
 
-class Direct:
-    """Has POSTs to `path` go straight to `answer`; FastAPI's route of the same path describes the call.
+class DirectRoute:
+    """Middleware that passes a POST to `path` directly to `answer`.
 
-    What is raised is answered by `handlers`, as FastAPI would: those of any Exception stay with the outermost one.
+    FastAPI's route of the same path describes the call in OpenAPI. `handlers` answer exceptions as in FastAPI, except
+    the handler of Exception itself, which FastAPI runs in its outermost middleware.
     """
 
     def __init__(
@@ -31,16 +32,16 @@ class Direct:
     ) -> None:
         self._app = app
         self._answer = answer
-        self._route = Route(path, answer, methods=["POST"])  # which says whether a call is meant, and for what
+        self._route = Route(path, answer, methods=["POST"])  # used for matching only
         known = {kind: handler for kind, handler in handlers.items() if kind is not Exception}
-        self._answering = ExceptionMiddleware(self._serve, known)
+        self._served = ExceptionMiddleware(self._serve, known)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
-            match, found = self._route.matches(scope)
+            match, path_scope = self._route.matches(scope)
             if match is Match.FULL:
-                scope.update(found, route=self._route)
-                await self._answering(scope, receive, send)
+                scope.update(path_scope, route=self._route)
+                await self._served(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -50,10 +51,10 @@ class Direct:
         await response(scope, receive, send)
 
 
-async def message_in(request: Request, kind: type[Message]) -> Message:
-    """As FastAPI reads it. Raises RequestValidationError, and BadRequest for what no parser of JSON takes.
+async def parse_message(request: Request, kind: type[Message]) -> Message:
+    """The body as FastAPI would parse it. Raises RequestValidationError, and BadRequest for a body that is not JSON.
 
-    Not by pydantic's own parser, which refuses text that is not quite Unicode.
+    Uses the `json` module, because pydantic's own parser refuses lone surrogates.
     """
     try:
         return kind.model_validate(_document(await request.body()))

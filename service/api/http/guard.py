@@ -1,19 +1,20 @@
-"""What every request must keep to before anything reads it."""
+"""Limits on every request, checked before any route sees it."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.http.problems import answer
+from service.api.http.problems import problem_response
 from service.errors import BadRequest, TooLarge
 
 MAX_BODY_BYTES = 16_000_000
-"""More than the wire's largest message: a million characters of a log, each escaped."""
+"""Larger than the wire's largest message, a log chunk of a million characters that are all escaped."""
 
 OWN_LIMITS = {"/v1/packages", "/v1/experiments"}
+"""Routes that set the limit of their body themselves."""
 
 
 class Guard:
-    """Refuses NULs in addresses, which no stored name has, and bodies without end, whoever sends them."""
+    """Refuses NUL characters in URLs, which no stored name has, and bodies that are too large."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -22,7 +23,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif "\0" in scope["path"] or b"%00" in scope["query_string"]:
-            await answer(BadRequest("the address has a NUL character"))(scope, receive, send)
+            await problem_response(BadRequest("the URL has a NUL character; remove it"))(scope, receive, send)
         elif scope["path"] in OWN_LIMITS:
             await self._app(scope, receive, send)
         else:

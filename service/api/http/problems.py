@@ -1,8 +1,7 @@
-"""Every error as application/problem+json (RFC 9457), with nothing in it that is not for the caller."""
+"""Every error as application/problem+json (RFC 9457). Nothing internal, such as a stack trace, is in a body."""
 
 import json
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,16 +12,17 @@ from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from service.errors import InsufficientStorage, Invalid, Mistake, ServiceError, Unauthorized, Unavailable
+from search.mistakes import Mistake
+from service.errors import InsufficientStorage, Invalid, ServiceError, Unauthorized, Unavailable
 from service.store.sql.database import is_full, is_outage
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_SECONDS = 2
+_RETRY_AFTER = {"Retry-After": "2"}  # seconds
 
 
 class Problem(BaseModel):
-    """What went wrong, and what would be right. Facts that help are further members."""
+    """`detail` says what is wrong and what would be right. Some problems have further members with facts."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -33,7 +33,7 @@ class Problem(BaseModel):
 
 
 class ProblemResponse(JSONResponse):
-    """Says it whatever it is: callers are quoted, and may have sent what UTF-8 does not hold."""
+    """Replaces what UTF-8 cannot encode: a message may quote the caller's text, which may have lone surrogates."""
 
     media_type = "application/problem+json"
 
@@ -42,7 +42,7 @@ class ProblemResponse(JSONResponse):
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For a route's OpenAPI description."""
+    """The `responses` of a route for these error statuses."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"model": Problem, "description": "See `detail`", "content": content} for status in statuses}
 
@@ -53,22 +53,22 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(DBAPIError, _database_error)
     app.add_exception_handler(PoolTimeout, _outage)
-    app.add_exception_handler(Exception, _our_error)
+    app.add_exception_handler(Exception, _internal_error)
 
 
-def answer(error: ServiceError, headers: dict[str, str] | None = None) -> Response:
-    return ProblemResponse(error.body(), error.status, headers)
+def problem_response(error: ServiceError) -> Response:
+    return ProblemResponse(error.body(), error.status, _headers(error))
 
 
 async def _service_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for it
-    return answer(error, _headers(error))
+    return problem_response(error)
 
 
 def _headers(error: ServiceError) -> dict[str, str] | None:
     match error:
         case Unavailable():
-            return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+            return _RETRY_AFTER
         case Unauthorized():
             return {"WWW-Authenticate": "Bearer"}
         case _:
@@ -77,20 +77,18 @@ def _headers(error: ServiceError) -> dict[str, str] | None:
 
 async def _wrong_request(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
-    return answer(Invalid([_mistake(fault) for fault in error.errors()]))
+    return problem_response(Invalid([_mistake(fault) for fault in error.errors()]))
 
 
 def _mistake(fault: dict[str, Any]) -> Mistake:
-    place: Sequence[Any] = [part for part in fault["loc"] if part not in {"body", "query", "path"}]
-    return Mistake(
-        ".".join(map(str, place)), fault["msg"].removeprefix("Value error, ").replace("Input should", "should")
-    )
+    path = tuple(part for part in fault["loc"] if part not in {"body", "query", "path"})
+    return Mistake(path, fault["msg"].removeprefix("Value error, "))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     if isinstance(error.__cause__, ServiceError):  # raised while FastAPI read the body
-        return answer(error.__cause__)
+        return problem_response(error.__cause__)
     problem = ServiceError(f"{request.method} {request.url.path}: {error.detail}; the calls are in /openapi.json")
     body = problem.body() | {
         "type": error.detail.lower().replace(" ", "-"),
@@ -103,25 +101,26 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _database_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DBAPIError)  # noqa: S101 - registered for it
     if isinstance(error, DataError):
-        logger.warning("%s %s sent what the database cannot hold", request.method, request.url.path, exc_info=error)
-        return answer(Invalid([Mistake("", "a value is longer or larger than the database can hold")]))
+        logger.warning(
+            "%s %s: a value does not fit its database column", request.method, request.url.path, exc_info=error
+        )
+        return problem_response(Invalid([Mistake((), "a value is longer or larger than the database can store")]))
     if is_full(error):
         return await _full(request, error)
-    return await (_outage if is_outage(error) else _our_error)(request, error)
+    return await (_outage if is_outage(error) else _internal_error)(request, error)
 
 
 async def _outage(_: Request, error: Exception) -> Response:
     logger.warning("the database does not answer: %s", error.__cause__ or error)
-    away = Unavailable("the database is away or busy; ask again, nothing was lost")
-    return answer(away, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    return problem_response(Unavailable("the database does not answer or is busy; retry, nothing was lost"))
 
 
 async def _full(_: Request, error: Exception) -> Response:
     logger.error("the database's disk is full: %s", error.__cause__ or error)
-    full = InsufficientStorage("the database's disk is full; free some of it and ask again, nothing was lost")
-    return answer(full, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    full = InsufficientStorage("the database's disk is full; free space on it and retry, nothing was lost")
+    return ProblemResponse(full.body(), full.status, _RETRY_AFTER)
 
 
-async def _our_error(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return answer(ServiceError("an error of the service itself; its log says more"))
+    return problem_response(ServiceError("an internal error of the service; its log has the details"))

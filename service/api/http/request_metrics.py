@@ -1,4 +1,4 @@
-"""Counts and times every call, for `/metrics`."""
+"""Counts and times every request, for `/metrics`."""
 
 import time
 from typing import Any
@@ -10,14 +10,14 @@ METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 
-class Metering:
-    """Calls by their route's pattern, since there are as many addresses as trials. A long poll's time is its wait."""
+class RequestMetrics:
+    """Labels requests by route pattern, since there are as many URLs as trials. A long poll's time includes waiting."""
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
         self._calls = Histogram(
             "paceline_http_request_seconds",
-            "Calls by method, route and status, with their time in seconds",
+            "Requests by method, route and status, with their time in seconds",
             ["method", "route", "status"],
             registry=registry,
             buckets=BUCKETS,
@@ -30,14 +30,14 @@ class Metering:
         status = 500
         began = time.perf_counter()
 
-        async def send_on(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, send_on)
+            await self._app(scope, receive, send_noting_status)
         finally:
             seconds = time.perf_counter() - began
             method = scope["method"] if scope["method"] in METHODS else "other"
@@ -45,5 +45,5 @@ class Metering:
 
 
 def _route(scope: Scope) -> Any:
-    """Addresses that nobody serves count together, or a scanner would fill the memory."""
+    """URLs without a route share one label, so that a scanner cannot create labels without limit."""
     return getattr(scope.get("route"), "path", "none")

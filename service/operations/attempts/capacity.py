@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from service.domain.limits import has_room
 from service.domain.placement import fits_ever
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.operations.experiments.termination import limits_of
+from service.operations.experiments.end_reason import limits_of
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.agents import nodes_of_connected

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import BinaryIO
 
-from service.errors import InsufficientStorage, Invalid, Mistake
+from search.mistakes import Mistake
+from service.errors import InsufficientStorage, Invalid
 from service.operations.attempts.leases import check_lease
 from service.runtime.context import Context
 from trainer.wire import LogChunk
@@ -29,7 +30,7 @@ def store_log(context: Context, trial_id: str, token: str | None, chunk: LogChun
         with path.open("r+b" if path.exists() else "w+b") as file:
             size = file.seek(0, os.SEEK_END)
             if chunk.offset > size + MAX_GAP_BYTES:
-                raise Invalid([Mistake("offset", f"is far beyond the {size} bytes that came before it")])
+                raise Invalid([Mistake(("offset",), f"is far beyond the {size} bytes that came before it")])
             file.seek(chunk.offset)
             file.write(chunk.text.encode())
     except OSError as error:

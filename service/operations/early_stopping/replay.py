@@ -8,12 +8,12 @@ from sqlalchemy import select
 from search.analysis.replay import Course, best_of, replay
 from search.early_stopping import EarlyStoppingSpec, rule_for
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
+from search.mistakes import Mistake
 from service.domain.statuses import CONTENDERS, TrialStatus
-from service.errors import Invalid, Mistake
+from service.errors import Invalid
 from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
-from service.specification.mistakes import readable
 from service.specification.models import ExperimentSpec
 from service.store.generations import exploits_of
 from service.store.lookup import experiment_named
@@ -61,7 +61,9 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
     courses = replay(rule_for(rule), measure, spec.space, events)
     if seen and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))
-        raise Invalid([Mistake("early_stopping.metric", f"{measure.metric} was never reported; known here: {known}")])
+        raise Invalid(
+            [Mistake(("early_stopping", "metric"), f"{measure.metric} was never reported; known here: {known}")]
+        )
     trials = {trial.number: trial for trial in found}
     values, by = _values(spec, measure, trials, courses)
     then = {number: value for number, value in values.items() if courses[number].stop is None}
@@ -70,12 +72,11 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
 
 def _measure(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> Measure:
     if rule.not_replayed:
-        raise Invalid([Mistake("early_stopping.rule", f"{rule.rule} cannot be replayed: it {rule.not_replayed}")])
-    objectives = [Measure(one.metric, one.direction) for one in spec.objectives]
-    mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_measure(rule, objectives)]
+        raise Invalid([Mistake(("early_stopping", "rule"), f"{rule.rule} cannot be replayed: it {rule.not_replayed}")])
+    mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_measure(rule, spec.measures)]
     if mistakes:
-        raise Invalid([readable(mistake) for mistake in mistakes])
-    return measure_of(rule, objectives)
+        raise Invalid(mistakes)
+    return measure_of(rule, spec.measures)
 
 
 def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[RecordedEvent]:
@@ -86,7 +87,7 @@ def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[R
             count += 1
             if count > MAX_REPORTS:
                 raise Invalid(
-                    [Mistake("", f"the experiment has more than {MAX_REPORTS:,} reports; a replay takes no more")]
+                    [Mistake((), f"the experiment has more than {MAX_REPORTS:,} reports; a replay takes no more")]
                 )
             if count <= PAGE:
                 metrics.update(one.data["metrics"])

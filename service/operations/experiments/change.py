@@ -1,4 +1,4 @@
-"""Changing the spec of an experiment that lives, or is to live again."""
+"""A user changes the spec of an experiment; raising the limit that ended it makes it run again."""
 
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,8 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import EXPERIMENT_REVIVALS, EndReason
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import rebuild_milestones
-from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended, why_end
+from service.operations.experiments.end_reason import find_ending
+from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended
 from service.operations.transitions import revive_experiment
 from service.runtime.context import Context
 from service.runtime.objective_values import targets_reached
@@ -22,14 +23,14 @@ from service.store.tables import ExperimentRow
 from service.store.trials import trials_with_values
 
 LABELS = {"tags", "priority"}
-"""What may be changed of an experiment that is over, and leaves it so."""
+"""Fields that may change after the experiment has ended, without making it run again."""
 
 
 def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
-    """Merges the patch into the spec; each field that differs is an event. What it asks for is acted upon at once.
+    """Merges the patch into the spec, with one event per changed field. The new limits apply immediately.
 
-    An experiment that has ended by a limit runs again when that limit is moved. Raises NotFound, Invalid with every
-    mistake, and WrongState for an experiment that is over and stays so.
+    An experiment that a limit has ended runs again when the patch raises that limit. Raises NotFound, Invalid with
+    every mistake, and WrongState for an experiment that has ended otherwise or is ending.
     """
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
@@ -38,12 +39,12 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
         before = spec_of(experiment)
         after = changed_spec(before, patch)
         if after != before:
-            _store(session, experiment, before, after, database_now(session))
+            _apply(session, experiment, before, after, database_now(session))
     context.notify_all()
     return experiment
 
 
-def _store(
+def _apply(
     session: Session, experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, now: datetime
 ) -> None:
     changes = differences(before, after)
@@ -55,31 +56,27 @@ def _store(
     if after.early_stopping != before.early_stopping:
         rebuild_milestones(session, experiment, after, now)
     if experiment.ended_at is None:
-        _settle(session, experiment, after, now, targets_moved=after.objectives != before.objectives)
+        if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
+            begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
+        advance_experiment(session, experiment, after, now)
     elif not {one.field.partition(".")[0] for one in changes} <= LABELS:
         _reopen(session, experiment, after, now)
 
 
-def _settle(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime, *, targets_moved: bool
-) -> None:
-    """A limit or a target that was moved may have been passed already."""
-    if targets_moved and (reached := _target_reached(session, experiment, spec)):
-        begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
-    advance_experiment(session, experiment, spec, now)
-
-
 def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
-    """Raises WrongState unless what ended it, and whatever else would, is out of the way now."""
-    was = f"experiment {experiment.name} is {experiment.status} ({experiment.end_reason})"
+    """Raises WrongState unless the new spec lifts the reason why the experiment ended and gives no other."""
+    state = f"experiment {experiment.name} is {experiment.status} ({experiment.end_reason})"
     facts = {"experiment_status": experiment.status, "end_reason": experiment.end_reason, "allowed": sorted(LABELS)}
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
-        new = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
-        raise WrongState(f"{was}, which is for good; a new one can learn from its trials: {new}", **facts)
-    reached, ending = _target_reached(session, experiment, spec), why_end(session, experiment, spec, now)
-    if reached or ending:
-        again = reached or (f"{ending[0]}: {ending[1]}" if ending else "")
-        raise WrongState(f"{was} and would end again at once: {again}; move that limit to have it go on", **facts)
+        successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
+        raise WrongState(f"{state}, which is final; a new one can learn from its trials: {successor}", **facts)
+    remaining = _target_reached(session, experiment, spec)
+    if remaining is None and (ending := find_ending(session, experiment, spec, now)):
+        remaining = f"{ending.reason}: {ending.detail}"
+    if remaining is not None:
+        raise WrongState(
+            f"{state} and would end again immediately: {remaining}; change that limit to continue it", **facts
+        )
     revive_experiment(session, experiment, at=now)
 
 

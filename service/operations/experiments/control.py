@@ -1,8 +1,9 @@
-"""What a user may do to a live experiment or trial. Repeating any of it is harmless."""
+"""A user pauses, resumes, stops, cancels or deletes an experiment. Repeating a call is harmless."""
 
 import shutil
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,40 +11,38 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.experiments.termination import advance_experiment, begin_ending
-from service.operations.transitions import move_experiment, move_trial, request_stop
+from service.operations.transitions import move_experiment, request_stop
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.experiments import lock_experiment
-from service.store.lookup import locked_experiment, locked_trial
+from service.store.lookup import locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import trials_with
 
-Change = Callable[[Session, ExperimentRow, datetime], None]
-
 
 def pause(context: Context, name_or_id: str) -> ExperimentRow:
-    """No new trials; running ones finish. Raises NotFound, and WrongState for a finished experiment."""
-    return _change(context, name_or_id, _move_to(ExperimentStatus.PAUSED))
+    """Starts no new trials; running ones finish. Raises NotFound, and WrongState for an ended experiment."""
+    return _locked(context, name_or_id, partial(_move, to=ExperimentStatus.PAUSED))
 
 
 def resume(context: Context, name_or_id: str) -> ExperimentRow:
-    """Raises NotFound, and WrongState for a finished experiment."""
-    return _change(context, name_or_id, _move_to(ExperimentStatus.RUNNING))
+    """Raises NotFound, and WrongState for an ended experiment."""
+    return _locked(context, name_or_id, partial(_move, to=ExperimentStatus.RUNNING))
 
 
 def stop(context: Context, name_or_id: str) -> ExperimentRow:
-    """Running trials get to save a checkpoint and end as `stopped`. Raises NotFound."""
-    return _change(context, name_or_id, _stop)
+    """Running trials may save a checkpoint and end as `stopped`. Raises NotFound."""
+    return _locked(context, name_or_id, _stop)
 
 
 def cancel(context: Context, name_or_id: str) -> ExperimentRow:
-    """Stop without grace: workers are ended now. Raises NotFound."""
-    return _change(context, name_or_id, _cancel)
+    """Stops without grace: workers are killed. Raises NotFound."""
+    return _locked(context, name_or_id, _cancel)
 
 
 def delete(context: Context, name_or_id: str) -> None:
-    """Forgets a finished experiment; one that is gone already stays so. Raises WrongState for a live one."""
+    """Deletes an ended experiment, or does nothing where there is none. Raises WrongState for a live one."""
     with context.database.write() as session:
         experiment = lock_experiment(session, name_or_id)
         if experiment is None:
@@ -60,22 +59,10 @@ def delete(context: Context, name_or_id: str) -> None:
         shutil.rmtree(context.settings.logs_dir / trial_id, ignore_errors=True)
 
 
-def stop_trial(context: Context, trial_id: str) -> TrialRow:
-    """One trial leaves at its next report; a queued or paused one ends now. Raises NotFound."""
-    with context.database.write() as session:
-        experiment, trial = locked_trial(session, trial_id)
-        now = database_now(session)
-        if trial.status in (TrialStatus.QUEUED, TrialStatus.PAUSED):
-            move_trial(session, experiment, trial, TrialStatus.STOPPED, reason="a user stopped it", at=now)
-            advance_experiment(session, experiment, spec_of(experiment), now)
-        elif trial.status == TrialStatus.RUNNING:
-            request_stop(trial, StopCause.USER, "a user stopped it")
-    context.holder_news.notify([trial_id])
-    context.notify_changed()
-    return trial
-
-
-def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:
+def _locked(
+    context: Context, name_or_id: str, change: Callable[[Session, ExperimentRow, datetime], None]
+) -> ExperimentRow:
+    """Runs `change` under the experiment's lock, in one transaction."""
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         change(session, experiment, database_now(session))
@@ -83,18 +70,13 @@ def _change(context: Context, name_or_id: str, change: Change) -> ExperimentRow:
     return experiment
 
 
-def _move_to(to: ExperimentStatus) -> Change:
-    def change(session: Session, experiment: ExperimentRow, now: datetime) -> None:
-        if experiment.status == to:
-            return
-        if not move_experiment(session, experiment, to, reason=None, at=now):
-            raise WrongState(
-                f"experiment {experiment.name} is {experiment.status}, which is for good; start a new one",
-                experiment_status=experiment.status,
-                allowed=[],
-            )
-
-    return change
+def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: ExperimentStatus) -> None:
+    if experiment.status != to and not move_experiment(session, experiment, to, reason=None, at=now):
+        raise WrongState(
+            f"experiment {experiment.name} is {experiment.status}, which is final; start a new one",
+            experiment_status=experiment.status,
+            allowed=[],
+        )
 
 
 def _stop(session: Session, experiment: ExperimentRow, now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Taking in an experiment."""
+"""Creates an experiment from its spec."""
 
 import hashlib
 import json
@@ -8,13 +8,15 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
-from service.errors import Conflict, Invalid, Mistake, NameTaken, NotFound
+from service.errors import Conflict, Invalid, NameTaken, NotFound
 from service.operations.packages.archive import find_package
 from service.operations.packages.entrypoint import mistakes_in_entrypoint
 from service.operations.proposals.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.transitions import create_trial
 from service.runtime.context import Context
+from service.runtime.spec_cache import cache_spec
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment, find_experiment_by_key
@@ -23,23 +25,25 @@ from service.store.tables import ExperimentRow
 
 
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
-    """The same key with the same spec gives the same experiment.
+    """Stores a running experiment, with a queued trial for each entry of `enqueue`.
 
-    Raises NameTaken, Conflict for a key used with another spec, Invalid for code that cannot run and for experiments
-    that its search cannot learn from.
+    A repeat of a call, with the same Idempotency-Key and the same spec, returns the same experiment. Raises NameTaken,
+    Conflict for a key that was used with another spec, and Invalid for code that cannot run and for experiments in
+    `search.warm_start` that the search cannot learn from.
     """
     document = spec.model_dump(mode="json")
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     with context.database.read() as session:
-        earlier = _earlier(session, idempotency_key, digest)
+        earlier = _created_with(session, idempotency_key, digest)
     if earlier is not None:
         return earlier
     _check_code(context, spec)
-    warmth = gather_warm_start(context, spec)
+    warm_start = gather_warm_start(context, spec)
     try:
-        experiment = _insert(context, spec, document, idempotency_key, digest, warmth)
+        experiment = _insert(context, spec, document, idempotency_key, digest, warm_start)
     except IntegrityError as error:
-        return _after_race(context, spec, idempotency_key, digest, error)
+        return _created_concurrently(context, spec, idempotency_key, digest, error)
+    cache_spec(experiment, spec)
     context.notify_changed()
     return experiment
 
@@ -50,11 +54,11 @@ def _insert(
     document: dict[str, Any],
     key: str | None,
     digest: str,
-    warmth: WarmStart | None,
+    warm_start: WarmStart | None,
 ) -> ExperimentRow:
     with context.database.write() as session:
         if find_experiment(session, spec.name) is not None:
-            raise _taken(spec)
+            raise _name_taken(spec)
         now = database_now(session)
         experiment = ExperimentRow(
             id=f"x-{secrets.token_hex(6)}",
@@ -72,33 +76,33 @@ def _insert(
         session.add(experiment)
         session.flush()
         append_event(session, experiment, "experiment.created", {"name": spec.name, "spec": document}, at=now)
-        if warmth is not None:
-            store_warm_start(session, experiment, warmth, now)
+        if warm_start is not None:
+            store_warm_start(session, experiment, warm_start, now)
         for params in spec.enqueue:
             create_trial(session, experiment, dict(params), "enqueue", now)
         return experiment
 
 
-def _earlier(session: Session, key: str | None, digest: str) -> ExperimentRow | None:
+def _created_with(session: Session, key: str | None, digest: str) -> ExperimentRow | None:
     experiment = find_experiment_by_key(session, key) if key else None
     if experiment is not None and experiment.request_digest != digest:
         raise Conflict(f"the Idempotency-Key was used for experiment {experiment.name}, with another spec")
     return experiment
 
 
-def _after_race(
+def _created_concurrently(
     context: Context, spec: ExperimentSpec, key: str | None, digest: str, error: IntegrityError
 ) -> ExperimentRow:
-    """Two requests at once: the other one made it."""
+    """The experiment that a concurrent repeat of the call has created. Raises NameTaken for any other conflict."""
     with context.database.read() as session:
-        earlier = _earlier(session, key, digest)
+        earlier = _created_with(session, key, digest)
     if earlier is None:
-        raise _taken(spec) from error
+        raise _name_taken(spec) from error
     return earlier
 
 
-def _taken(spec: ExperimentSpec) -> NameTaken:
-    return NameTaken(f"there is an experiment {spec.name!r} already; choose another name", name=spec.name)
+def _name_taken(spec: ExperimentSpec) -> NameTaken:
+    return NameTaken(f"an experiment named {spec.name!r} exists already; choose another name", name=spec.name)
 
 
 def _check_code(context: Context, spec: ExperimentSpec) -> None:
@@ -108,7 +112,7 @@ def _check_code(context: Context, spec: ExperimentSpec) -> None:
     try:
         package, body = find_package(context, trainer.package)
     except NotFound as error:
-        raise Invalid([Mistake("trainer.package", error.detail)]) from error
+        raise Invalid([Mistake(("trainer", "package"), error.detail)]) from error
     mistakes = mistakes_in_entrypoint(package, body, trainer.entrypoint)
     if mistakes:
         raise Invalid(mistakes)

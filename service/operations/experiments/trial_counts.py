@@ -1,4 +1,4 @@
-"""How many trials of each status experiments have: counted again when something has happened in them, not before."""
+"""How many trials experiments have in each status, cached until the experiment's next event."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ _counted = RowCache[int, dict[str, int]]()
 
 
 def trial_counts(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, dict[str, int]]:
-    """By experiment and status, also those statuses that none has.
+    """Counts by experiment and status, with 0 for statuses that no trial has.
 
-    No trial comes or moves without an event, so that what was counted at an event stands until the next one. What is
-    counted may be newer than the row that it is kept with, on PostgreSQL; then so is the next row.
+    Every new trial and every change of a status appends an event, so a count holds until the next event. On PostgreSQL
+    a count may be newer than the row whose event number it is cached under; the next read then has a newer number.
     """
     events = {row.id: row.event_count for row in experiments}
     known = {id_: counts for id_, event in events.items() if (counts := _counted.get(id_, event)) is not None}

@@ -1,4 +1,4 @@
-"""The user's code: kept as one file per digest, looked into before anything runs."""
+"""Packages of user code: stored as one file per digest, checked without running them."""
 
 import hashlib
 import io
@@ -10,10 +10,13 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from service.errors import InsufficientStorage, Invalid, Mistake, NotFound, TooLarge
+from search.mistakes import Mistake
+from service.errors import InsufficientStorage, Invalid, NotFound, TooLarge
 from service.runtime.context import Context
+from service.settings import Settings
 from service.store.tables import PackageRow
 
 UNPACKED_TO_PACKED = 20
@@ -35,9 +38,12 @@ _UNREADABLE = (
 
 
 def store_package(context: Context, body: bytes, filename: str) -> PackageRow:
-    """Returns the package; the same bytes give the same one. Raises Invalid, TooLarge, InsufficientStorage."""
+    """Stores a zip or a .py file. The same bytes give the same package.
+
+    Raises Invalid, TooLarge, InsufficientStorage.
+    """
     if len(body) > context.settings.max_package_bytes:
-        raise too_large(context)
+        raise package_too_large(context.settings)
     filename = _kept_name(filename)
     files = _files_of(body, filename, context.settings.max_package_bytes * UNPACKED_TO_PACKED)
     digest = hashlib.sha256(body).hexdigest()
@@ -62,17 +68,25 @@ def find_package(context: Context, package_id: str) -> tuple[PackageRow, bytes]:
     return row, path.read_bytes()
 
 
-def too_large(context: Context) -> TooLarge:
-    limit = context.settings.max_package_bytes
+def package_too_large(settings: Settings) -> TooLarge:
+    limit = settings.max_package_bytes
     return TooLarge(
         f"a package may have {limit / 1e6:g} MB; leave data and weights out and read them from shared storage"
-        f" (the limit is the setting PACELINE_MAX_PACKAGE_BYTES)",
+        f" (the service's setting PACELINE_MAX_PACKAGE_BYTES is the limit)",
         max_bytes=limit,
     )
 
 
-def zip_of(files: list[tuple[str, bytes]]) -> bytes:
-    """One package of several files; the same files give the same bytes."""
+def store_files(context: Context, files: Sequence[tuple[str, bytes]]) -> PackageRow:
+    """Stores one file as it is, several as a zip with all of them at its root. Raises as `store_package` does."""
+    if len(files) == 1:
+        filename, body = files[0]
+        return store_package(context, body, filename)
+    return store_package(context, _zip(files), "package.zip")
+
+
+def _zip(files: Sequence[tuple[str, bytes]]) -> bytes:
+    """The same files give the same bytes: the order and the times are fixed."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, body in sorted(files):
@@ -81,12 +95,14 @@ def zip_of(files: list[tuple[str, bytes]]) -> bytes:
 
 
 def _kept_name(filename: str) -> str:
-    """The name goes into a header when the package is fetched; a zip's says nothing and is not kept."""
+    """A safe name for the header of the download. The name of a zip is not kept."""
     if not filename.endswith(".py"):
         return "package.zip"
     name = PurePosixPath(filename).name
     if not PYTHON_FILE.fullmatch(name):
-        raise Invalid([Mistake("filename", f"must be of letters, digits, _, - and dots, as in train.py, not {name!r}")])
+        raise Invalid(
+            [Mistake(("filename",), f"may have letters, digits, _, - and dots, as in train.py; not {name!r}")]
+        )
     return name
 
 
@@ -94,21 +110,21 @@ def _files_of(body: bytes, filename: str, max_unpacked: int) -> list[str]:
     if filename.endswith(".py"):
         return [filename]
     if not zipfile.is_zipfile(io.BytesIO(body)):
-        raise Invalid([Mistake("package", "must be a zip or, with ?filename=train.py, a .py file; it is neither")])
+        raise Invalid([Mistake(("package",), "must be a zip or, with ?filename=train.py, a .py file; it is neither")])
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             members = [info for info in archive.infolist() if not info.is_dir()]
             _check_members(members, max_unpacked)
             damaged = archive.testzip()
     except _UNREADABLE as error:
-        raise Invalid([Mistake("package", f"the zip cannot be read: {error}")]) from error
+        raise Invalid([Mistake(("package",), f"the zip cannot be read: {error}")]) from error
     if damaged is not None:
-        raise Invalid([Mistake(f"package.{damaged}", "is damaged; make the zip again")])
+        raise Invalid([Mistake(("package", damaged), "is damaged; create the zip again")])
     return sorted(info.filename for info in members)
 
 
 def _check_members(members: list[zipfile.ZipInfo], max_unpacked: int) -> None:
-    bad = [Mistake(f"package.{info.filename}", fault) for info in members if (fault := _fault_in(info))]
+    bad = [Mistake(("package", info.filename), fault) for info in members if (fault := _fault_in(info))]
     if bad:
         raise Invalid(bad)
     if len(members) > MAX_FILES:
@@ -120,7 +136,7 @@ def _check_members(members: list[zipfile.ZipInfo], max_unpacked: int) -> None:
             max_bytes=max_unpacked,
         )
     if not any(info.filename.endswith(".py") for info in members):
-        raise Invalid([Mistake("package", "has no .py file")])
+        raise Invalid([Mistake(("package",), "has no .py file")])
 
 
 def _fault_in(info: zipfile.ZipInfo) -> str | None:
@@ -128,14 +144,14 @@ def _fault_in(info: zipfile.ZipInfo) -> str | None:
     if not path.parts:
         return "has no name"
     if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-        return "leads out of the package; all paths must stay below its root"
+        return "points outside the package; every path must stay below its root"
     if stat.S_ISLNK(info.external_attr >> 16):
-        return "is a symbolic link; put the file itself in"
+        return "is a symbolic link; include the file itself"
     return None
 
 
 def _write(path: Path, body: bytes) -> None:
-    """Whole or not at all: a kill in between leaves nothing that bears the name, a full disk nothing at all."""
+    """Writes atomically: a crash leaves no file of this name, and a full disk no file at all."""
     if path.exists():
         return
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")

@@ -1,44 +1,44 @@
-"""Finds what is wrong with an entrypoint before a worker does, by reading the package without running it."""
+"""Checks an entrypoint when the experiment is submitted, by reading the package without running it."""
 
 import ast
 import io
 import zipfile
 
-from service.errors import Mistake
+from search.mistakes import Mistake
 from service.store.tables import PackageRow
 
 MAX_SOURCE_BYTES = 1_000_000
-"""Longer files are not looked into: a tree takes a hundred times their size."""
+"""Longer files are not checked: a syntax tree takes a hundred times the size of its file."""
 
 
 def mistakes_in_entrypoint(package: PackageRow, body: bytes, entrypoint: str) -> list[Mistake]:
-    """What a user should mend: no such module, a syntax error, no such function."""
+    """A missing module, a syntax error, a missing function or a wrong signature; empty when the entrypoint is right."""
     module, function = entrypoint.split(":")
     stem = module.replace(".", "/")
     filename = next((name for name in (f"{stem}.py", f"{stem}/__init__.py") if name in package.files), None)
     if filename is None:
         modules = ", ".join(name for name in package.files if name.endswith(".py"))
-        return [Mistake("trainer.entrypoint", f"the package has no module {module!r}; it has: {modules}")]
+        return [Mistake(("trainer", "entrypoint"), f"the package has no module {module!r}; it has: {modules}")]
     source = _read(package, body, filename)
     if len(source) > MAX_SOURCE_BYTES:
         return []
     try:
         tree = ast.parse(source, filename)
     except (RecursionError, MemoryError):
-        return []  # nested deeper than this thread can follow; a worker may be able to
+        return []  # nested too deeply for this thread's stack; a worker may still be able to import it
     except (SyntaxError, ValueError) as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         message = error.msg if isinstance(error, SyntaxError) else str(error)
-        return [Mistake("trainer.package", f"{filename}{line}: {message}")]
+        return [Mistake(("trainer", "package"), f"{filename}{line}: {message}")]
     names = _names(tree.body)
     if function in names or "*" in names:
         return _mistakes_in_signature(tree, filename, function)
     functions = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef)) or "none"
-    return [Mistake("trainer.entrypoint", f"{filename} has no function {function!r}; it has: {functions}")]
+    return [Mistake(("trainer", "entrypoint"), f"{filename} has no function {function!r}; it has: {functions}")]
 
 
 def _mistakes_in_signature(tree: ast.Module, filename: str, function: str) -> list[Mistake]:
-    """Ray Train calls it with the configuration, or with nothing."""
+    """Ray Train calls the function with the configuration, or without arguments."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             needed = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
@@ -46,7 +46,7 @@ def _mistakes_in_signature(tree: ast.Module, filename: str, function: str) -> li
                 message = (
                     f"{filename}: {function} must take one argument, the configuration, or none; it takes {needed}"
                 )
-                return [Mistake("trainer.entrypoint", message)]
+                return [Mistake(("trainer", "entrypoint"), message)]
     return []
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from search.analysis.warm_start import Source, to_json, warm_start
-from service.errors import Invalid, Mistake
+from search.mistakes import Mistake
+from service.errors import Invalid
 from service.runtime.context import Context
 from service.runtime.objective_values import newest_values
 from service.runtime.observations import observation_of, problem_of
@@ -58,7 +59,7 @@ def store_warm_start(session: Session, experiment: ExperimentRow, found: WarmSta
 def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterator[Mistake]:
     wanted = {one.metric for one in spec.objectives}
     for index, (name, row) in enumerate(zip(spec.search.warm_start, found, strict=True)):
-        path = f"search.warm_start.{index}"
+        path = ("search", "warm_start", index)
         if row is None:
             yield Mistake(path, f"there is no experiment {name!r}; GET /v1/experiments lists them")
         elif row in found[:index]:

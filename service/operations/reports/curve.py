@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import select
 
 from search.early_stopping.measure import number_in
+from search.mistakes import Mistake
 from service.domain.statuses import EndReason, StopCause
-from service.errors import Invalid, Mistake
+from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
@@ -97,13 +98,13 @@ def _step_of(leased: LeasedAttempt, report: Report) -> int:
     if name not in report.metrics:
         known = ", ".join(sorted(report.metrics)) or "none"
         raise Invalid(
-            [Mistake(f"metrics.{name}", f"is the experiment's step_metric and must be reported; got: {known}")]
+            [Mistake(("metrics", name), f"is the experiment's step_metric and must be reported; got: {known}")]
         )
     step = report.metrics[name]
     if not _is_step(step):
         shown = reprlib.repr(step)
         raise Invalid(
-            [Mistake(f"metrics.{name}", f"is the step and must be a whole number from 0 to 2^53, not {shown}")]
+            [Mistake(("metrics", name), f"is the step and must be a whole number from 0 to 2^53, not {shown}")]
         )
     return int(step)
 

@@ -1,4 +1,4 @@
-"""Giving configurations to a live experiment: they are tried before anything that the search proposes."""
+"""A user enqueues configurations in a live experiment: they run before the search proposes any further one."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,6 @@ from service.operations.experiments.termination import check_not_ended
 from service.operations.transitions import create_trial
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
-from service.specification.mistakes import readable
 from service.specification.models import ExperimentSpec
 from service.store.lookup import locked_experiment
 from service.store.sql.database import database_now
@@ -19,39 +18,42 @@ from service.store.trials import trials_enqueued_with
 
 
 def enqueue(
-    context: Context, name_or_id: str, wanted: Sequence[Params], *, as_list: bool, key: str | None
+    context: Context, name_or_id: str, configurations: Sequence[Params], *, as_list: bool, key: str | None
 ) -> Sequence[TrialRow]:
-    """Queued trials, in the order of `wanted`; the same key with the same configurations gives the same trials.
+    """Creates one queued trial per configuration, in their order.
 
-    `as_list` says how the caller wrote them, for the paths of mistakes. Raises NotFound, Conflict for a key used with
-    other configurations, WrongState when the experiment is over or has no room, Invalid.
+    A repeat of a call, with the same Idempotency-Key `key` and the same configurations, returns the same trials.
+    `as_list`: the body was a list, so the paths of mistakes have an index. Raises NotFound, Invalid, Conflict for a key
+    that was used with other configurations, and WrongState when the experiment has ended or has no room.
     """
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
-        if key is not None and (earlier := _earlier(session, experiment, wanted, key)):
+        if key is not None and (earlier := _created_with(session, experiment, configurations, key)):
             return earlier
         spec = spec_of(experiment)
         check_not_ended(experiment, "takes no more trials")
-        _check_params(spec, wanted, as_list=as_list)
-        _check_room(experiment, spec, len(wanted))
+        _check_params(spec, configurations, as_list=as_list)
+        _check_room(experiment, spec, len(configurations))
         now = database_now(session)
-        trials = [create_trial(session, experiment, dict(params), "enqueue", now, key) for params in wanted]
+        trials = [create_trial(session, experiment, dict(params), "enqueue", now, key) for params in configurations]
     context.notify_changed()
     return trials
 
 
-def _earlier(session: Session, experiment: ExperimentRow, wanted: Sequence[Params], key: str) -> Sequence[TrialRow]:
+def _created_with(
+    session: Session, experiment: ExperimentRow, configurations: Sequence[Params], key: str
+) -> Sequence[TrialRow]:
     earlier = trials_enqueued_with(session, experiment.id, key)
-    if earlier and [trial.params for trial in earlier] != list(wanted):
+    if earlier and [trial.params for trial in earlier] != list(configurations):
         numbers = ", ".join(str(trial.number) for trial in earlier[:10])
         raise Conflict(f"the Idempotency-Key was used for trials {numbers}, with other configurations")
     return earlier
 
 
-def _check_params(spec: ExperimentSpec, wanted: Sequence[Params], *, as_list: bool) -> None:
+def _check_params(spec: ExperimentSpec, configurations: Sequence[Params], *, as_list: bool) -> None:
     mistakes = [
-        readable(mistake.under(*([index] if as_list else []), "params"))
-        for index, params in enumerate(wanted)
+        mistake.under(*([index] if as_list else []), "params")
+        for index, params in enumerate(configurations)
         for mistake in spec.space.mistakes_in(params)
     ]
     if mistakes:
@@ -59,13 +61,13 @@ def _check_params(spec: ExperimentSpec, wanted: Sequence[Params], *, as_list: bo
 
 
 def _check_room(experiment: ExperimentRow, spec: ExperimentSpec, count: int) -> None:
-    limit, there = spec.limits.max_trials, experiment.trial_count
-    if there + count > limit:
+    limit, created = spec.limits.max_trials, experiment.trial_count
+    if created + count > limit:
         raise WrongState(
-            f"experiment {experiment.name} has {there} trials and limits.max_trials is {limit}: no room for {count} "
+            f"experiment {experiment.name} has {created} trials and limits.max_trials is {limit}: no room for {count} "
             f"more; raise the limit first: PATCH /v1/experiments/{experiment.name} "
-            f'{{"limits": {{"max_trials": {there + count}}}}}',
+            f'{{"limits": {{"max_trials": {created + count}}}}}',
             experiment_status=experiment.status,
-            trial_count=there,
+            trial_count=created,
             max_trials=limit,
         )

@@ -1,4 +1,4 @@
-"""A user has a trial tried again that failed or was stopped."""
+"""A user retries a trial that failed or was stopped."""
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 from service.errors import WrongState
@@ -9,30 +9,31 @@ from service.store.lookup import locked_trial
 from service.store.sql.database import database_now
 from service.store.tables import TrialRow
 
+_RETRYABLE = sorted(status for status, targets in TRIAL_REVIVALS.items() if TrialStatus.QUEUED in targets)
+
 
 def retry_trial(context: Context, trial_id: str) -> TrialRow:
-    """Queues it again, to go on from its newest checkpoint; what it failed with before is on nobody's budget.
+    """Queues the trial again, to resume from its newest checkpoint. Its earlier failures no longer count.
 
-    A trial that is queued already stays so. Raises NotFound, and WrongState for any other trial and when its experiment
-    is over.
+    A queued trial stays queued. Raises NotFound, and WrongState for a trial in any other status and for a trial whose
+    experiment has ended.
     """
     with context.database.write() as session:
         experiment, trial = locked_trial(session, trial_id)
-        check_not_ended(experiment, "tries none of its trials again")
+        check_not_ended(experiment, "retries none of its trials")
         now, queued = database_now(session), TrialStatus.QUEUED
         if trial.status != queued and not revive_trial(
-            session, experiment, trial, queued, reason="a user had it tried again", at=now
+            session, experiment, trial, queued, reason="a user retried it", at=now
         ):
-            raise _no_way(trial)
+            raise _not_retryable(trial)
     context.notify_changed()
     return trial
 
 
-def _no_way(trial: TrialRow) -> WrongState:
-    from_ = sorted(status for status, targets in TRIAL_REVIVALS.items() if TrialStatus.QUEUED in targets)
+def _not_retryable(trial: TrialRow) -> WrongState:
     return WrongState(
-        f"trial {trial.number} is {trial.status}; what can be tried again is a trial that is {' or '.join(from_)}",
+        f"trial {trial.number} is {trial.status}; only a trial that is {' or '.join(_RETRYABLE)} can be retried",
         trial_status=trial.status,
-        retryable=from_,
+        retryable=_RETRYABLE,
         allowed=["stop"] if trial.status in LIVE_TRIAL else [],
     )

@@ -313,7 +313,7 @@ def test_a_service_that_asks_for_a_token_gets_it_from_the_environment(
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     token = run("token", "create", "alice", "--role", "read").out.strip()
     with serving(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
-        assert "asks for a token" in run("ls", "--url", url).err
+        assert "requires a token" in run("ls", "--url", url).err
         monkeypatch.setenv("PACELINE_TOKEN", token)
         assert run("ls", "--url", url).code == 0
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 from service.domain.failures import (
-    LOST_STARTS_APART,
     MAX_LOSSES,
     MAX_LOST_STARTS,
+    MIN_LOST_START_INTERVAL,
     GiveUp,
     Retry,
     counted_failures,
@@ -72,7 +72,7 @@ def test_lost_starts_count_when_they_are_apart_and_a_ray_head_may_be_away_for_a_
     assert len(counted_failures(often, now)) == 6
     assert isinstance(decide_retry(unbegun, counted_failures(often, now), max_retries=0), Retry)
     assert counted_failures([(lost, now)] * 3, now) == [lost] * 3
-    long = [(unbegun, now - LOST_STARTS_APART * count) for count in range(MAX_LOST_STARTS, 0, -1)]
+    long = [(unbegun, now - MIN_LOST_START_INTERVAL * count) for count in range(MAX_LOST_STARTS, 0, -1)]
     assert isinstance(decide_retry(unbegun, counted_failures(long, now), max_retries=0), GiveUp)
 
 

@@ -1,17 +1,17 @@
-"""Trials as a table for spreadsheets and data frames."""
+"""Trials as CSV, for spreadsheets and data frames."""
 
 import csv
 import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from service.api.views import TrialView
+from service.api.views.trials import TrialView
 from service.store.tables import ExperimentRow
 from service.store.trial_values import constraint_names, objective_names
 
 
 def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
-    """One line each: objectives and constraints, then the parameters; a cell is empty where there is nothing."""
+    """One line per trial, with objectives, constraints and parameters; a missing value is an empty cell."""
     params = sorted({name for trial in trials for name in trial.params})
     limited = [name for name in constraint_names(experiment) if name not in objective_names(experiment)]
     feasible = ["feasible"] if constraint_names(experiment) else []

@@ -1,4 +1,4 @@
-"""The best of an experiment's trials, or its Pareto front: of the feasible ones that ran to an end."""
+"""Queries for an experiment's best trial or its Pareto front, among the feasible trials in a CONTENDERS status."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -17,33 +17,31 @@ Row = TypeVarTuple("Row")
 
 
 def best_trial(session: Session, experiment: ExperimentRow) -> TrialRow | None:
-    """By the first objective; of equals the one with the lowest number."""
+    """The best by the first objective; of equal trials the one with the lowest number."""
     return best_trials(session, [experiment]).get(experiment.id)
 
 
 def best_trials(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, TrialRow]:
-    """As `best_trial`, by experiment."""
-    alike: defaultdict[tuple[Direction, bool], list[str]] = defaultdict(list)
+    """Like `best_trial`, keyed by experiment id, with one query per direction."""
+    groups: defaultdict[tuple[Direction, bool], list[str]] = defaultdict(list)
     for one in experiments:
-        alike[_direction(one), bool(constraint_names(one))].append(one.id)
+        groups[one.spec["objectives"][0]["direction"], bool(constraint_names(one))].append(one.id)
     best: dict[str, TrialRow] = {}
-    for (direction, constrained), ids in alike.items():
-        query = select(TrialRow).where(TrialRow.id.in_(_bests(direction, constrained, ids)))
-        # Of the best of each status, the better one.
-        best |= {
-            row.experiment_id: row for row in reversed(session.scalars(query.order_by(*best_first(direction))).all())
-        }
+    for (direction, constrained), ids in groups.items():
+        query = select(TrialRow).where(TrialRow.id.in_(_best_ids(direction, constrained, ids)))
+        rows = session.scalars(query.order_by(*best_first(direction))).all()
+        best |= {row.experiment_id: row for row in reversed(rows)}  # the better of the best of each status
     return best
 
 
 def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, int]]:
-    """The trials that no other one beats in every objective: value of the first objective and number, best first."""
+    """First value and number of each trial that no other trial beats in every objective, best first."""
     directions = [one["direction"] for one in experiment.spec["objectives"]]
     _, *others = objective_names(experiment)
     found = session.execute(_feasible(experiment, select(TrialRow.number, TrialRow.value, TrialRow.values))).all()
     rows = [(number, [value, *(values.get(name) for name in others)]) for number, value, values in found if values]
-    whole = [(number, values) for number, values in rows if None not in values]
-    front = [whole[place] for place in pareto_front([values for _, values in whole], directions)]
+    complete = [(number, values) for number, values in rows if None not in values]
+    front = [complete[index] for index in pareto_front([values for _, values in complete], directions)]
     sign = sign_of(directions[0])
     return sorted(((values[0], number) for number, values in front), key=lambda one: (sign * one[0], one[1]))
 
@@ -56,20 +54,15 @@ def trials_by_number(session: Session, experiment: ExperimentRow, numbers: Seque
 
 
 def nearest_to_feasible(session: Session, experiment: ExperimentRow) -> TrialRow | None:
-    """Of those that broke a constraint, the one that broke them by the least. None without constraints."""
+    """The infeasible trial with the smallest violation. None without constraints."""
     if not constraint_names(experiment):
         return None
-    query = _ended_well(experiment, select(TrialRow)).where(TrialRow.violation > 0)
+    query = _contending(experiment, select(TrialRow)).where(TrialRow.violation > 0)
     return session.scalar(query.order_by(TrialRow.violation, TrialRow.number).limit(1))
 
 
-def _direction(experiment: ExperimentRow) -> Direction:
-    direction: Direction = experiment.spec["objectives"][0]["direction"]
-    return direction
-
-
-def _bests(direction: Direction, constrained: bool, experiment_ids: Collection[str]) -> CompoundSelect[str]:
-    """The ids of each experiment's best trial of each status: each is the first of an index, however many there are."""
+def _best_ids(direction: Direction, constrained: bool, experiment_ids: Collection[str]) -> CompoundSelect[str]:
+    """The ids of each experiment's best trial in each status. Each is the first entry of an index."""
 
     def best(status: TrialStatus) -> Select[str]:
         query = select(TrialRow.id).where(
@@ -84,11 +77,11 @@ def _bests(direction: Direction, constrained: bool, experiment_ids: Collection[s
 
 
 def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
-    query = _ended_well(experiment, query)
+    query = _contending(experiment, query)
     return query.where(TrialRow.violation == 0) if constraint_names(experiment) else query
 
 
-def _ended_well(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
+def _contending(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
     return query.where(
         TrialRow.experiment_id == experiment.id, TrialRow.status.in_(CONTENDERS), TrialRow.value.is_not(None)
     )

@@ -1,0 +1,51 @@
+"""Pages of a list. A cursor is the sort key of the last item, so that a page can continue when that item is gone."""
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Query
+from pydantic import AwareDatetime, BaseModel, Field, FiniteFloat, TypeAdapter
+
+from service.errors import BadRequest
+from trainer.wire import Text
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+Row = TypeVar("Row")
+
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+_Number = Annotated[int, Field(ge=0, lt=2**31)]
+
+EXPERIMENT_KEY = TypeAdapter(tuple[AwareDatetime, Text])
+"""Time of creation and id."""
+TRIAL_KEY = TypeAdapter(tuple[FiniteFloat | None, _Number])
+"""First objective's value and number."""
+
+
+class Page(BaseModel, Generic[Item]):
+    """`next_cursor` gives the next page; it is null on the last page."""
+
+    items: list[Item]
+    next_cursor: str | None = None
+
+
+def next_cursor(rows: Sequence[Row], limit: int, cursor_of: Callable[[Row], str]) -> str | None:
+    """The cursor of the page after the first `limit` of `rows`; None if there are no more rows than these."""
+    return cursor_of(rows[limit - 1]) if len(rows) > limit else None
+
+
+def to_cursor(kind: TypeAdapter[Key], key: Key) -> str:
+    return base64.urlsafe_b64encode(kind.dump_json(key)).decode()
+
+
+def from_cursor(kind: TypeAdapter[Key], cursor: str | None) -> Key | None:
+    """Raises BadRequest for a cursor that no list with this kind of key has given."""
+    if cursor is None:
+        return None
+    try:
+        return kind.validate_json(base64.urlsafe_b64decode(cursor))
+    except ValueError as error:
+        raise BadRequest("cursor must be the next_cursor of the page before, unchanged") from error

@@ -1,0 +1,108 @@
+"""Whether an experiment has reached its end, and why, with a sentence for the user."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from service.domain.failures import FAILURES_TO_GIVE_UP, CommonFailure, common_failure, never_started
+from service.domain.improvement import describe_stagnation
+from service.domain.limits import Limits, Progress, reason_to_end
+from service.domain.statuses import EndReason, TrialStatus
+from service.specification.models import ExperimentSpec
+from service.store.attempts import first_failures
+from service.store.early_stopping.improvement import best_end_before, newest_ends
+from service.store.tables import ExperimentRow
+from service.store.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
+
+_COUNTED = (TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED)
+_SUCCEEDED = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """`detail` is a sentence for the user, where there is more to say than the reason."""
+
+    reason: EndReason
+    detail: str | None
+
+
+def limits_of(spec: ExperimentSpec) -> Limits:
+    return Limits(
+        max_trials=spec.limits.max_trials,
+        parallelism=spec.limits.parallelism,
+        max_seconds=spec.limits.max_seconds,
+        max_failed_trials=spec.failures.max_failed_trials,
+    )
+
+
+def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> Ending | None:
+    """Why no further trial should start; None while the experiment has more to do."""
+    progress = _progress(session, experiment, now)
+    reason = reason_to_end(limits_of(spec), progress)
+    match reason:
+        case EndReason.MAX_TRIALS:
+            detail = f"all {progress.created} trials have ended (limits.max_trials is {spec.limits.max_trials})"
+            return Ending(reason, detail)
+        case EndReason.MAX_SECONDS:
+            limit = spec.limits.max_seconds or 0
+            return Ending(reason, f"it began {progress.elapsed_seconds:.0f} s ago (limits.max_seconds is {limit:g})")
+        case None:
+            stagnation = _stagnation(session, experiment, spec)
+            return Ending(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
+        case _:
+            return Ending(reason, _failure_detail(session, experiment, reason, progress.common_failure))
+
+
+def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Progress:
+    """Counts only live and failed trials: those that succeeded may be thousands."""
+    counts = counts_by_status(session, experiment.id, _COUNTED)
+    failed = counts[TrialStatus.FAILED]
+    return Progress(
+        created=experiment.trial_count,
+        queued=counts[TrialStatus.QUEUED],
+        running=counts[TrialStatus.RUNNING],
+        failed=failed,
+        any_started=failed > 0 and any_reported(session, experiment.id),
+        any_succeeded=failed > 0 and any_with(session, experiment.id, *_SUCCEEDED),
+        any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
+        common_failure=_common_failure(session, experiment) if failed else None,
+        elapsed_seconds=(now - experiment.created_at).total_seconds(),
+    )
+
+
+def _common_failure(session: Session, experiment: ExperimentRow) -> CommonFailure | None:
+    return common_failure(first_failures(session, experiment.id, max(FAILURES_TO_GIVE_UP.values())))
+
+
+def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
+    limit, objective, constrained = spec.limits.no_improvement, spec.objective, bool(spec.constraints)
+    if limit is None:
+        return None
+    newest = newest_ends(session, experiment.id, limit.trials, constrained=constrained)
+    if newest is None:
+        return None
+    ends, since = newest
+    before = best_end_before(session, experiment.id, since, objective.direction, constrained=constrained)
+    return describe_stagnation(ends, before, objective.direction, objective.metric, limit.min_delta)
+
+
+def _failure_detail(
+    session: Session, experiment: ExperimentRow, reason: EndReason, common: CommonFailure | None
+) -> str | None:
+    if reason is EndReason.CANNOT_START:
+        return f"{_trials(common)} could not start: {common.first.message}" if common else None
+    if common is not None and common.is_conclusive and never_started(common.first):
+        return (
+            f"no worker of {_trials(common)} ever ran, in any attempt: {common.first.message}. If the nodes are "
+            "healthy, check `trainer.env` and how much memory a worker may use"
+        )
+    failed = trials_with(session, experiment.id, TrialStatus.FAILED)
+    if common is not None and 1 < common.count == len(failed):
+        return f"{_trials(common)} failed in the same way: {common.first.message}"
+    count = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
+    return f"{count} failed; the last: {failed[-1].reason}" if failed else None
+
+
+def _trials(failure: CommonFailure) -> str:
+    return f"the first {failure.count} trials" if failure.count > 1 else "the only trial"

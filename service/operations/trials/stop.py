@@ -1,0 +1,30 @@
+"""A user stops one trial."""
+
+from service.domain.statuses import StopCause, TrialStatus
+from service.operations.experiments.termination import advance_experiment
+from service.operations.transitions import move_trial, request_stop
+from service.runtime.context import Context
+from service.runtime.spec_cache import spec_of
+from service.store.lookup import locked_trial
+from service.store.sql.database import database_now
+from service.store.tables import TrialRow
+
+_REASON = "a user stopped it"
+
+
+def stop_trial(context: Context, trial_id: str) -> TrialRow:
+    """A running trial stops at its next report; a queued or paused one ends now; an ended one stays as it is.
+
+    Raises NotFound.
+    """
+    with context.database.write() as session:
+        experiment, trial = locked_trial(session, trial_id)
+        now = database_now(session)
+        if trial.status in (TrialStatus.QUEUED, TrialStatus.PAUSED):
+            move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=_REASON, at=now)
+            advance_experiment(session, experiment, spec_of(experiment), now)
+        elif trial.status == TrialStatus.RUNNING:
+            request_stop(trial, StopCause.USER, _REASON)
+    context.holder_news.notify([trial_id])
+    context.notify_changed()
+    return trial
