@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Self
@@ -70,7 +71,7 @@ class Settings:
         except ValueError:
             return False
 
-    @property
+    @cached_property
     def needs_tokens(self) -> bool:
         """By default, callers need no token on loopback and need one on any other address."""
         return self.require_tokens or not (self.on_loopback or self.insecure)

@@ -1,6 +1,7 @@
 """`/v1/packages`: the user's code."""
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -33,7 +34,7 @@ async def post_package(
 ) -> PackageView:
     """Stores a zip, or one .py file. The same bytes give the same id."""
     settings = context.settings
-    body = await read_body(request, settings.max_package_bytes, package_too_large(settings))
+    body = await read_body(request, settings.max_package_bytes, partial(package_too_large, settings))
     return PackageView.of(await run_in_threadpool(store_package, context, body, filename))
 
 

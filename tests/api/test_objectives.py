@@ -209,7 +209,7 @@ def test_mistakes_in_objectives_and_constraints_are_told(service: Api) -> None:
     )
     assert "needs a bound" in told["constraints.0"]
     assert "at least 2 and at most 1" in told["constraints.1"]
-    assert "there already" in told["objectives.2.metric"]
+    assert "appears twice" in told["objectives.2.metric"]
     assert "max and min in one" in refused(service, constraints=[*SMALL, *SMALL])["constraints.1.metric"]
     assert "objectives" in refused(service, objectives=[TWO[0] | {"metric": str(number)} for number in range(9)])
 

@@ -1,7 +1,8 @@
 """Request bodies as dependencies of routes, read within their limits."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -28,25 +29,24 @@ class Submission:
     code: tuple[tuple[str, bytes], ...] = ()
 
 
-async def read_body(request: Request, limit: int, error: TooLarge) -> bytes:
-    """Raises `error` for a body of more than `limit` bytes."""
-    return b"".join([chunk async for chunk in _read_chunks(request, limit, error)])
+async def read_body(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> bytes:
+    """Raises the error that `too_large` returns for a body of more than `limit` bytes."""
+    return b"".join([chunk async for chunk in _read_chunks(request, limit, too_large)])
 
 
-async def _read_chunks(request: Request, limit: int, error: TooLarge) -> AsyncGenerator[bytes, None]:
+async def _read_chunks(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> AsyncGenerator[bytes, None]:
     if int(request.headers.get("content-length") or 0) > limit:
-        raise error
+        raise too_large()
     read = 0
     async for chunk in request.stream():
         read += len(chunk)
         if read > limit:
-            raise error
+            raise too_large()
         yield chunk
 
 
 async def _document(request: Request) -> Any:
-    error = TooLarge(f"a spec may have {MAX_SPEC_BYTES / 1e6:g} MB", max_bytes=MAX_SPEC_BYTES)
-    body = await read_body(request, MAX_SPEC_BYTES, error)
+    body = await read_body(request, MAX_SPEC_BYTES, _spec_too_large)
     is_json = "json" in request.headers.get("content-type", "")  # `curl -d` names neither JSON nor YAML
     return await run_in_threadpool(read_document, body, is_json=is_json)
 
@@ -55,7 +55,7 @@ async def _submission(request: Request, context: Ctx) -> Submission:
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         return Submission(await _document(request))
     limit = context.settings.max_package_bytes + MAX_SPEC_BYTES
-    chunks = _read_chunks(request, limit, package_too_large(context.settings))
+    chunks = _read_chunks(request, limit, partial(package_too_large, context.settings))
     try:
         form = await MultiPartParser(request.headers, chunks).parse()
     except MultiPartException as error:
@@ -80,6 +80,10 @@ async def _read_form(form: FormData) -> Submission:
     document = await run_in_threadpool(read_document, body, is_json=False)
     code = [(PurePosixPath(file.filename or "train.py").name, await file.read()) for file in files]
     return Submission(document, tuple(code))
+
+
+def _spec_too_large() -> TooLarge:
+    return TooLarge(f"a spec may have {MAX_SPEC_BYTES / 1e6:g} MB", max_bytes=MAX_SPEC_BYTES)
 
 
 JsonOrYaml = Annotated[Any, Depends(_document)]

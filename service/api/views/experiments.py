@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from search.samplers import Choice
 from service.api.views.trials import TrialView, trial_views
 from service.domain.placement import waiting_for
-from service.domain.statuses import ExperimentStatus
+from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
 from service.operations.experiments.trial_counts import trial_counts
 from service.runtime.context import Context
@@ -71,8 +71,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
     """In the order of `rows`. The number of queries does not grow with their number."""
     ids, specs = [row.id for row in rows], {row.id: spec_of(row) for row in rows}
     counts, mirrors = trial_counts(session, rows), mirrors_of(session, ids)
-    best = best_trials(session, [row for row in rows if len(specs[row.id].objectives) == 1])
-    best_views = {view.experiment_id: view for view in trial_views(session, list(best.values()))}
+    best = _best_views(session, [row for row in rows if len(specs[row.id].objectives) == 1], counts)
     failed = [row.id for row in rows if row.status == ExperimentStatus.FAILED]
     tracebacks = first_tracebacks(session, failed) if failed else {}
     warm_started = [row.id for row in rows if specs[row.id].search.warm_start]
@@ -91,8 +90,8 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             traceback=tracebacks.get(row.id),
             waiting_for=missing.get(row.id),
             counts=counts[row.id],
-            best=best_views.get(row.id),
-            mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui),
+            best=best.get(row.id),
+            mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui) if mirror else None,
             mlflow_error=mirror.error if mirror else None,
             priority=row.priority,
             tags=row.tags,
@@ -104,6 +103,17 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
         )
 
     return [view(row) for row in rows]
+
+
+def _best_views(
+    session: Session, rows: Sequence[ExperimentRow], counts: Mapping[str, Mapping[str, int]]
+) -> dict[str, TrialView]:
+    """The best trial of each experiment that has one, by the experiment's id."""
+    contended = [row for row in rows if any(counts[row.id][status] for status in CONTENDERS)]
+    if not contended:
+        return {}
+    best = best_trials(session, contended)
+    return {view.experiment_id: view for view in trial_views(session, list(best.values()))}
 
 
 def _missing_resources(

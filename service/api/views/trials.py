@@ -92,8 +92,6 @@ def trial_detail(session: Session, row: TrialRow) -> TrialDetail:
 
 def trial_views(session: Session, rows: Sequence[TrialRow]) -> list[TrialView]:
     """In the order of `rows`, with one query for their checkpoints."""
-    if not rows:
-        return []
     checkpoints = newest_checkpoints(session, [row.id for row in rows])
     experiments = {key: session.get_one(ExperimentRow, key) for key in {row.experiment_id for row in rows}}
     return [TrialView.of(experiments[row.experiment_id], row, checkpoints.get(row.id)) for row in rows]

@@ -6,7 +6,6 @@ import secrets
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
@@ -33,16 +32,16 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     """
     document = spec.model_dump(mode="json")
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    with context.database.read() as session:
-        earlier = _created_with(session, idempotency_key, digest)
-    if earlier is not None:
+    if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, digest)):
         return earlier
     _check_code(context, spec)
     warm_start = gather_warm_start(context, spec)
     try:
         experiment = _insert(context, spec, document, idempotency_key, digest, warm_start)
-    except IntegrityError as error:
-        return _created_concurrently(context, spec, idempotency_key, digest, error)
+    except IntegrityError as error:  # a concurrent call has created one with this name, or is a repeat of this call
+        if idempotency_key is not None and (concurrent := _created_with(context, idempotency_key, digest)):
+            return concurrent
+        raise _name_taken(spec) from error
     cache_spec(experiment, spec)
     context.notify_changed()
     return experiment
@@ -83,22 +82,12 @@ def _insert(
         return experiment
 
 
-def _created_with(session: Session, key: str | None, digest: str) -> ExperimentRow | None:
-    experiment = find_experiment_by_key(session, key) if key else None
+def _created_with(context: Context, key: str, digest: str) -> ExperimentRow | None:
+    with context.database.read() as session:
+        experiment = find_experiment_by_key(session, key)
     if experiment is not None and experiment.request_digest != digest:
         raise Conflict(f"the Idempotency-Key was used for experiment {experiment.name}, with another spec")
     return experiment
-
-
-def _created_concurrently(
-    context: Context, spec: ExperimentSpec, key: str | None, digest: str, error: IntegrityError
-) -> ExperimentRow:
-    """The experiment that a concurrent repeat of the call has created. Raises NameTaken for any other conflict."""
-    with context.database.read() as session:
-        earlier = _created_with(session, key, digest)
-    if earlier is None:
-        raise _name_taken(spec) from error
-    return earlier
 
 
 def _name_taken(spec: ExperimentSpec) -> NameTaken:
