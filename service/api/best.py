@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from search.problem import sign_of
 from service.api.http.dependencies import Ctx
-from service.api.http.paging import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
+from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.problems import responses
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
 from service.errors import NotFound

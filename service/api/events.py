@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from service.api.http.dependencies import Ctx
-from service.api.http.paging import Limit, Page, next_cursor
+from service.api.http.pages import Limit, Page, next_cursor
 from service.api.http.problems import responses
 from service.api.views.rows import RowView
 from service.domain.statuses import LIVE_EXPERIMENT

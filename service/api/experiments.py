@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 from search.mistakes import Mistake
 from service.api.http.bodies import JsonOrYaml, SpecAndCode, Submission
 from service.api.http.dependencies import Ctx, IdempotencyKey
-from service.api.http.paging import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
+from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.problems import responses
 from service.api.views.experiments import ExperimentView, experiment_views
 from service.domain.statuses import ExperimentStatus

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from sqlalchemy import select
 
 from service.api.http.dependencies import Ctx
-from service.api.http.paging import Limit, Page, next_cursor
+from service.api.http.pages import Limit, Page, next_cursor
 from service.api.http.problems import responses
 from service.api.views.decisions import DecisionView
 from service.api.views.rows import RowView

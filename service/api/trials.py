@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from service.api.http.bodies import JsonOrYaml
 from service.api.http.dependencies import Ctx, IdempotencyKey
-from service.api.http.paging import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
+from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.problems import responses
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
 from service.api.views.trials_csv import trials_csv

@@ -1,4 +1,4 @@
-"""Beyond loopback a token's role decides; a lease is good for its own trial alone."""
+"""Access tokens and their roles; a lease token is valid for its own trial only."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def torch_with(package: str) -> dict[str, Any]:
     return a_spec(name="guarded", trainer=trainer)
 
 
-def test_every_role_may_do_its_own_and_no_more(guarded: Api, tokens: Tokens) -> None:
+def test_every_role_may_make_its_own_calls_only(guarded: Api, tokens: Tokens) -> None:
     calls: list[tuple[str, str, Any, set[Role]]] = [
         ("GET", "/v1/experiments", None, set(Role)),
         ("GET", "/v1/agents", None, set(Role)),
@@ -67,7 +67,7 @@ def test_a_refusal_says_what_is_needed(guarded: Api, tokens: Tokens) -> None:
     guarded.get("/healthz")
 
 
-def test_a_slot_needs_nothing_but_its_lease(guarded: Api, tokens: Tokens) -> None:
+def test_a_slot_needs_only_its_lease(guarded: Api, tokens: Tokens) -> None:
     package = guarded.post(
         "/v1/packages?filename=train.py", 201, content=b"def train_fn(): ...\n", headers=tokens[Role.WRITE]
     )["id"]
@@ -91,11 +91,11 @@ def test_a_removed_token_is_refused_and_none_is_stored_in_the_clear(
     guarded.get("/v1/experiments", 401, headers=tokens[Role.READ])
 
 
-def test_on_loopback_nobody_needs_a_token(service: Api) -> None:
+def test_loopback_needs_no_token(service: Api) -> None:
     service.create()
 
 
-def test_the_address_decides_whether_tokens_are_needed(settings: Settings) -> None:
+def test_tokens_are_required_beyond_loopback(settings: Settings) -> None:
     assert not changed(settings, host="127.0.0.2").needs_tokens
     assert changed(settings, host="0.0.0.0").needs_tokens
     assert not changed(settings, host="0.0.0.0", insecure=True).needs_tokens

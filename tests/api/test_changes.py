@@ -82,7 +82,7 @@ def test_repeating_a_change_changes_nothing(service: Api) -> None:
     assert len(changes(service, name)) == 1
 
 
-def test_null_takes_a_limit_away(service: Api) -> None:
+def test_null_removes_a_limit(service: Api) -> None:
     name = service.create(limits={"max_trials": 5, "max_seconds": 60})["name"]
     shown = patched(service, name, limits={"max_seconds": None, "max_trials": None})
     assert shown["spec"]["limits"]["max_seconds"] is None
@@ -97,7 +97,7 @@ def test_a_patch_may_be_yaml(service: Api) -> None:
         assert response.json()["spec"]["limits"]["max_trials"] == 33
 
 
-def test_what_may_not_be_changed_is_told_with_what_may(service: Api) -> None:
+def test_refused_changes_name_the_fields_that_can_change(service: Api) -> None:
     name = service.create()["name"]
     problem = patched(
         service, name, 422, name="other", config={"a": 1}, trainer={"kind": "torch"}, bogus=1, limits={"max_trials": 0}
@@ -126,7 +126,7 @@ def test_a_raised_limit_lets_more_trials_start_and_a_lowered_one_ends_it(service
     assert (shown["status"], shown["end_reason"]) == ("completed", "max_trials")
 
 
-def test_max_trials_below_what_was_enqueued_is_taken(service: Api) -> None:
+def test_max_trials_may_be_lowered_below_the_enqueued_trials(service: Api) -> None:
     name = service.create(enqueue=[{"lr": 0.5}, {"lr": 0.25}])["name"]
     assert patched(service, name, limits={"max_trials": 1})["spec"]["enqueue"] == [{"lr": 0.5}]
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_max_trials_below_what_was_enqueued_is_taken(service: Api) -> None:
     assert service.get(f"/v1/experiments/{name}")["end_reason"] == "max_trials"
 
 
-def test_limits_that_are_passed_already_end_it_at_once(service: Api) -> None:
+def test_limits_that_are_already_exceeded_end_the_experiment(service: Api) -> None:
     name = service.create()["name"]
     for value in (0.5, 0.4, 0.3):
         ran(service, name, value)
@@ -144,7 +144,7 @@ def test_limits_that_are_passed_already_end_it_at_once(service: Api) -> None:
     assert patched(service, name, limits={"max_seconds": 1e-6})["end_reason"] == "max_seconds"
 
 
-def test_a_target_moved_to_what_was_reached_ends_it(service: Api) -> None:
+def test_a_target_that_is_already_reached_ends_the_experiment(service: Api) -> None:
     objective = {"metric": "accuracy", "direction": "maximize", "target": 0.9}
     name = service.create(objectives=[objective])["name"]
     ran(service, name, 0.75)
@@ -160,7 +160,7 @@ def test_a_target_moved_to_what_was_reached_ends_it(service: Api) -> None:
     assert "only targets" in problem["detail"]
 
 
-def test_another_rule_of_early_stopping_comes_without_the_options_of_the_one_before(service: Api) -> None:
+def test_a_new_early_stopping_rule_does_not_inherit_options(service: Api) -> None:
     name = service.create(early_stopping={"rule": "asha", "min_step": 2})["name"]
     shown = patched(service, name, early_stopping={"reduction_factor": 5})
     assert shown["spec"]["early_stopping"]["min_step"] == 2
@@ -186,7 +186,7 @@ def test_a_new_rule_judges_the_next_report(service: Api) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_a_narrowed_space_holds_for_what_is_proposed_from_then_on(service: Api, sampler: str) -> None:
+def test_a_narrowed_space_applies_to_later_proposals(service: Api, sampler: str) -> None:
     search = {"sampler": sampler, "seed": 3, "options": {"n_startup_trials": 2} if sampler == "tpe" else {}}
     name = service.create(space=SPACE, search=search, limits={"max_trials": 100, "parallelism": 100})["name"]
     for number in range(6):
@@ -200,7 +200,7 @@ def test_a_narrowed_space_holds_for_what_is_proposed_from_then_on(service: Api, 
         assert params["hidden"] in range(64, 129, 16)
 
 
-def test_what_is_enqueued_must_fit_the_narrowed_space_and_what_was_queued_stays(service: Api) -> None:
+def test_enqueued_params_must_fit_the_narrowed_space_and_queued_trials_stay(service: Api) -> None:
     name = service.create(enqueue=[{"lr": 0.5}, {"lr": 0.05}])["name"]
     shown = patched(service, name, space={"lr": {"high": 0.1}})
     assert shown["spec"]["enqueue"] == [{"lr": 0.05}]
@@ -209,7 +209,7 @@ def test_what_is_enqueued_must_fit_the_narrowed_space_and_what_was_queued_stays(
     assert asked(service, name).assignment["params"] == {"lr": 0.5}
 
 
-def test_a_choice_taken_out_takes_along_what_existed_under_it_alone(service: Api) -> None:
+def test_removing_a_choice_removes_the_parameters_that_exist_only_under_it(service: Api) -> None:
     name = service.create(space=SPACE, limits={"max_trials": 50, "parallelism": 50})["name"]
     for _ in range(3):
         ran(service, name, 0.5)
@@ -221,7 +221,7 @@ def test_a_choice_taken_out_takes_along_what_existed_under_it_alone(service: Api
         assert "momentum" not in params
 
 
-def test_a_grid_goes_on_in_the_narrowed_space(service: Api) -> None:
+def test_a_grid_continues_in_the_narrowed_space(service: Api) -> None:
     space = {"n": {"type": "int", "low": 0, "high": 5}}
     search = {"sampler": "grid", "options": {"search_space": {"n": [0, 1, 4, 5]}}}
     name = service.create(space=space, search=search)["name"]
@@ -274,7 +274,7 @@ def test_all_service_processes_propose_from_the_changed_spec(settings: Settings)
 
 
 def test_a_proposal_made_for_the_old_spec_is_not_used(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The change comes between the proposal and the trial that would be made of it."""
+    """The spec changes between the proposal and the creation of its trial."""
     name = service.create(space={"n": {"type": "int", "low": 0, "high": 100}})["name"]
     original, calls = ProposalCache.propose, []
 
@@ -290,7 +290,7 @@ def test_a_proposal_made_for_the_old_spec_is_not_used(service: Api, monkeypatch:
     assert len(calls) == 2
 
 
-def test_after_a_narrowing_the_search_goes_by_the_trials_inside_alone(service: Api) -> None:
+def test_after_a_narrowing_the_search_uses_only_the_trials_inside(service: Api) -> None:
     search = {"sampler": "tpe", "seed": 3, "options": {"n_startup_trials": 2}}
     space = {"n": {"type": "int", "low": 0, "high": 1000}}
     name = service.create(space=space, search=search, limits={"max_trials": 99, "parallelism": 99})["name"]
@@ -305,7 +305,7 @@ def test_after_a_narrowing_the_search_goes_by_the_trials_inside_alone(service: A
     assert asked(service, name).assignment["params"] == propose(problem, history[:3], 6)
 
 
-def test_an_experiment_that_was_stopped_stays_so_and_says_what_to_do_instead(service: Api) -> None:
+def test_a_stopped_experiment_stays_stopped_and_names_the_alternative(service: Api) -> None:
     name = service.create()["name"]
     held = asked(service, name)
     service.post(f"/v1/experiments/{name}/stop")
@@ -318,14 +318,14 @@ def test_an_experiment_that_was_stopped_stays_so_and_says_what_to_do_instead(ser
     patched(service, "nothing", 404, priority=1)
 
 
-def test_what_only_labels_an_experiment_can_be_changed_when_it_is_over(service: Api) -> None:
+def test_labels_can_be_changed_after_the_end(service: Api) -> None:
     name = service.create()["name"]
     service.post(f"/v1/experiments/{name}/stop")
     shown = patched(service, name, tags={"kept": "yes"}, priority=3)
     assert (shown["status"], shown["tags"], shown["priority"]) == ("stopped", {"kept": "yes"}, 3)
 
 
-def test_an_experiment_that_ended_by_a_limit_goes_on_when_the_limit_is_raised(service: Api) -> None:
+def test_raising_the_limit_that_ended_an_experiment_continues_it(service: Api) -> None:
     name = service.create(limits={"max_trials": 2})["name"]
     for value in (0.5, 0.6):
         ran(service, name, value)
@@ -342,7 +342,7 @@ def test_an_experiment_that_ended_by_a_limit_goes_on_when_the_limit_is_raised(se
     assert (shown["status"], shown["end_reason"], shown["best"]["number"]) == ("completed", "max_trials", 2)
 
 
-def test_each_limit_that_ended_an_experiment_opens_it_again(service: Api) -> None:
+def test_moving_each_kind_of_limit_reopens_the_experiment(service: Api) -> None:
     objective = {"metric": "accuracy", "direction": "maximize", "target": 0.9}
     name = service.create(objectives=[objective])["name"]
     held = asked(service, name)
@@ -358,7 +358,7 @@ def test_each_limit_that_ended_an_experiment_opens_it_again(service: Api) -> Non
     assert service.post(f"/v1/trials/{held.trial}/retry")["status"] == "queued"
 
 
-def test_a_range_that_its_parent_has_left_takes_its_parameter_along(service: Api) -> None:
+def test_a_parameter_is_removed_when_its_parent_leaves_the_range(service: Api) -> None:
     space = {
         "layers": {"type": "int", "low": 1, "high": 8},
         "skip": {"type": "float", "low": 0, "high": 1, "when": {"layers": {"min": 5}}},
@@ -372,7 +372,7 @@ def test_a_range_that_its_parent_has_left_takes_its_parameter_along(service: Api
     patched(service, name, 422, space={"wide": {"when": {"layers": {"max": 7}}}})
 
 
-def test_what_was_accepted_before_there_was_a_limit_goes_on(settings: Settings) -> None:
+def test_a_spec_accepted_before_a_limit_existed_stays_valid(settings: Settings) -> None:
     with running(settings) as service:
         name = service.create(limits={"max_trials": 9, "parallelism": 9})["name"]
     database = Database(settings.database_url)

@@ -1,4 +1,4 @@
-"""Configurations given to a live experiment over HTTP."""
+"""Configurations that a user enqueues in a live experiment, over HTTP."""
 
 import threading
 from typing import Any
@@ -23,7 +23,7 @@ def given(lr: float) -> dict[str, Any]:
     return {"params": {"lr": lr}}
 
 
-def test_a_given_configuration_is_tried_next(service: Api) -> None:
+def test_an_enqueued_configuration_runs_next(service: Api) -> None:
     name = service.create()["name"]
     assert service.ask(name)
     trial = service.post(path_of(name), 201, json=given(0.125))
@@ -37,14 +37,14 @@ def test_a_given_configuration_is_tried_next(service: Api) -> None:
     assert proposed.shown()["origin"] == "search"
 
 
-def test_a_list_is_tried_in_its_order(service: Api) -> None:
+def test_a_list_runs_in_its_order(service: Api) -> None:
     name = service.create()["name"]
     trials = service.post(path_of(name), 201, json=[given(0.5), given(0.25)])["items"]
     assert [trial["params"]["lr"] for trial in trials] == [0.5, 0.25]
     assert [held.trial for held in (service.ask(name), service.ask(name)) if held] == [one["id"] for one in trials]
 
 
-def test_yaml_is_understood_too(service: Api) -> None:
+def test_yaml_is_accepted(service: Api) -> None:
     name = service.create()["name"]
     headers = {"Content-Type": "application/yaml"}
     trial = service.post(path_of(name), 201, content=yaml.safe_dump(given(0.5)).encode(), headers=headers)
@@ -66,14 +66,16 @@ def test_yaml_is_understood_too(service: Api) -> None:
         ({"params": {"lr": "\0"}}, {"params.lr"}),
     ],
 )
-def test_each_mistake_is_told_with_its_place_and_nothing_is_made(service: Api, body: Any, paths: set[str]) -> None:
+def test_each_mistake_is_reported_with_its_path_and_nothing_is_created(
+    service: Api, body: Any, paths: set[str]
+) -> None:
     name = service.create(space=SPACE)["name"]
     problem = service.post(path_of(name), 422, json=body)
     assert {error["path"] for error in problem["errors"]} == paths
     assert service.get(path_of(name))["items"] == []
 
 
-def test_given_trials_count_in_max_trials(service: Api) -> None:
+def test_enqueued_trials_count_in_max_trials(service: Api) -> None:
     name = service.create(limits={"max_trials": 3})["name"]
     service.post(path_of(name), 201, json=[given(0.5), given(0.25)])
     problem = service.post(path_of(name), 409, json=[given(0.5), given(0.25)])
@@ -94,7 +96,7 @@ def test_the_same_key_gives_the_same_trials(service: Api) -> None:
     assert service.post(path_of(other), 201, json=body, headers=headers) != first
 
 
-def test_many_at_once_with_one_key_make_one_trial(service: Api) -> None:
+def test_concurrent_calls_with_one_key_create_one_trial(service: Api) -> None:
     name = service.create()["name"]
     ids: list[str] = []
 
@@ -110,7 +112,7 @@ def test_many_at_once_with_one_key_make_one_trial(service: Api) -> None:
     assert len(set(ids)) == 1
 
 
-def test_a_paused_experiment_keeps_them_for_later(service: Api) -> None:
+def test_a_paused_experiment_keeps_enqueued_trials_queued(service: Api) -> None:
     name = service.create()["name"]
     service.post(f"/v1/experiments/{name}/pause")
     trial = service.post(path_of(name), 201, json=given(0.5))
@@ -121,7 +123,7 @@ def test_a_paused_experiment_keeps_them_for_later(service: Api) -> None:
     assert held.trial == trial["id"]
 
 
-def test_an_experiment_that_is_over_or_ends_takes_none(service: Api) -> None:
+def test_an_ended_or_ending_experiment_takes_no_trials(service: Api) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -132,7 +134,7 @@ def test_an_experiment_that_is_over_or_ends_takes_none(service: Api) -> None:
     service.post(path_of("nothing"), 404, json=given(0.5))
 
 
-def test_a_used_up_space_still_takes_what_is_given_while_its_last_trials_run(service: Api) -> None:
+def test_an_exhausted_space_still_takes_enqueued_trials_while_its_last_trials_run(service: Api) -> None:
     space = {"n": {"type": "int", "low": 0, "high": 1}}
     name = service.create(space=space, search={"sampler": "grid"})["name"]
     held = [service.ask(name), service.ask(name)]

@@ -1,4 +1,4 @@
-"""Experiments over HTTP: created in every form, looked at, steered; what is wrong is said, whole and at once."""
+"""Experiments over HTTP: creating, reading and controlling them; a wrong spec gets every mistake in one answer."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ def paths_of(response: httpx.Response) -> set[str]:
     return {error["path"] for error in response.json()["errors"]}
 
 
-def test_json_yaml_and_what_curl_sends_by_default_are_understood(service: Api) -> None:
+def test_json_yaml_and_the_default_of_curl_are_parsed(service: Api) -> None:
     understood: dict[str, Callable[[Any], str]] = {
         "application/json": json.dumps,
         "application/yaml": yaml.safe_dump,
@@ -63,7 +63,7 @@ def test_several_files_of_code_are_one_package(service: Api) -> None:
     assert len(packages) == 1
 
 
-def test_every_mistake_is_told_at_once_with_its_path(service: Api) -> None:
+def test_every_mistake_is_reported_with_its_path(service: Api) -> None:
     wrong = a_spec(
         name="no spaces, please",
         space={"lr": {"type": "float", "low": 0, "high": 1, "log": True}, "n": {"type": "int", "low": 2, "high": 1}},
@@ -89,13 +89,13 @@ def test_every_mistake_is_told_at_once_with_its_path(service: Api) -> None:
     assert "space" in by_path["bogus"]
 
 
-def test_mistakes_across_fields_are_told_too(service: Api) -> None:
+def test_mistakes_across_fields_are_reported(service: Api) -> None:
     wrong = a_spec(config={"lr": 1}, enqueue=[{"lr": 7.0}, {"rl": 0.1}], trainer={"kind": "torch"})
     response = service.http.post("/v1/experiments", json=wrong)
     assert paths_of(response) == {"config.lr", "enqueue.0.lr", "enqueue.1.rl", "enqueue.1.lr", "trainer.entrypoint"}
 
 
-def test_samplers_say_at_submit_what_they_cannot_do(service: Api) -> None:
+def test_an_unsuitable_sampler_is_refused_at_submit(service: Api) -> None:
     response = service.http.post("/v1/experiments", json=a_spec(search={"sampler": "grid"}))
     assert paths_of(response) == {"space.lr"}
 
@@ -125,7 +125,7 @@ def test_a_training_function_of_two_arguments_is_refused(service: Api) -> None:
     assert sent(service, torch_spec(), ("train.py", b"def train_fn(config, more=1):\n    pass\n")).status_code == 201
 
 
-def test_parts_of_a_form_that_nobody_knows_are_mistakes(service: Api) -> None:
+def test_unknown_parts_of_a_form_are_mistakes(service: Api) -> None:
     spec = ("e.yaml", yaml.safe_dump(torch_spec()).encode())
     response = service.http.post("/v1/experiments", files={"spec": spec, "cod": ("train.py", CODE)})
     assert paths_of(response) == {"cod"}
@@ -146,7 +146,7 @@ def test_a_taken_name_is_refused_and_a_repeated_key_is_not(service: Api) -> None
     service.post("/v1/experiments", 409, json=a_spec(), headers=headers)
 
 
-def test_many_at_once_with_one_name_make_one_experiment(service: Api) -> None:
+def test_concurrent_calls_with_one_name_create_one_experiment(service: Api) -> None:
     spec = a_spec()
     statuses: list[int] = []
     callers = [
@@ -166,7 +166,7 @@ def test_experiments_are_found_by_name_and_by_id(service: Api) -> None:
     assert service.get("/v1/experiments/nothing", 404)["type"] == "not-found"
 
 
-def test_lists_come_in_pages_and_by_status_and_tag(service: Api) -> None:
+def test_lists_have_pages_and_filters_for_status_and_tag(service: Api) -> None:
     names = [service.create(tags={"team": "vision" if number % 2 else "text"})["name"] for number in range(5)]
     seen, cursor = [], None
     while True:
@@ -183,7 +183,7 @@ def test_lists_come_in_pages_and_by_status_and_tag(service: Api) -> None:
     assert [one["name"] for one in paused] == [names[0]]
 
 
-def test_trials_come_in_pages_sorted_by_value_and_as_a_table(service: Api) -> None:
+def test_trials_are_listed_in_pages_by_value_and_as_csv(service: Api) -> None:
     name = service.create()["name"]
     for value in (0.2, 0.9, 0.5):
         held = service.ask(name)
@@ -215,7 +215,7 @@ def test_a_paused_experiment_starts_nothing_until_it_is_resumed(service: Api) ->
     assert service.ask(name)
 
 
-def test_a_stopped_experiment_lets_its_trials_leave_and_then_says_so(service: Api) -> None:
+def test_a_stopped_experiment_ends_after_its_trials_have_stopped(service: Api) -> None:
     name = service.create(enqueue=[{"lr": 0.1}, {"lr": 0.2}])["name"]
     held = service.ask(name)
     assert held
@@ -265,12 +265,12 @@ def test_one_trial_can_be_stopped(service: Api) -> None:
     service.post("/v1/trials/t-nothing/stop", 404)
 
 
-def test_best_of_nothing_is_not_found_yet(service: Api) -> None:
+def test_best_is_not_found_before_a_trial_has_completed(service: Api) -> None:
     name = service.create()["name"]
     assert "has completed yet" in service.get(f"/v1/experiments/{name}/best", 404)["detail"]
 
 
-def test_an_experiment_of_which_every_trial_failed_has_failed(service: Api) -> None:
+def test_an_experiment_fails_when_all_of_its_trials_fail(service: Api) -> None:
     name = service.create(limits={"max_trials": 2})["name"]
     for _ in range(2):
         held = service.ask(name)

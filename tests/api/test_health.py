@@ -1,4 +1,4 @@
-"""Alive, and able to serve; and what a caller gets when something of ours fails."""
+"""Health, readiness and metrics, and the answers when the service itself fails."""
 
 import operator
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def test_a_database_without_the_schema_is_not_ready(tmp_path: Path) -> None:
 
 @pytest.fixture
 def away(settings: Settings) -> Iterator[Api]:
-    """A service whose database has lost its tables' file, as good as gone."""
+    """A service whose database file is gone."""
     with running(settings) as service:
         service.get("/readyz")
         database = Database(settings.database_url)
@@ -43,7 +43,7 @@ def away(settings: Settings) -> Iterator[Api]:
         yield service
 
 
-def test_while_the_database_fails_callers_are_told_without_a_trace(away: Api) -> None:
+def test_a_failing_database_is_reported_without_a_stack_trace(away: Api) -> None:
     response = away.http.get("/v1/experiments")
     assert response.status_code in {500, 503}
     problem = response.json()
@@ -68,7 +68,7 @@ def _fail(_connection: Connection) -> None:
     raise OperationalError("commit", {}, Exception("the disk is gone"))
 
 
-def test_unknown_calls_and_wrong_methods_are_problems_too(service: Api) -> None:
+def test_unknown_routes_and_wrong_methods_are_problems(service: Api) -> None:
     for method, path, status in [("GET", "/v1/nothing", 404), ("PUT", "/v1/experiments", 405)]:
         response: httpx.Response = service.http.request(method, path)
         assert response.status_code == status
@@ -76,7 +76,7 @@ def test_unknown_calls_and_wrong_methods_are_problems_too(service: Api) -> None:
         assert response.json()["status"] == status
 
 
-def test_the_contract_describes_every_call_and_resolves(service: Api) -> None:
+def test_openapi_describes_every_route_and_its_references_resolve(service: Api) -> None:
     contract = service.get("/openapi.json")
     assert "/v1/trials/{trial}/reports" in contract["paths"]
     references = {part for part in str(contract).split("'") if part.startswith("#/components/schemas/")}
@@ -91,12 +91,12 @@ def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> Non
         settings.prepare_directories()
 
 
-def test_settings_that_are_no_numbers_are_named() -> None:
+def test_settings_that_are_not_numbers_are_named() -> None:
     with pytest.raises(BadSettings, match="PACELINE_PORT must be a number, not 'http'"):
         Settings.from_env({"PACELINE_PORT": "http"})
 
 
-def test_how_far_mlflow_lags_is_seen(settings: Settings) -> None:
+def test_the_lag_of_the_mlflow_mirror_is_shown(settings: Settings) -> None:
     with running(replace(settings, mlflow_uri="http://127.0.0.1:9")) as service:
         held = service.ask(service.create()["name"])
         assert held
@@ -107,7 +107,7 @@ def test_how_far_mlflow_lags_is_seen(settings: Settings) -> None:
         assert float(found["paceline_mirror_lag_seconds"]) > 0
 
 
-def test_metrics_count_what_there_is_by_route_and_status(service: Api) -> None:
+def test_metrics_count_requests_by_route_and_status(service: Api) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held

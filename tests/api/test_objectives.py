@@ -1,4 +1,4 @@
-"""Several objectives, constraints, and what the finished trials say, over HTTP."""
+"""Several objectives, constraints, the best trials and importance, over HTTP."""
 
 import csv
 import io
@@ -55,7 +55,7 @@ def test_any_objective_may_diverge(service: Api) -> None:
     assert "accuracy" in held.shown()["reason"]
 
 
-def test_the_best_of_several_objectives_is_the_front_that_optuna_finds(service: Api) -> None:
+def test_the_best_of_several_objectives_is_optunas_pareto_front(service: Api) -> None:
     name = service.create(objectives=TWO, limits={"max_trials": 30})["name"]
     chance, study = random.Random(3), optuna.create_study(directions=["minimize", "maximize"])  # noqa: S311
     for _ in range(30):
@@ -70,7 +70,7 @@ def test_the_best_of_several_objectives_is_the_front_that_optuna_finds(service: 
     assert service.get(f"/v1/experiments/{name}")["best"] is None
 
 
-def test_a_long_front_comes_in_pages(service: Api) -> None:
+def test_a_long_front_has_pages(service: Api) -> None:
     name = service.create(objectives=TWO)["name"]
     for number in range(5):
         ran(service, name, loss=number, accuracy=number)
@@ -83,7 +83,7 @@ def test_a_long_front_comes_in_pages(service: Api) -> None:
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_pages_go_on_behind_a_trial_that_has_left_the_front_since(service: Api) -> None:
+def test_pages_continue_after_a_trial_that_has_left_the_front(service: Api) -> None:
     name = service.create(objectives=TWO)["name"]
     for number in range(4):
         ran(service, name, loss=number, accuracy=number)
@@ -114,7 +114,7 @@ def test_the_best_trial_is_the_best_feasible_one(service: Api) -> None:
     ]
 
 
-def test_infeasible_trials_are_on_no_front(service: Api) -> None:
+def test_infeasible_trials_are_not_on_the_front(service: Api) -> None:
     name = service.create(objectives=TWO, constraints=SMALL)["name"]
     ran(service, name, loss=0, accuracy=1, size=99)
     ran(service, name, loss=1, accuracy=0.5, size=1)
@@ -137,7 +137,7 @@ def best_missing(service: Api, name: str) -> dict[str, Any]:
     return problem
 
 
-def test_a_constraint_that_turns_out_to_be_no_number_is_not_kept(service: Api) -> None:
+def test_a_constraint_that_is_not_a_number_becomes_unknown(service: Api) -> None:
     held = service.ask(service.create(constraints=SMALL)["name"])
     assert held
     held.report(accuracy=0.5, size=1)
@@ -148,7 +148,7 @@ def test_a_constraint_that_turns_out_to_be_no_number_is_not_kept(service: Api) -
     assert (held.shown()["status"], held.shown()["feasible"]) == ("completed", False)
 
 
-def test_the_target_of_several_objectives_is_all_of_them_by_one_feasible_trial(service: Api) -> None:
+def test_one_feasible_trial_must_reach_the_targets_of_all_objectives(service: Api) -> None:
     objectives = [TWO[0] | {"target": 0.1}, TWO[1] | {"target": 0.9}, {"metric": "speed", "direction": "maximize"}]
     name = service.create(objectives=objectives, constraints=SMALL)["name"]
     first, second = service.ask(name), service.ask(name)
@@ -181,14 +181,14 @@ def test_the_list_is_sorted_by_the_first_objective(service: Api) -> None:
     assert [one["values"][0] for one in shown] == [1, 2, 3]
 
 
-def test_events_carry_all_values_and_whether_they_are_feasible(service: Api) -> None:
+def test_events_have_all_values_and_their_feasibility(service: Api) -> None:
     name = service.create(objectives=TWO, constraints=SMALL)["name"]
     ran(service, name, loss=0.5, accuracy=1, size=11)
     [end] = [event["data"] for event in service.events(name) if event["kind"] == "trial.completed"]
     assert (end["values"], end["feasible"]) == ([0.5, 1.0], False)
 
 
-def test_a_lost_attempt_s_values_stay(service: Api) -> None:
+def test_the_values_of_a_lost_attempt_stay(service: Api) -> None:
     name = service.create(objectives=TWO)["name"]
     first = service.ask(name)
     assert first
@@ -201,7 +201,7 @@ def test_a_lost_attempt_s_values_stay(service: Api) -> None:
     assert again.shown()["values"] == [0.5, 0.5], "the first attempt at a step decides its values"
 
 
-def test_mistakes_in_objectives_and_constraints_are_told(service: Api) -> None:
+def test_mistakes_in_objectives_and_constraints_are_reported(service: Api) -> None:
     told = refused(
         service,
         objectives=[*TWO, TWO[0]],
@@ -214,8 +214,8 @@ def test_mistakes_in_objectives_and_constraints_are_told(service: Api) -> None:
     assert "objectives" in refused(service, objectives=[TWO[0] | {"metric": str(number)} for number in range(9)])
 
 
-def test_the_search_is_told_of_all_objectives_and_constraints(service: Api) -> None:
-    """With a sampler that uses both: it proposes on after trials of every kind."""
+def test_the_search_gets_all_objectives_and_constraints(service: Api) -> None:
+    """With a sampler that uses both, which must accept trials of every kind."""
     limits = {"max_trials": 12, "parallelism": 2}
     search = {"sampler": "tpe", "seed": 1, "options": {"n_startup_trials": 2}}
     name = service.create(objectives=TWO, constraints=SMALL, search=search, limits=limits)["name"]
@@ -229,7 +229,7 @@ def test_the_search_is_told_of_all_objectives_and_constraints(service: Api) -> N
     assert (counts["completed"], counts["failed"]) == (11, 1)
 
 
-def test_importance_tells_which_parameter_mattered(service: Api) -> None:
+def test_importance_ranks_the_parameter_that_mattered_first(service: Api) -> None:
     space = {
         "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
         "idle": {"type": "float", "low": 0.0, "high": 1.0},
@@ -254,7 +254,7 @@ def test_importance_tells_which_parameter_mattered(service: Api) -> None:
         assert (by_loss["metric"], by_loss["trial_count"], by_loss["used_count"]) == ("loss", 40, 40)
 
 
-def test_importance_of_what_is_no_objective_names_those_there_are(service: Api) -> None:
+def test_importance_of_an_unknown_metric_names_the_objectives(service: Api) -> None:
     name = service.create(objectives=TWO)["name"]
     problem = service.get(f"/v1/experiments/{name}/importance", 422, params={"metric": "speed"})
     assert "'loss', 'accuracy'" in problem["detail"]

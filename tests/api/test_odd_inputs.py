@@ -1,4 +1,4 @@
-"""Whatever a client sends, it is answered with what is wrong with it, and nobody else's calls suffer from it."""
+"""Malformed requests get an answer that says what is wrong, and do not affect other callers."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ def all_reads_work(service: Api, experiment: str, trial: str) -> None:
     r'{"accuracy": "\ud800"}', '{"accuracy": 1' + "0" * 400 + "}", '{"accuracy": Infinity}',
     '{"accuracy": 0.1, "deep": ' + "[" * 900 + "]" * 900 + "}",
 ])  # fmt: skip
-def test_odd_metrics_are_kept_in_a_form_that_all_can_read(service: Api, metrics: str) -> None:
+def test_odd_metrics_are_stored_in_a_readable_form(service: Api, metrics: str) -> None:
     held = held_of(service)
     assert report(held, metrics).status_code == 200
     assert len(service.get(f"/v1/trials/{held.trial}/reports")["items"]) == 1
@@ -50,7 +50,7 @@ def test_odd_metrics_are_kept_in_a_form_that_all_can_read(service: Api, metrics:
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e300", "1e999", str(2**63), "1.5", "true", r'"\ud800"'])
-def test_a_step_that_is_none_is_refused(service: Api, value: str) -> None:
+def test_a_step_that_is_not_a_number_is_refused(service: Api, value: str) -> None:
     answer = report(held_of(service, step_metric="epoch"), f'{{"epoch": {value}, "accuracy": 1}}')
     assert (answer.status_code, answer.json()["type"]) == (422, "invalid")
 
@@ -70,7 +70,7 @@ def test_numbers_and_texts_out_of_bounds_are_refused(service: Api) -> None:
     assert report(held, "[" * 100_000).status_code in {400, 422}
 
 
-def test_why_a_trial_failed_is_told_though_it_cannot_be_written(service: Api) -> None:
+def test_a_failure_message_with_unstorable_text_is_still_shown(service: Api) -> None:
     held = held_of(service)
     error = r'{"kind": "user_error", "message": "no file \ud800\u0000", "traceback": "\udcff"}'
     body = f'{{"outcome": "failed", "error": {error}}}'
@@ -87,7 +87,7 @@ def test_why_a_trial_failed_is_told_though_it_cannot_be_written(service: Api) ->
     ("tags.x", r'"\u0000"'), ("tags.x", r'"\ud800"'), ("step_metric", r'"\u0000"'), ("limits.max_seconds", "1e999"),
     ("space.x", r'{"type": "categorical", "choices": ["\ud800", "b"]}'),
 ])  # fmt: skip
-def test_specs_that_cannot_be_kept_are_refused_and_leave_nothing(
+def test_specs_that_cannot_be_stored_are_refused_and_leave_nothing(
     service: Api, part: str, value: str, content_type: str
 ) -> None:
     answer = service.http.post(
@@ -109,7 +109,7 @@ def test_resources_that_no_cluster_has_are_refused(service: Api, scaling: str) -
 
 
 @pytest.mark.parametrize("amount", ["Infinity", "1e999", "NaN", "-1", "1" + "0" * 400])
-def test_nodes_that_nobody_has_are_refused(service: Api, amount: str) -> None:
+def test_impossible_node_resources_are_refused(service: Api, amount: str) -> None:
     service.create(trainer=TORCH)
     nodes = f'[{{"total": {{"CPU": {amount}}}, "free": {{"CPU": {amount}}}}}]'
     body = f'{{"request_id": "one", "nodes": {nodes}}}'
@@ -121,15 +121,15 @@ def test_nodes_that_nobody_has_are_refused(service: Api, amount: str) -> None:
 @pytest.mark.parametrize("path", [
     "/v1/experiments/a%00b", "/v1/trials/a%00b", "/v1/experiments?cursor=%00", "/v1/experiments?tag=a%00:b",
 ])  # fmt: skip
-def test_no_address_has_a_nul(service: Api, path: str) -> None:
+def test_urls_with_a_nul_are_refused(service: Api, path: str) -> None:
     assert service.get(path, 400)["type"] == "bad-request"
 
 
-def test_names_of_agents_have_an_end(service: Api) -> None:
+def test_agent_names_have_a_maximum_length(service: Api) -> None:
     service.post(f"/v1/agents/{'n' * 300}/claim", 422, json={"request_id": "one", "nodes": []})
 
 
-def test_aliases_are_no_way_to_write_a_spec_without_end(service: Api) -> None:
+def test_yaml_aliases_cannot_expand_without_limit(service: Api) -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
     )
@@ -140,12 +140,12 @@ def test_aliases_are_no_way_to_write_a_spec_without_end(service: Api) -> None:
         assert service.post("/v1/experiments", 400, content=body)["type"] == "bad-request"
 
 
-def test_json_needs_no_header_to_be_json(service: Api) -> None:
+def test_json_is_parsed_without_a_content_type(service: Api) -> None:
     service.post("/v1/experiments", 201, content=json.dumps(a_spec(), indent="\t"))
 
 
 @pytest.mark.parametrize("cursor", ["²", "9" * 30, "nope", "W10=", "WzFd", "[]"])
-def test_a_cursor_that_is_none_is_refused(service: Api, cursor: str) -> None:
+def test_a_malformed_cursor_is_refused(service: Api, cursor: str) -> None:
     held = held_of(service)
     experiment = held.assignment["experiment"]
     for path in ("/v1/experiments", f"/v1/experiments/{experiment}/trials"):
@@ -155,7 +155,7 @@ def test_a_cursor_that_is_none_is_refused(service: Api, cursor: str) -> None:
     service.get(f"/v1/experiments/{experiment}/events", 422, params={"follow": False, "after": 2**70})
 
 
-def test_pages_go_on_though_the_last_one_seen_was_deleted(service: Api) -> None:
+def test_pages_continue_after_a_deleted_item(service: Api) -> None:
     names = [service.create()["name"] for _ in range(3)]
     page = service.get("/v1/experiments", params={"limit": 2})
     service.post(f"/v1/experiments/{names[1]}/cancel")
@@ -166,7 +166,7 @@ def test_pages_go_on_though_the_last_one_seen_was_deleted(service: Api) -> None:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_trials_come_in_pages_by_value(service: Api, direction: str) -> None:
+def test_trials_are_listed_in_pages_by_value(service: Api, direction: str) -> None:
     name = service.create(objectives=[{"metric": "accuracy", "direction": direction}])["name"]
     for value in (0.5, None, 0.1, 0.5, None, -0.7):
         held = service.ask(name)
@@ -187,7 +187,7 @@ def test_trials_come_in_pages_by_value(service: Api, direction: str) -> None:
     assert [trial["values"] for trial in whole[4:]] == [None, None]
 
 
-def test_bodies_have_an_end(service: Api) -> None:
+def test_bodies_have_a_maximum_size(service: Api) -> None:
     big = b'{"a": "' + b"x" * 17_000_000 + b'"}'
     for content in (big, iter([big])):
         problem = service.post("/v1/agents/here/claim", 413, content=content, headers=JSON)

@@ -1,4 +1,4 @@
-"""The list of experiments says of each what the experiment itself says, and costs no more calls of the database."""
+"""The list of experiments shows each as its own page does, with a constant number of queries."""
 
 import json
 import threading
@@ -50,7 +50,7 @@ def experiments(service: Api) -> list[str]:
     return [*KINDS, "taught", "failed", "waiting", "minimizes-too"]
 
 
-def test_the_list_says_of_each_what_it_says_itself(service: Api, experiments: list[str]) -> None:
+def test_the_list_shows_each_experiment_as_its_own_page_does(service: Api, experiments: list[str]) -> None:
     listed = service.get("/v1/experiments")["items"]
     alone = [service.get(f"/v1/experiments/{name}") for name in reversed(experiments)]
     assert json.dumps(listed) == json.dumps(alone)
@@ -74,7 +74,7 @@ def test_the_list_says_of_each_what_it_says_itself(service: Api, experiments: li
     assert shown["waiting"]["waiting_for"].startswith("an agent")
 
 
-def test_what_happens_in_an_experiment_is_seen_in_the_list_at_once(service: Api) -> None:
+def test_the_list_shows_every_change_immediately(service: Api) -> None:
     name = service.create()["name"]
     counts = [service.get("/v1/experiments")["items"][0]["counts"]]
     held = service.ask(name)
@@ -86,7 +86,7 @@ def test_what_happens_in_an_experiment_is_seen_in_the_list_at_once(service: Api)
     assert [(one["running"], one["completed"]) for one in counts] == [(0, 0), (1, 0), (0, 1)]
 
 
-def test_a_longer_list_takes_no_more_queries(service: Api, experiments: list[str]) -> None:
+def test_the_number_of_queries_does_not_grow_with_the_list(service: Api, experiments: list[str]) -> None:
     engine: Engine = service.app.state.context.database.engine
     queries: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Packages: kept by digest, looked into before anything runs."""
+"""Packages: stored by digest, checked before anything runs."""
 
 import errno
 import io
@@ -38,7 +38,7 @@ def test_one_file_of_python_is_a_package(service: Api) -> None:
     assert package["files"] == ["train.py"]
 
 
-def test_paths_that_lead_out_are_refused(service: Api) -> None:
+def test_paths_outside_the_package_are_refused(service: Api) -> None:
     for name in ("../evil.py", "/etc/evil.py", "a/../../evil.py", "..\\evil.py", "C:/evil.py"):
         problem = service.post("/v1/packages", 422, content=zipped((name, b"")))
         assert "below its root" in problem["detail"]
@@ -70,7 +70,7 @@ def test_a_package_that_is_too_large_is_refused_and_says_what_to_do(settings: Se
         assert service.get("/healthz") == {"status": "alive"}
 
 
-def test_what_is_not_there_is_not_found(service: Api) -> None:
+def test_an_unknown_package_is_not_found(service: Api) -> None:
     service.get("/v1/packages/sha256:" + "0" * 64, 404)
     service.get("/v1/packages/sha256:..%2f..%2fpaceline.db", 404)
 
@@ -99,7 +99,7 @@ def test_zips_that_workers_could_not_unpack_are_refused(service: Api, body: byte
 
 
 @pytest.mark.parametrize("name", ["训练.py", 'a"b.py', "a\r\nX-Evil: 1\r\n\r\nb.py", ".py", "a b.py"])
-def test_names_that_no_header_holds_are_refused(service: Api, name: str) -> None:
+def test_names_that_do_not_fit_a_header_are_refused(service: Api, name: str) -> None:
     assert "train.py" in service.post("/v1/packages", 422, content=TRAIN, params={"filename": name})["detail"]
 
 
@@ -114,15 +114,13 @@ def test_a_zip_may_have_any_name(service: Api) -> None:
     b"a = " + b"-" * 20_000 + b"1\n", b"if a: pass\n" + b"elif b: pass\n" * 1500,
     b"a = " + b"+".join([b"1"] * 6000) + b"\n", b"x = 1\n" * 200_000,
 ], ids=["minus", "elif", "sum", "long"])  # fmt: skip
-def test_code_that_is_hard_to_read_is_left_to_the_worker(service: Api, source: bytes) -> None:
+def test_code_that_is_hard_to_parse_is_left_to_the_worker(service: Api, source: bytes) -> None:
     sent: Any = service.post("/v1/packages", 201, content=source + TRAIN, params={"filename": "train.py"})
     trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": sent["id"]}
     service.post("/v1/experiments", 201, json=a_spec(trainer=trainer))
 
 
-def test_a_package_for_which_the_disk_has_no_room_is_refused_and_takes_none(
-    service: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_refuses_a_package_and_leaves_no_part_of_it(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_file: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -1,4 +1,4 @@
-"""What another early-stopping rule would have done to recorded curves; the experiment's own would do the same again."""
+"""Replays of early-stopping rules on recorded curves; a replay of the experiment's own rule repeats its decisions."""
 
 import random
 from typing import Any
@@ -77,7 +77,7 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
     [*RULES[:2], *(pytest.param(rule, marks=pytest.mark.slow) for rule in RULES[2:])],
     ids=lambda rule: "-".join(str(value) for value in rule.values())[:40],
 )
-def test_the_rule_of_the_experiment_would_decide_the_same_again(service: Api, rule: dict[str, Any]) -> None:
+def test_a_replay_of_the_experiments_own_rule_repeats_its_decisions(service: Api, rule: dict[str, Any]) -> None:
     name = simulated(service, early_stopping=rule)
     answer = replayed(service, name, rule)
     taken = {number: facts(stop) for number, stops in stops_of(service, name).items() for stop in stops}
@@ -100,7 +100,7 @@ def whole(service: Api) -> str:
     return name
 
 
-def test_a_replay_says_whom_when_why_and_at_what_cost(service: Api, whole: str) -> None:
+def test_a_replay_shows_which_trials_when_why_and_at_what_cost(service: Api, whole: str) -> None:
     answer = replayed(service, whole, {"rule": "asha", "min_step": 2, "reduction_factor": 2})
     assert [(stop["number"], stop["step"], stop["steps_saved"], stop["status"]) for stop in answer["stopped"]] == [
         (1, 2, 2, "completed"),
@@ -125,7 +125,7 @@ def test_a_stopped_trial_is_not_among_the_completed_ones_that_others_are_compare
     assert [(stop["number"], stop["step"], stop["compared_with"]) for stop in stopped] == [(1, 1, [0]), (3, 2, [2, 0])]
 
 
-def test_a_replay_goes_by_any_metric_that_was_reported(service: Api, whole: str) -> None:
+def test_a_replay_can_use_any_reported_metric(service: Api, whole: str) -> None:
     rule = {"rule": "asha", "min_step": 2, "reduction_factor": 2, "metric": "loss", "direction": "minimize"}
     answer = replayed(service, whole, rule)
     assert (answer["metric"], answer["direction"]) == ("loss", "minimize")
@@ -135,14 +135,14 @@ def test_a_replay_goes_by_any_metric_that_was_reported(service: Api, whole: str)
     assert problem["detail"] == "early_stopping.metric: val_loss was never reported; known here: accuracy, loss"
 
 
-def test_where_curves_were_cut_short_what_would_have_come_is_said_to_be_unknown(service: Api) -> None:
+def test_the_rest_of_curves_that_were_cut_short_is_unknown(service: Api) -> None:
     name = simulated(service, early_stopping={"rule": "asha", "reduction_factor": 2})
     cut = sum(trial["status"] == "pruned" for trial in trials_of(service, name))
     answer = replayed(service, name, {"rule": "none"})
     assert (answer["stopped_count"], answer["cut_short_count"], answer["unknown_count"]) == (0, cut, cut)
 
 
-def test_the_report_that_reached_the_target_was_not_judged(service: Api) -> None:
+def test_the_report_that_reaches_the_target_is_not_judged(service: Api) -> None:
     rule = {"rule": "threshold", "upper": 0.8}
     objectives = [{"metric": "accuracy", "direction": "maximize", "target": 0.9}]
     name = service.create(objectives=objectives, early_stopping=rule)["name"]
@@ -160,7 +160,7 @@ def test_a_replay_of_an_experiment_without_reports_is_empty(service: Api) -> Non
     assert (answer["stopped"], answer["best"], answer["fraction_saved"]) == ([], None, 0)
 
 
-def test_a_wrong_rule_is_told_with_every_mistake_and_nothing_is_changed(service: Api, whole: str) -> None:
+def test_a_wrong_rule_gets_every_mistake_and_changes_nothing(service: Api, whole: str) -> None:
     before = service.events(whole)
     problem = replayed(service, whole, {"rule": "asha", "min_step": 0, "eta": 3}, 422)
     assert {error["path"] for error in problem["errors"]} == {"early_stopping.min_step", "early_stopping.eta"}
@@ -171,8 +171,8 @@ def test_a_wrong_rule_is_told_with_every_mistake_and_nothing_is_changed(service:
 
 
 @pytest.mark.parametrize("rule", [{"rule": "median", "n_startup_trials": 1}, {"rule": "hyperband", "max_step": 6}])
-def test_a_rule_that_came_later_knows_what_was_reported_before(service: Api, rule: dict[str, Any]) -> None:
-    """Two experiments, one with the rule from the beginning and one that gets it late, decide alike from then on."""
+def test_a_rule_set_later_knows_the_earlier_reports(service: Api, rule: dict[str, Any]) -> None:
+    """An experiment that gets the rule late decides like one that has had it from the start."""
     rule = rule | {"grace_steps": 4}
     names = [service.create(early_stopping=one)["name"] for one in (rule, {"rule": "threshold", "lower": -9})]
     for curve in ([0.5, 0.6, 0.6], [0.7, 0.8, 0.8], [0.6, 0.7, 0.7]):

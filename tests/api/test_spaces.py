@@ -1,4 +1,4 @@
-"""A space is looked at before anything runs in it."""
+"""The preview of a space, before any trial runs."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def test_a_finite_space_is_counted_and_sampled(service: Api) -> None:
     assert seen["sampler"] == {"name": "brute_force", "options": {"avoid_premature_stop": False}, "why": None}
 
 
-def test_samples_are_what_an_experiment_of_the_same_seed_would_try(service: Api) -> None:
+def test_samples_are_those_of_an_experiment_with_the_same_seed(service: Api) -> None:
     search = {"sampler": "qmc", "seed": 11, "options": {"scramble": True}}
     seen = previewed(service, space={"lr": LR}, search=search, n=3)
     name = service.create(space={"lr": LR}, search=search, limits={"max_trials": 9, "parallelism": 3})["name"]
@@ -42,7 +42,7 @@ def test_samples_are_what_an_experiment_of_the_same_seed_would_try(service: Api)
     assert seen["size"] is None
 
 
-def test_what_is_forbidden_is_not_sampled_and_what_can_never_be_is_named(service: Api) -> None:
+def test_forbidden_combinations_are_not_sampled_and_dead_branches_are_named(service: Api) -> None:
     forbid = [{"layers": {"min": 2}}, {"optimizer": "adamw", "layers": [2, 3]}]
     seen = previewed(service, space={**SPACE, "lr": LR}, forbid=forbid, n=50)
     assert all(one["layers"] == 1 for one in seen["samples"])
@@ -64,14 +64,14 @@ def test_what_is_forbidden_is_not_sampled_and_what_can_never_be_is_named(service
         ({"space": {**SPACE, "lr": LR}, "limits": {"max_trials": 9}}, "tpe", "the space has conditions"),
     ],
 )
-def test_auto_says_what_it_takes_and_why(service: Api, body: dict[str, Any], name: str, reason: str) -> None:
+def test_auto_explains_its_choice(service: Api, body: dict[str, Any], name: str, reason: str) -> None:
     sampler = previewed(service, **body, search={"sampler": "auto"}, n=0)["sampler"]
     assert sampler["name"] == name
     assert reason in sampler["why"]
     assert service.create(**body, search={"sampler": "auto"})["sampler"] == sampler
 
 
-def test_every_mistake_of_a_preview_is_told_at_once(service: Api) -> None:
+def test_every_mistake_of_a_preview_is_reported(service: Api) -> None:
     wrong = {
         "space": {"lr": {**LR, "low": 2}},
         "forbid": [{"lr": 1}],
@@ -84,13 +84,13 @@ def test_every_mistake_of_a_preview_is_told_at_once(service: Api) -> None:
     assert {error["path"] for error in service.post("/v1/spaces/preview", 422, json={"n": 1})["errors"]} == {"space"}
 
 
-def test_a_whole_spec_may_be_previewed_as_it_is(service: Api) -> None:
+def test_a_complete_spec_can_be_previewed(service: Api) -> None:
     yaml = "name: digits\nspace: {x: {type: int, low: 1, high: 2}}\nobjectives: [{metric: loss, direction: minimize}]\n"
     headers = {"Content-Type": "application/yaml"}
     assert service.post("/v1/spaces/preview", 200, content=yaml, headers=headers)["size"] == 2
 
 
-def test_an_experiment_tries_nothing_that_is_forbidden(service: Api) -> None:
+def test_an_experiment_tries_no_forbidden_combination(service: Api) -> None:
     forbid = [{"optimizer": "sgd", "lr": {"min": 0.01}}]
     space = {"lr": LR, "optimizer": OPTIMIZER}
     wrong = a_spec(space=space, forbid=forbid, enqueue=[{"lr": 0.5, "optimizer": "sgd"}])

@@ -1,4 +1,4 @@
-"""Events and logs: whole, in order, resumable, and at an end when there is nothing more to come."""
+"""Events and logs: complete, in order, resumable; streams end with the experiment or trial."""
 
 import threading
 
@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import Api
 
 
-def test_events_are_numbered_without_gaps_and_come_in_pages(service: Api) -> None:
+def test_events_are_numbered_without_gaps_and_listed_in_pages(service: Api) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -51,7 +51,7 @@ def test_the_event_stream_follows_resumes_and_ends(service: Api) -> None:
     assert "event: experiment.completed" in got
 
 
-def test_logs_are_put_together_by_offset_and_shown_by_rank(service: Api) -> None:
+def test_logs_are_assembled_by_offset_and_shown_by_rank(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     for _ in range(2):
@@ -97,14 +97,14 @@ def test_a_late_holder_cannot_write_logs(service: Api) -> None:
 
 
 @pytest.mark.parametrize(("rank", "offset"), [(0, 10**12), (0, 2**62), (0, 2**63), (10**300, 0)])
-def test_a_log_goes_on_where_it_was(service: Api, rank: int, offset: int) -> None:
+def test_a_log_continues_at_its_offset(service: Api, rank: int, offset: int) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.call("logs", 422, {"rank": rank, "offset": offset, "text": "x"})
     assert service.http.get(f"/v1/trials/{held.trial}/logs").text == ""
 
 
-def test_the_last_words_of_a_process_are_shown_though_it_did_not_end_the_line(service: Api) -> None:
+def test_an_unfinished_last_line_is_shown_after_the_end(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.call("logs", 204, {"rank": 0, "offset": 0, "text": "a\nlast words \u0000"})
@@ -115,7 +115,7 @@ def test_the_last_words_of_a_process_are_shown_though_it_did_not_end_the_line(se
     assert service.http.get(path, params={"follow": True}).text == "[rank 0] a\n[rank 0] last words ?\n"
 
 
-def test_long_logs_come_whole_and_their_tails_alone(service: Api) -> None:
+def test_long_logs_are_complete_and_have_tails(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     lines = "".join(f"line {number}\n" for number in range(60_000))

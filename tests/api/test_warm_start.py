@@ -1,4 +1,4 @@
-"""A search that begins with what earlier experiments have found, over HTTP."""
+"""Warm starts: a search that learns from the trials of earlier experiments, over HTTP."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def paths_of(service: Api, **changes: Any) -> dict[str, str]:
     return {error["path"]: error["message"] for error in problem["errors"]}
 
 
-def test_a_search_learns_from_an_earlier_one_and_says_what_it_took(service: Api) -> None:
+def test_a_search_learns_from_an_earlier_experiment_and_shows_how_many_trials(service: Api) -> None:
     earlier = an_earlier_one(service, 16, 32, 128, 240, 256)
     failed = service.ask(earlier)
     assert failed
@@ -54,7 +54,7 @@ def test_a_search_learns_from_an_earlier_one_and_says_what_it_took(service: Api)
     assert service.get(f"/v1/experiments/{cold}")["warm_start"] is None
 
 
-def test_bounds_that_moved_and_parameters_that_came_and_went_are_told(service: Api) -> None:
+def test_moved_bounds_and_new_or_missing_parameters_are_reported(service: Api) -> None:
     earlier = an_earlier_one(service, 16, 128, 256)
     space = {
         "hidden": {"type": "int", "low": 64, "high": 512, "step": 16},
@@ -69,7 +69,7 @@ def test_bounds_that_moved_and_parameters_that_came_and_went_are_told(service: A
     }
 
 
-def test_what_was_taken_stays_when_the_earlier_one_goes_on_or_goes(settings: Settings) -> None:
+def test_the_observations_stay_when_the_earlier_experiment_changes_or_is_deleted(settings: Settings) -> None:
     with running(settings) as service:
         earlier = an_earlier_one(service, 16, 32, 240, 256)
         search = TPE | {"warm_start": [earlier]}
@@ -111,7 +111,7 @@ def test_an_objective_may_have_been_a_constraint_before(service: Api) -> None:
     assert (taken["taken"], taken["left_out"]) == (2, {})
 
 
-def test_trials_that_do_not_tell_of_a_constraint_are_left_out(service: Api) -> None:
+def test_trials_without_a_constraints_metric_are_left_out(service: Api) -> None:
     earlier = an_earlier_one(service, 16, 32)
     constraints = [{"metric": "latency", "max": 20}]
     search = TPE | {"warm_start": [earlier]}
@@ -135,7 +135,7 @@ def test_a_grid_leaves_out_what_was_tried_before(service: Api) -> None:
     assert service.ask(rest) is None
 
 
-def test_a_narrowed_space_leaves_out_what_it_no_longer_holds(service: Api) -> None:
+def test_observations_outside_a_narrowed_space_are_left_out(service: Api) -> None:
     earlier = an_earlier_one(service, 16, 32, 240, 256)
     name = service.create(space=SPACE, search=TPE | {"warm_start": [earlier]})["name"]
     patch = {"space": {"hidden": {"low": 128}}}

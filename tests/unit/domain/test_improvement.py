@@ -1,16 +1,16 @@
-"""Whether an experiment still gets better."""
+"""Whether an experiment still improves."""
 
 from service.domain.improvement import EndedTrial, describe_stagnation
 
 BEST = EndedTrial(3, 0.9)
 
 
-def test_one_that_beats_the_best_by_more_than_the_delta_is_progress() -> None:
+def test_a_trial_that_beats_the_best_by_more_than_min_delta_is_an_improvement() -> None:
     assert describe_stagnation([EndedTrial(5, 0.95), EndedTrial(4, 0.1)], BEST, "maximize", "accuracy", 0.04) is None
     assert describe_stagnation([EndedTrial(5, 0.85)], BEST, "minimize", "loss", 0.04) is None
 
 
-def test_none_that_does_is_none_and_the_figures_say_so() -> None:
+def test_stagnation_is_described_with_its_figures() -> None:
     told = describe_stagnation([EndedTrial(5, 0.94), EndedTrial(4, 0.1)], BEST, "maximize", "accuracy", 0.05)
     assert told == (
         "the last 2 finished trials did not improve accuracy 0.9 (trial 3) by more than 0.05; "
@@ -21,7 +21,7 @@ def test_none_that_does_is_none_and_the_figures_say_so() -> None:
     )
 
 
-def test_a_trial_stopped_early_is_no_progress_whatever_its_value() -> None:
+def test_a_trial_that_was_stopped_early_is_no_improvement() -> None:
     told = describe_stagnation([EndedTrial(5, 1.0, contends=False)], BEST, "maximize", "accuracy", 0.0)
     assert told
     assert "none of them" in told

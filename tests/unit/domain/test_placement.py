@@ -1,4 +1,4 @@
-"""Gang or nothing: what fits, and what a person is told when nothing does."""
+"""Whether a worker group fits, and the sentence for the user when it does not."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def scaling(workers: int, strategy: str = "PACK", **resources: float) -> Scaling
         (scaling(1, CPU=1), [], False),
     ],
 )
-def test_a_worker_group_fits_whole_or_not_at_all(group: Scaling, nodes: list[dict[str, float]], fit: bool) -> None:
+def test_a_worker_group_fits_as_a_whole_or_not_at_all(group: Scaling, nodes: list[dict[str, float]], fit: bool) -> None:
     assert fits(group, nodes) is fit
 
 
@@ -41,7 +41,7 @@ def node(**resources: float) -> Node:
     return Node(total=resources, free={})
 
 
-def test_the_sentence_names_what_is_scarce() -> None:
+def test_the_sentence_names_the_scarcest_resource() -> None:
     group = scaling(4, CPU=2, GPU=1)
     agents = {"a": [node(CPU=64, GPU=2)], "b": [node(CPU=4, GPU=1), node(CPU=4, GPU=1)]}
     assert waiting_for(group, agents) == "4 workers x 2 CPU + 1 GPU; the largest agent has 2 GPU"
@@ -60,7 +60,7 @@ def test_the_smallest_share_and_the_largest_node_still_make_a_count() -> None:
     assert not fits(scaling(2, CPU=1e18), [{"CPU": 1e18}])
 
 
-def test_workers_that_take_nothing_wait_for_nodes() -> None:
+def test_workers_without_resources_wait_for_nodes() -> None:
     assert waiting_for(scaling(2, "STRICT_SPREAD", CPU=0), {"a": [node(CPU=4)]}) == (
         "2 workers x nothing; the largest agent has nodes: 1"
     )

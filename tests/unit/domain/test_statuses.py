@@ -1,4 +1,4 @@
-"""The maps of moves, checked as data."""
+"""The maps of moves, and which failures are retried."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -36,12 +36,12 @@ def test_every_status_has_its_moves_and_every_reason_its_end() -> None:
     assert set(STATUS_AFTER_STOP) == set(StopCause)
 
 
-def test_what_has_ended_stays_so() -> None:
+def test_final_statuses_have_no_moves() -> None:
     assert not LIVE_EXPERIMENT & set(STATUS_AFTER_END.values())
     assert {cause for cause, status in STATUS_AFTER_STOP.items() if status in LIVE_TRIAL} == {StopCause.PAUSED}
 
 
-def test_a_users_word_leads_from_an_end_back_into_life_and_nowhere_else() -> None:
+def test_revivals_lead_only_from_final_to_live_statuses() -> None:
     assert not LIVE_TRIAL & set(TRIAL_REVIVALS)
     assert all(targets <= LIVE_TRIAL for targets in TRIAL_REVIVALS.values())
     assert not {EndReason.USER, EndReason.CANNOT_START, *NO_NEW_TRIALS} & EXPERIMENT_REVIVALS
@@ -59,21 +59,21 @@ def test_failures_are_retried_on_their_own_budget() -> None:
         assert isinstance(decide_retry(a_failure(kind), [], max_retries=9), GiveUp)
 
 
-def test_what_was_lost_before_it_began_is_not_held_against_the_trial_and_not_tried_for_ever() -> None:
-    unbegun, lost = a_failure("lost", began=False), a_failure("lost")
-    assert isinstance(decide_retry(unbegun, [lost] * MAX_LOSSES, max_retries=0), Retry)
-    assert isinstance(decide_retry(lost, [unbegun] * MAX_LOST_STARTS, max_retries=0), Retry)
-    assert isinstance(decide_retry(unbegun, [unbegun] * MAX_LOST_STARTS, max_retries=0), GiveUp)
+def test_lost_starts_have_a_limited_budget_of_their_own() -> None:
+    lost_start, lost = a_failure("lost", began=False), a_failure("lost")
+    assert isinstance(decide_retry(lost_start, [lost] * MAX_LOSSES, max_retries=0), Retry)
+    assert isinstance(decide_retry(lost, [lost_start] * MAX_LOST_STARTS, max_retries=0), Retry)
+    assert isinstance(decide_retry(lost_start, [lost_start] * MAX_LOST_STARTS, max_retries=0), GiveUp)
 
 
-def test_lost_starts_count_when_they_are_apart_and_a_ray_head_may_be_away_for_a_minute() -> None:
-    unbegun, lost, now = a_failure("lost", began=False), a_failure("lost"), datetime(2026, 11, 1, tzinfo=UTC)
-    often = [(unbegun, now - timedelta(seconds=seconds)) for seconds in range(60, 0, -1)]
+def test_only_lost_starts_that_are_apart_count_so_a_ray_head_may_be_away_for_a_minute() -> None:
+    lost_start, lost, now = a_failure("lost", began=False), a_failure("lost"), datetime(2026, 11, 1, tzinfo=UTC)
+    often = [(lost_start, now - timedelta(seconds=seconds)) for seconds in range(60, 0, -1)]
     assert len(counted_failures(often, now)) == 6
-    assert isinstance(decide_retry(unbegun, counted_failures(often, now), max_retries=0), Retry)
+    assert isinstance(decide_retry(lost_start, counted_failures(often, now), max_retries=0), Retry)
     assert counted_failures([(lost, now)] * 3, now) == [lost] * 3
-    long = [(unbegun, now - MIN_LOST_START_INTERVAL * count) for count in range(MAX_LOST_STARTS, 0, -1)]
-    assert isinstance(decide_retry(unbegun, counted_failures(long, now), max_retries=0), GiveUp)
+    long = [(lost_start, now - MIN_LOST_START_INTERVAL * count) for count in range(MAX_LOST_STARTS, 0, -1)]
+    assert isinstance(decide_retry(lost_start, counted_failures(long, now), max_retries=0), GiveUp)
 
 
 def a_failure(kind: str, *, began: bool = True) -> Failure:
