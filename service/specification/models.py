@@ -125,7 +125,7 @@ class ExperimentSpec(SpecPart):
 
     @property
     def setting(self) -> Setting:
-        """The facts from which a sampler is chosen, and by which an unsuitable one is refused."""
+        """What the search is chosen for."""
         return Setting(
             space=self.space,
             objective_count=len(self.objectives),
@@ -138,11 +138,11 @@ class ExperimentSpec(SpecPart):
 
     @property
     def measure(self) -> Measure:
-        """The metric and direction by which early stopping compares trials."""
-        return measure_of(self.early_stopping, self.measures)
+        """What early stopping compares trials by."""
+        return measure_of(self.early_stopping, self._measures)
 
     @property
-    def measures(self) -> list[Measure]:
+    def _measures(self) -> list[Measure]:
         return [Measure(objective.metric, objective.direction) for objective in self.objectives]
 
     @model_validator(mode="after")
@@ -157,10 +157,10 @@ class ExperimentSpec(SpecPart):
         for mistake in mistakes_in_forbidden(self.space):
             yield mistake.under("forbid")
         yield from self.search.unsuited(self.setting)
-        for mistake in mistakes_in_measure(self.early_stopping, self.measures):
+        for mistake in mistakes_in_measure(self.early_stopping, self._measures):
             yield mistake.under("early_stopping")
         if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < FEWEST_MEMBERS:
-            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {FEWEST_MEMBERS} or more")
+            yield Mistake(("limits", "max_trials"), "is the population of pbt: must be 2 or more")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
             yield Mistake(("trainer", "entrypoint"), "is required: module:function, as in train:train_fn")
         if self.limits.no_improvement and len(self.objectives) > 1:

@@ -73,10 +73,11 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
 def _measure(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> Measure:
     if rule.not_replayed:
         raise Invalid([Mistake(("early_stopping", "rule"), f"{rule.rule} cannot be replayed: it {rule.not_replayed}")])
-    mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_measure(rule, spec.measures)]
+    objectives = [Measure(one.metric, one.direction) for one in spec.objectives]
+    mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_measure(rule, objectives)]
     if mistakes:
         raise Invalid(mistakes)
-    return measure_of(rule, spec.measures)
+    return measure_of(rule, objectives)
 
 
 def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[RecordedEvent]:
