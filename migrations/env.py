@@ -1,4 +1,4 @@
-"""Alembic's entry: the schema is changed through here only. The service passes its connection in."""
+"""Alembic's entry point, which only `service.store.sql.schema.config` calls: it passes the connection in."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from service.store.tables import Base
 
 
 def render_item(kind: str, item: Any, autogen: AutogenContext) -> str | Literal[False]:
-    """Names our column types in a new revision, instead of what they are made of."""
+    """Writes our column types by name into a new revision, not the types that implement them."""
     if kind == "type" and (item is Json or isinstance(item, UtcDateTime)):
         name = "Json" if item is Json else "UtcDateTime()"
         autogen.imports.add(f"from service.store.sql.column_types import {name.removesuffix('()')}")

@@ -1,6 +1,6 @@
 """milestones by value, checkpoints by sequence
 
-A trial finds its place among thousands without reading them; the attempt's own order says which checkpoint is its last.
+An index ranks a trial among thousands without reading them. Checkpoints have the attempt's sequence, which orders them.
 """
 
 import sqlalchemy as sa

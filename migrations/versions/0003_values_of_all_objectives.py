@@ -1,6 +1,6 @@
 """values of all objectives, constraints, pictures
 
-A trial carries the newest value of each of its objectives and constraints; the mirror knows what its pictures show.
+Trials have the newest value of each objective and constraint. The mirror stores which state its charts show.
 """
 
 import sqlalchemy as sa

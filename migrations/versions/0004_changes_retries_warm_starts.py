@@ -1,6 +1,6 @@
 """changes, retries, warm starts
 
-A live experiment's spec may change, a trial be enqueued under a key or tried again, a search begin with history.
+The spec of a live experiment can change, a trial can be enqueued with a key or retried, a search can start warm.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
 """pools of trials to compare with
 
-A trial is compared with those of its bracket, or with completed ones, and an index alone answers. Decisions name some.
+Trials are compared within a pool (a bracket, or the completed trials), by an index alone. Decisions name some of them.
 """
 
 import sqlalchemy as sa
@@ -40,7 +40,7 @@ def upgrade() -> None:
 
 
 def _move_completed() -> None:
-    """Experiments under the median rule compare with completed trials alone."""
+    """Experiments with the median rule compare with completed trials only."""
     connection = op.get_bind()
     experiments = sa.table("experiments", sa.column("id", sa.String), sa.column("spec", Json))
     for experiment, spec in connection.execute(sa.select(experiments.c.id, experiments.c.spec)).all():

@@ -1,6 +1,6 @@
 """trials that pause
 
-A trial may wait at a milestone, and an index knows who waits where. Another one knows which is the next in the queue.
+A trial can pause at a milestone. One index finds the trials paused there, another one the next queued trial.
 """
 
 import sqlalchemy as sa
@@ -48,13 +48,13 @@ def downgrade() -> None:
 
 
 def _know(statuses: str) -> None:
-    """SQLite copies the table, for which `store.schema.upgrade` puts its foreign keys to sleep."""
+    """SQLite copies the table, for which `service.store.sql.schema.upgrade` turns foreign keys off."""
     if op.get_bind().dialect.name == "postgresql":
         op.drop_constraint(op.f(CHECK), "trials", type_="check")
         op.create_check_constraint(op.f(CHECK), "trials", statuses)
         return
     if op.get_bind().scalar(sa.text("pragma foreign_keys")):
         raise RuntimeError("with foreign keys on, the old table would take all that belongs to its trials along")
-    # Reflection knows nothing of checks, so the copy has the new one alone.
+    # Reflection does not see check constraints, so the copy has only the new one.
     with op.batch_alter_table("trials", recreate="always") as table:
         table.create_check_constraint(op.f(CHECK), statuses)

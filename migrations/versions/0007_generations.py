@@ -1,6 +1,6 @@
 """generations
 
-A trial that goes on with another one's params and checkpoint has more than one generation, and a run of each in MLflow.
+A trial that continues with another trial's params and checkpoint has several generations, each with a run in MLflow.
 """
 
 import sqlalchemy as sa

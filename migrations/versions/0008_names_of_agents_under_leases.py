@@ -1,6 +1,6 @@
 """names of agents under leases
 
-Which process works under an agent's name, and until when no other one may.
+Stores which process uses an agent's name, and until when no other process may use it.
 """
 
 import sqlalchemy as sa

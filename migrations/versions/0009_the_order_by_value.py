@@ -1,7 +1,7 @@
 """the order by value
 
-Indexes have the trials in the order of their values, those with the same value by number: all of them, and those of
-each status. And population-based training, which needed no last step before, goes on as if it never came to one.
+Indexes order trials by value and number, over all statuses and per status. Running experiments with population-based
+training, which had no last step before, get one that they never reach.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
 """the order of experiments
 
-Indexes have the experiments in the order in which they are listed: all of them, and those of each status.
+Indexes order experiments as they are listed, over all statuses and per status.
 """
 
 from alembic import op

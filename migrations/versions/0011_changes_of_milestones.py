@@ -1,8 +1,8 @@
 """changes of milestones
 
-Whoever knows the milestones of an experiment reads only those that were changed since. Nobody ranks them in the
-database any more. A row without its change would be seen by nobody: a service of an earlier version that still runs
-must fail to write one, rather than have others decide without it.
+A process that has cached the milestones of an experiment reads only the rows that changed since. They are no longer
+ranked in the database. No process would read a row without its change number, so a service of an earlier version that
+still runs must fail to write one.
 """
 
 import sqlalchemy as sa
@@ -32,4 +32,5 @@ def downgrade() -> None:
     op.drop_index(BY_CHANGE, "milestones")
     op.drop_column("milestones", "change")
     op.create_index(BY_VALUE, "milestones", ["experiment_id", "milestone", "pool", "value", "number"])
-    op.drop_column("experiments", "milestone_count")  # not by a copy, in whose way are all that belong to one
+    # Not in a batch: copying the table would drop the rows that refer to it.
+    op.drop_column("experiments", "milestone_count")

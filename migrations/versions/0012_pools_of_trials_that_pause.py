@@ -1,7 +1,7 @@
 """pools of trials that pause
 
-Those that wait at a milestone may compete in several pools there: the brackets of hyperband. Until now there was one,
-and that is where a service of an earlier version still puts them.
+Trials paused at a milestone can compete in several pools: the brackets of hyperband. A service of an earlier version
+still puts them into the only pool that existed before.
 """
 
 import sqlalchemy as sa

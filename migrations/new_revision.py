@@ -1,0 +1,29 @@
+"""Writes a revision for the difference between `service/store/tables.py` and the newest schema.
+
+usage: python -m migrations.new_revision "what it adds"
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from alembic import command
+from alembic.script import ScriptDirectory
+
+from service.store.sql.database import Database
+from service.store.sql.schema import config, upgrade
+
+
+def main(title: str) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        database = Database(f"sqlite:///{Path(directory) / 'paceline.db'}")
+        upgrade(database)
+        with database.engine.begin() as connection:
+            settings = config(connection)
+            head = ScriptDirectory.from_config(settings).get_current_head() or "0"
+            command.revision(settings, title, autogenerate=True, rev_id=f"{int(head) + 1:04d}")
+        database.close()
+
+
+if __name__ == "__main__":
+    main(" ".join(sys.argv[1:]))
