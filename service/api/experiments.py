@@ -15,7 +15,7 @@ from service.errors import BadRequest, Invalid
 from service.operations.experiments import control
 from service.operations.experiments.change import change
 from service.operations.experiments.create import create_experiment
-from service.operations.packages.archive import store_files
+from service.operations.packages.storage import store_files
 from service.runtime.context import Context
 from service.specification.changes import CHANGEABLE
 from service.specification.parser import parse_spec

@@ -11,7 +11,7 @@ from service.api.http.bodies import read_body
 from service.api.http.dependencies import Ctx
 from service.api.http.problems import responses
 from service.api.views.rows import RowView
-from service.operations.packages.archive import find_package, package_too_large, store_package
+from service.operations.packages.storage import find_package, package_too_large, store_package
 
 router = APIRouter(prefix="/v1/packages", tags=["packages"])
 

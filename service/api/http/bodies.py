@@ -14,7 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from search.mistakes import Mistake
 from service.api.http.dependencies import Ctx
 from service.errors import BadRequest, Invalid, TooLarge
-from service.operations.packages.archive import package_too_large
+from service.operations.packages.storage import package_too_large
 from service.specification.documents import read_document
 
 MAX_SPEC_BYTES = 5_000_000

@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound
-from service.operations.packages.archive import find_package
 from service.operations.packages.entrypoint import mistakes_in_entrypoint
+from service.operations.packages.storage import find_package
 from service.operations.proposals.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.transitions import create_trial
 from service.runtime.context import Context
