@@ -20,7 +20,7 @@ BUDGETS: dict[FailureKind, Budget] = {
 """The budget that a retry is charged to. Kinds that are not listed are never retried automatically."""
 
 MAX_LOSSES = 5
-"""Losses of a trial at one place before it fails: a trial that crashes its node must not be retried without end."""
+"""Losses from the same checkpoint before a trial fails: one that crashes its node must not be retried without end."""
 
 MAX_LOST_STARTS = 10
 """Losses before any worker of the trial ran. The trial may only be next in line for slots that are broken, hence the
