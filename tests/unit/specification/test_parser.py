@@ -1,0 +1,44 @@
+"""Specs: what is parsed is what is stored."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.specification.documents import read_document
+from service.specification.models import STORED, ExperimentSpec
+from service.specification.parser import parse_spec
+from tests.conftest import a_spec
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/experiment.yaml"))
+CONDITIONAL: dict[str, Any] = {
+    "space": {
+        "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"]},
+        "momentum": {"type": "float", "low": 0, "high": 1, "when": {"optimizer": "sgd"}},
+        "layers": {"type": "int", "low": 1, "high": 4},
+    },
+    "forbid": [{"optimizer": "sgd", "layers": 4}],
+    "config": {"epochs": 3, "scale": 1.0},
+    "objectives": [{"metric": "loss", "direction": "minimize"}, {"metric": "size", "direction": "minimize"}],
+    "constraints": [{"metric": "latency", "max": 20}],
+    "search": {"sampler": "random", "seed": 7.0},
+    "early_stopping": {"rule": "asha", "metric": "loss"},
+    "enqueue": [{"optimizer": "adamw", "layers": 2}],
+}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_a_stored_example_is_the_spec_that_was_submitted(path: Path) -> None:
+    assert_stored_unchanged(parse_spec(read_document(path.read_bytes(), is_json=False)))
+
+
+def test_a_stored_spec_is_the_spec_that_was_submitted() -> None:
+    """The service keeps the submitted spec in its cache instead of parsing the stored one."""
+    assert_stored_unchanged(parse_spec(a_spec(**CONDITIONAL)))
+
+
+def assert_stored_unchanged(spec: ExperimentSpec) -> None:
+    stored = ExperimentSpec.model_validate(spec.model_dump(mode="json"), context=STORED)
+    assert stored == spec
+    assert stored.model_dump(mode="json") == spec.model_dump(mode="json")
+    assert stored.space.forbidden == spec.space.forbidden
