@@ -8,11 +8,11 @@ from pydantic import BaseModel, JsonValue
 
 from search.analysis.preview import Preview, preview
 from search.mistakes import Mistake as SearchMistake
+from search.study import Study
 from service.api.http.bodies import read_either
 from service.api.http.problems import responses
 from service.api.views import SamplerView
 from service.errors import Invalid, Mistake
-from service.runtime.observations import problem_of
 from service.specification.parser import parse_spec
 
 router = APIRouter(prefix="/v1/spaces", tags=["spaces"])
@@ -82,7 +82,8 @@ def _previewed(document: Any) -> SpacePreview:
         raise Invalid([*wrong, *error.mistakes]) from error
     if wrong:
         raise Invalid(wrong)
-    return _view(preview(problem_of(spec, SEED if spec.search.seed is None else spec.search.seed), count))
+    study = Study(spec.problem, spec.search, SEED if spec.search.seed is None else spec.search.seed)
+    return _view(preview(study, count))
 
 
 def _count(given: Any) -> tuple[int, list[Mistake]]:
@@ -95,7 +96,7 @@ def _view(seen: Preview) -> SpacePreview:
     return SpacePreview(
         size=seen.size,
         dead=[_dead(mistake) for mistake in seen.dead],
-        sampler=SamplerView.of(seen.choice),
+        sampler=SamplerView.of(seen.sampler),
         samples=list(seen.samples),
     )
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from search.samplers import Choice
+from search.samplers import ChosenSampler
 from service.runtime.spec_cache import spec_of
 from service.store.attempts import attempts_of
 from service.store.generations import generations_of
@@ -177,15 +177,15 @@ class TrialDetail(TrialView):
 
 
 class SamplerView(BaseModel):
-    """`why` is said of a sampler that `auto` has chosen."""
+    """`why` has the reason if `auto` chose the sampler."""
 
     name: str
     options: dict[str, Any]
     why: str | None
 
     @classmethod
-    def of(cls, choice: Choice) -> Self:
-        return cls(name=choice.name, options=choice.sampler.model_dump(mode="json"), why=choice.why)
+    def of(cls, chosen: ChosenSampler) -> Self:
+        return cls(name=chosen.name, options=chosen.sampler.model_dump(mode="json"), why=chosen.reason)
 
 
 class ExperimentView(BaseModel):
@@ -247,7 +247,7 @@ class ExperimentView(BaseModel):
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,
-            sampler=SamplerView.of(spec.search.chosen(spec.setting)),
+            sampler=SamplerView.of(spec.search.chosen_for(spec.problem)),
             created_at=row.created_at,
             ended_at=row.ended_at,
             warm_start=warm_start,

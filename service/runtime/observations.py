@@ -2,7 +2,8 @@
 
 from search.constraints import violations
 from search.early_stopping import rule_for
-from search.problem import Observation, Problem, Status
+from search.problem import Observation, Status
+from search.study import Study
 from service.domain.statuses import TrialStatus
 from service.runtime.objective_values import newest_values
 from service.specification.models import ExperimentSpec
@@ -19,18 +20,8 @@ _STATUSES: dict[TrialStatus, Status] = {
 }
 
 
-def problem_of(spec: ExperimentSpec, seed: int) -> Problem:
-    return Problem(
-        space=spec.space,
-        directions=tuple(objective.direction for objective in spec.objectives),
-        sampler=spec.search,
-        seed=seed,
-        constrained=spec.setting.constrained,
-        prunes=spec.setting.prunes,
-        population=spec.setting.population,
-        max_trials=spec.limits.max_trials,
-        parallelism=spec.limits.parallelism,
-    )
+def study_of(spec: ExperimentSpec, experiment_id: str) -> Study:
+    return Study(spec.problem, spec.search, seed_of(spec, experiment_id))
 
 
 def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:

@@ -24,7 +24,7 @@ from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
 from search.early_stopping.rules.pbt import FEWEST_MEMBERS, Pbt
 from search.mistakes import Mistake, refuse
-from search.problem import Direction, Setting
+from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.space import Space
@@ -122,11 +122,11 @@ class ExperimentSpec(SpecPart):
         return self.objectives[0]
 
     @property
-    def setting(self) -> Setting:
-        """What the search is chosen for."""
-        return Setting(
+    def problem(self) -> Problem:
+        """What the search knows of the experiment before its first trial."""
+        return Problem(
             space=self.space,
-            objective_count=len(self.objectives),
+            directions=tuple(objective.direction for objective in self.objectives),
             constrained=bool(self.constraints),
             prunes=not isinstance(self.early_stopping, NoneSpec),
             max_trials=self.limits.max_trials,
@@ -154,7 +154,7 @@ class ExperimentSpec(SpecPart):
         yield from _twice("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
         for mistake in mistakes_in_forbidden(self.space):
             yield mistake.under("forbid")
-        yield from self.search.unsuited(self.setting)
+        yield from self.search.mistakes_with(self.problem)
         for mistake in mistakes_in_measure(self.early_stopping, self._measures):
             yield mistake.under("early_stopping")
         if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < FEWEST_MEMBERS:

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from search.problem import Observation, Problem
-from search.propose import propose
 from search.samplers import SamplerSpec
 from search.space.space import Space
+from search.study import Study, propose
 from service.runtime.proposal_cache import Proposals
 from service.settings import Settings
 from service.store.sql.database import Database
@@ -301,8 +301,8 @@ def test_after_a_narrowing_the_search_goes_by_the_trials_inside_alone(service: A
         history.append(Observation(number, {"n": n}, "completed", (n / 1000,), 1, n / 1000))
     patched(service, name, space={"n": {"high": 500}})
     narrowed = Space.model_validate({"n": {"type": "int", "low": 0, "high": 500}})
-    problem = Problem(narrowed, ("maximize",), SamplerSpec.model_validate(search), seed=3)
-    assert asked(service, name).assignment["params"] == propose(problem, history[:3], 6)
+    study = Study(Problem(narrowed, ("maximize",)), SamplerSpec.model_validate(search), seed=3)
+    assert asked(service, name).assignment["params"] == propose(study, history[:3], 6)
 
 
 def test_an_experiment_that_was_stopped_stays_so_and_says_what_to_do_instead(service: Api) -> None:

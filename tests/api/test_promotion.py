@@ -9,9 +9,9 @@ import pytest
 
 from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Observation, Problem
-from search.propose import propose
 from search.samplers import SamplerSpec
 from search.space.space import Space
+from search.study import Study, propose
 from service.settings import Settings
 from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, a_spec, running
@@ -136,12 +136,12 @@ def test_the_search_learns_from_a_trial_that_waits_what_it_would_from_one_that_w
     values = [0.9, 0.1, 0.2, 0.8]
     name = paused_ones(service, values, search=tpe)
     space = Space.model_validate(a_spec()["space"])
-    problem = Problem(space, ("maximize",), SamplerSpec.model_validate(tpe), seed=3, prunes=True)
+    study = Study(Problem(space, ("maximize",), prunes=True), SamplerSpec.model_validate(tpe), seed=3)
     seen = [
         Observation(number, trial["params"], "pruned", last_step=1, last_value=value)
         for number, (trial, value) in enumerate(zip(trials(service, name), values, strict=True))
     ]
-    assert given(service, name).assignment["params"] == propose(problem, seen, len(values))
+    assert given(service, name).assignment["params"] == propose(study, seen, len(values))
 
 
 def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:

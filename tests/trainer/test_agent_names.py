@@ -17,8 +17,8 @@ from service.settings import Settings
 from tests.conftest import Api, running
 from tests.trainer.conftest import until
 from tests.trainer.test_agent_ends import NoSlots
-from tests.trainer.test_agent_reconnects import database_url  # noqa: F401 - fixture
 from tests.trainer.test_agent_liveness_lock import in_a_container
+from tests.trainer.test_agent_reconnects import database_url  # noqa: F401 - fixture
 from trainer.agent.process_identity import instance_of, is_dead
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
