@@ -79,8 +79,8 @@ def post_replay(experiment: str, body: ReplayRequest, context: Ctx) -> ReplayVie
     steps, saved = (sum(getattr(one, name) for one in courses.values()) for name in ("step_count", "steps_saved"))
     stops = [_stop(replayed, number, course.stop) for number, course in sorted(courses.items()) if course.stop]
     return ReplayView(
-        metric=replayed.measure.metric,
-        direction=replayed.measure.direction,
+        metric=replayed.metric.name,
+        direction=replayed.metric.direction,
         trial_count=len(replayed.trials),
         step_count=steps,
         stopped_count=len(stops),

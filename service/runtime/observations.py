@@ -1,7 +1,6 @@
 """An experiment and its trials in the terms of the search."""
 
 from search.constraints import violations
-from search.early_stopping import rule_for
 from search.problem import Observation, Status
 from search.study import Study
 from service.domain.statuses import TrialStatus
@@ -53,5 +52,5 @@ def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
         return "failed"  # nothing to learn from
     if trial.status == TrialStatus.PAUSED:
         # One that has lost its race so far tells what one that was stopped there would; one that takes turns, nothing.
-        return "pruned" if rule_for(spec.early_stopping).waiting_is_losing else "running"
+        return "pruned" if spec.early_stopping.paused_trials_lose else "running"
     return _STATUSES[TrialStatus(trial.status)]

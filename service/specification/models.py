@@ -21,8 +21,8 @@ from pydantic import (
 
 from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
-from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
-from search.early_stopping.rules.pbt import FEWEST_MEMBERS, Pbt
+from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
+from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.mistakes import Mistake, refuse
 from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
@@ -135,13 +135,13 @@ class ExperimentSpec(SpecPart):
         )
 
     @property
-    def measure(self) -> Measure:
-        """What early stopping compares trials by."""
-        return measure_of(self.early_stopping, self._measures)
+    def compared_metric(self) -> ComparedMetric:
+        """The metric that early stopping compares trials by."""
+        return compared_metric_of(self.early_stopping, self.objective_metrics)
 
     @property
-    def _measures(self) -> list[Measure]:
-        return [Measure(objective.metric, objective.direction) for objective in self.objectives]
+    def objective_metrics(self) -> list[ComparedMetric]:
+        return [ComparedMetric(objective.metric, objective.direction) for objective in self.objectives]
 
     @model_validator(mode="after")
     def _parts_agree(self, given: ValidationInfo) -> Self:
@@ -155,9 +155,9 @@ class ExperimentSpec(SpecPart):
         for mistake in mistakes_in_forbidden(self.space):
             yield mistake.under("forbid")
         yield from self.search.mistakes_with(self.problem)
-        for mistake in mistakes_in_measure(self.early_stopping, self._measures):
+        for mistake in mistakes_in_metric(self.early_stopping, self.objective_metrics):
             yield mistake.under("early_stopping")
-        if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < FEWEST_MEMBERS:
+        if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < MIN_MEMBERS:
             yield Mistake(("limits", "max_trials"), "is the population of pbt: must be 2 or more")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
             yield Mistake(("trainer", "entrypoint"), "is needed: module:function, as in train:train_fn")

@@ -243,7 +243,7 @@ def test_a_grid_goes_on_in_the_narrowed_space(service: Api) -> None:
         ({"lr": {"low": 0.5, "high": 0.1}}, "space.lr.low", "must be <= high"),
         ({"lr": {"log": False}}, "space.lr.log", "cannot be changed"),
         ({"lr": {"type": "int", "low": 1, "high": 1, "step": 1}}, "space.lr.type", "it is float"),
-        ({"lr": None}, "space.lr", "cannot be taken"),
+        ({"lr": None}, "space.lr", "cannot be removed"),
         ({"new": {"type": "int", "low": 0, "high": 1}}, "space.new", "cannot be added"),
         ({"hidden": {"low": 20}}, "space.hidden.low", "multiple of 16"),
         ({"hidden": {"step": 8}}, "space.hidden.step", "cannot be changed"),

@@ -151,13 +151,13 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
     second = trials(service, name)[1]
     assert (second["status"], second["stopping"], second["ended_at"]) == ("paused", None, None)
     assert second["reason"] == (
-        "rung 1 lets nobody go on until 3 trials have reached it, and accuracy 0.9 at step 1 is number 2; "
-        "it waits there"
+        "no trial passes rung 1 until 3 have reached it, and accuracy 0.9 at step 1 is number 2; "
+        "it is paused there"
     )
     train(given(service, name), 0.5)
     [*_, pause] = decisions(service, name, "pause")
     assert pause["reason"] == (
-        "accuracy 0.5 at step 1 is below 0.9, the cutoff of the best third of 3 trials at rung 1; it waits there"
+        "accuracy 0.5 at step 1 is below 0.9, the cutoff of the best third of 3 trials at rung 1; it is paused there"
     )
     [promotion] = decisions(service, name, "promote")
     assert promotion == {
@@ -256,7 +256,7 @@ def test_what_comes_while_it_leaves_is_judged_when_it_goes_on(service: Api) -> N
         (0, "pause", 3, 0.7),
     ]
     assert eager.shown()["status"] == "paused"
-    assert "rung 3 lets nobody go on" in eager.shown()["reason"]
+    assert "no trial passes rung 3" in eager.shown()["reason"]
     run_out(service, name, [0.9, 0, 0, 0.3, 0, 0, 0.2, 0, 0])
     assert eager.shown()["status"] == "completed"
     assert eager.shown()["attempts"][1]["resumed_from"] == "/3"
@@ -393,7 +393,7 @@ def test_who_fails_after_its_promotion_has_the_next_best_go_to_the_end(
     told = decisions(service, name, "promote")[1]
     assert (told["number"], told["milestone"], told["cutoff"]) == (2, 1, None)
     assert told["reason"] == (
-        "accuracy 0.5 is the best of those that wait at rung 1, and nobody has come to the end: promoted"
+        "accuracy 0.5 is the best of the trials paused at rung 1, and no trial has completed: promoted"
     )
     answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": PROMOTE})
     assert sorted(map(facts, answer["released"]), key=str) == sorted(

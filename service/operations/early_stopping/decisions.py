@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping import Release, Reported, Verdict, decide, rule_for
-from search.early_stopping.measure import number_in
+from search.early_stopping import MetricReport, Release, Verdict
+from search.early_stopping.compared_metric import number_in
 from service.domain.statuses import StopCause
 from service.operations.trials.stop_request import ask_to_stop
 from service.specification.models import ExperimentSpec
@@ -45,23 +45,23 @@ class Decider:
         Returns what was said. A report without the metric that early stopping looks at says nothing. What
         comes while a trial leaves for a pause is judged when it goes on.
         """
-        measure = self.spec.measure
-        value = number_in(metrics, measure.metric)
+        compared = self.spec.compared_metric
+        value = number_in(metrics, compared.name)
         if value is None or trial.stop_cause == StopCause.PAUSED:
             return []
-        report = Reported(trial.number, measure.metric, measure.direction, step, value, trial.judged_step)
+        report = MetricReport(trial.number, compared.name, compared.direction, step, value, trial.judged_step)
         change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
             return []
         history, said = self.history(trial, report.previous_step), []
         with self.session.no_autoflush:  # the history flushes where it reads what may not be written yet
-            for verdict in decide(rule_for(self.spec.early_stopping), report, history):
+            for verdict in self.spec.early_stopping.decide(report, history):
                 self._act_on(trial, verdict)
                 said.append(verdict)
         return said
 
     def history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
-        metric = self.spec.measure.metric
+        metric = self.spec.compared_metric.name
         other = None if metric == self.spec.objective.metric else metric
         return StoredHistory(self.session, trial, other, previous_step)
 
@@ -69,7 +69,7 @@ class Decider:
         facts = {
             "decision": decision,
             "rule": self.spec.early_stopping.rule,
-            "metric": self.spec.measure.metric,
+            "metric": self.spec.compared_metric.name,
             "step": step,
             **grounds_of(said),
         }
@@ -84,7 +84,7 @@ class Decider:
         self.record(trial, decision, verdict.step, verdict)
         if verdict.pauses:
             trial.judged_step = trial.paused_milestone = verdict.milestone
-            trial.paused_pool = rule_for(self.spec.early_stopping).pool_of(trial.number)
+            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number)
             trial.paused_value = verdict.value
         if verdict.stop:
             ask_to_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from search.early_stopping import rule_for
 from service.operations.attempts.leases import Held
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
@@ -19,7 +18,7 @@ def judge(held: Held, step: int, metrics: Mapping[str, Any]) -> None:
 
 def note_completion(held: Held) -> None:
     """A trial that has completed is what some rules compare others with."""
-    if rule_for(held.spec.early_stopping).compares_completed:
+    if held.spec.early_stopping.compares_completed:
         _decider(held).history(held.trial, held.trial.judged_step).complete()
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from search.early_stopping.measure import number_in
+from search.early_stopping.compared_metric import number_in
 from service.domain.statuses import EndReason, StopCause
 from service.errors import Invalid, Mistake
 from service.operations.attempts.leases import Held, check_lease, hold, hold_all

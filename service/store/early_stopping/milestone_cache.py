@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-from search.early_stopping.in_memory_history import MemoryPeers, Ranking
+from search.early_stopping.ranked_peers import RankedPeers, Ranking
 
 MOST = 300_000
 """What is remembered weighs no more, of all experiments together: some 60 MB. A trial at a milestone weighs 1."""
@@ -42,11 +42,11 @@ class Reached:
         self._places[number] = value, pool
         insort(self._rankings[pool], (value, number))
 
-    def peers(self, pool: int, but: int | None = None) -> MemoryPeers:
+    def peers(self, pool: int, but: int | None = None) -> RankedPeers:
         """All of a pool, without the trial with the number `but`, if one is named."""
         ranking, own = self._rankings[pool], None if but is None else self._places.get(but)
         is_among = own is not None and own[1] == pool
-        return MemoryPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_among else None)
+        return RankedPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_among else None)
 
 
 @dataclass
