@@ -1,5 +1,6 @@
 """The decisions of early stopping, each with what it was based on."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -61,3 +62,16 @@ def peers_around(peers: Peers, direction: Direction, rank: int) -> tuple[int, Se
 
 def numbers_of(peers: Sequence[Peer]) -> tuple[int, ...]:
     return tuple(peer.number for peer in peers)
+
+
+def compared(value: float, cutoff: float) -> tuple[str, str]:
+    """`0.71` and `below 0.83`, with as many digits as are needed to distinguish them."""
+    relation = "equal to" if value == cutoff else "above" if value > cutoff else "below"
+    digits = next((count for count in range(6, 17) if f"{value:.{count}g}" != f"{cutoff:.{count}g}"), 17)
+    digits = 6 if value == cutoff else digits
+    return f"{value:.{digits}g}", f"{relation} {cutoff:.{digits}g}"
+
+
+def if_finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None

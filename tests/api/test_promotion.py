@@ -151,8 +151,7 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
     second = trials(service, name)[1]
     assert (second["status"], second["stopping"], second["ended_at"]) == ("paused", None, None)
     assert second["reason"] == (
-        "no trial passes rung 1 until 3 have reached it, and accuracy 0.9 at step 1 is number 2; "
-        "it is paused there"
+        "no trial passes rung 1 until 3 have reached it, and accuracy 0.9 at step 1 is number 2; it is paused there"
     )
     train(given(service, name), 0.5)
     [*_, pause] = decisions(service, name, "pause")

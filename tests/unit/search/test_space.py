@@ -311,7 +311,9 @@ def test_parameters_that_all_depend_on_each_other_are_refused_instead_of_counted
     space = Space.model_validate({**dict.fromkeys(names, on), **late})
     assert space.size() is None
     told = mistakes_in_forbidden(space.without([{"qp0": (1,)}]))
-    assert [str(mistake) for mistake in told] == ["too many parameters depend on each other to compute the configurations"]
+    assert [str(mistake) for mistake in told] == [
+        "too many parameters depend on each other to compute the configurations"
+    ]
 
 
 def test_conditions_go_as_deep_as_one_likes_and_meet_again() -> None:
