@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from search.early_stopping.history import Peer, Peers
 from search.problem import Direction
@@ -13,30 +13,44 @@ MAX_COMPARED_WITH = 10
 """The maximum number of trials that `compared_with` names."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A rule's decision on a trial that has reached a milestone. `reason` is a sentence for the user.
+@dataclass(frozen=True, kw_only=True)
+class Grounds:
+    """What a decision is based on.
 
-    `pauses`, with `stop`: the trial is paused there until the rule releases it. `compared_count` is the number of
-    trials that `cutoff` was computed from. `compared_with` has the numbers of those nearest to it, best first, at most
-    MAX_COMPARED_WITH. `cutoff` is None if there was nothing to compare with.
+    `value` is the trial's at the milestone. `cutoff` is None if there was nothing to compare with. `compared_count` is
+    the number of trials that it was computed from. `compared_with` has the numbers of those nearest to it, best first,
+    at most MAX_COMPARED_WITH. `reason` is a sentence for the user.
     """
 
-    stop: bool
-    rule: str
-    step: int
     milestone: int
     value: float
     cutoff: float | None
     compared_count: int
-    reason: str
     compared_with: tuple[int, ...] = ()
+    reason: str
+
+    def grounds(self) -> dict[str, Any]:
+        """These fields alone, as JSON."""
+        found = {field.name: getattr(self, field.name) for field in fields(Grounds)}
+        return {**found, "compared_with": list(self.compared_with)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Grounds):
+    """A rule's decision on a trial that has reached a milestone with its report of `step`.
+
+    `pauses`, with `stop`: the trial is paused there until the rule releases it.
+    """
+
+    rule: str
+    step: int
+    stop: bool
     pauses: bool = False
 
 
-@dataclass(frozen=True)
-class Release:
-    """A rule's decision that a trial which was paused at a milestone resumes. The fields are as in `Verdict`.
+@dataclass(frozen=True, kw_only=True)
+class Release(Grounds):
+    """A rule's decision that a trial which was paused at a milestone resumes.
 
     `continue`: it resumes as it is. `promote`: it resumes because it is among the best. `exploit`: it resumes from the
     newest checkpoint of the trial `donor`, with `params` instead of its own.
@@ -44,12 +58,6 @@ class Release:
 
     number: int
     decision: Literal["continue", "promote", "exploit"]
-    milestone: int
-    value: float
-    cutoff: float | None
-    compared_count: int
-    compared_with: tuple[int, ...]
-    reason: str
     donor: int | None = None
     params: Params | None = None
 

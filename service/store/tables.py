@@ -221,8 +221,8 @@ class ReportRow(Base):
 class MilestoneRow(Base):
     """The value with which a trial reached a step at which early stopping compares trials; -1 is its end, if completed.
 
-    `pool` says among whom: `search.early_stopping.rule` names them. `change` is the number of the change that made the
-    row what it is; with a new early stopping, all of them are replaced.
+    `pool` says among whom: `search.early_stopping.history` names them. `change` is the number of the change that made
+    the row what it is; with a new early stopping, all of them are replaced.
     """
 
     __tablename__ = "milestones"

@@ -18,18 +18,6 @@ from service.store.sql.write_session import add_later, change_later
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow
 
 
-def grounds_of(said: Verdict | Release) -> dict[str, Any]:
-    """What was looked at, and the sentence: as decisions are stored, and replays answered."""
-    return {
-        "milestone": said.milestone,
-        "value": said.value,
-        "cutoff": said.cutoff,
-        "compared_count": said.compared_count,
-        "compared_with": list(said.compared_with),
-        "reason": said.reason,
-    }
-
-
 @dataclass(frozen=True)
 class Decider:
     """Early stopping of an experiment, under its lock until the transaction ends."""
@@ -71,7 +59,7 @@ class Decider:
             "rule": self.spec.early_stopping.rule,
             "metric": self.spec.compared_metric.name,
             "step": step,
-            **grounds_of(said),
+            **said.grounds(),
         }
         attempt = trial.attempt_count
         row = {"trial_id": trial.id, "attempt": attempt, "at": self.now, **facts}
