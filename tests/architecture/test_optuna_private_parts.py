@@ -211,7 +211,6 @@ def test_each_private_attribute_of_a_sampler_exists(sampler: str, name: str) -> 
 
 
 def test_an_estimator_and_an_optimizer_have_their_private_attributes() -> None:
-    import cmaes  # noqa: PLC0415 - heavy
     import numpy as np  # noqa: PLC0415
     from optuna.samplers._tpe.parzen_estimator import (  # noqa: PLC0415
         _ParzenEstimator,
@@ -219,7 +218,7 @@ def test_an_estimator_and_an_optimizer_have_their_private_attributes() -> None:
     )
     from optuna.samplers._tpe.sampler import default_weights  # noqa: PLC0415
 
-    optimizer = cmaes.CMA(mean=np.zeros(2), sigma=1.0)
+    optimizer = importlib.import_module("cmaes").CMA(mean=np.zeros(2), sigma=1.0)
     assert hasattr(optimizer, "_rng")
     parameters = _ParzenEstimatorParameters(1.0, True, False, default_weights, multivariate=True)
     space: dict[str, Any] = {"x": optuna.distributions.FloatDistribution(0, 1)}

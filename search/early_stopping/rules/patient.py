@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from search.early_stopping.decision import Verdict
-from search.early_stopping.formatting import compared, if_finite
+from search.early_stopping.decision import Verdict, compared, if_finite
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.wrappable import NoneSpec, WrappableRule

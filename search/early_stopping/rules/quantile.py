@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from search.early_stopping.decision import Verdict, numbers_of, peers_around
-from search.early_stopping.formatting import compared, if_finite
+from search.early_stopping.decision import Verdict, compared, if_finite, numbers_of, peers_around
 from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
 from search.early_stopping.rule import MAX_STEP, StoppingRule
 

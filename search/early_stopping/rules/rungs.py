@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from search.early_stopping.decision import Verdict, numbers_of, peers_around
-from search.early_stopping.formatting import compared, if_finite
+from search.early_stopping.decision import Verdict, compared, if_finite, numbers_of, peers_around
 from search.early_stopping.history import ALL, History, MetricReport, Peer, Peers, Standing
 from search.early_stopping.rule import StoppingRule
 

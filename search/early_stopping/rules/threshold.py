@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from search.early_stopping.decision import Verdict
-from search.early_stopping.formatting import compared
+from search.early_stopping.decision import Verdict, compared
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.rule import StoppingRule
 

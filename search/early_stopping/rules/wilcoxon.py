@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from search.early_stopping.decision import Verdict
-from search.early_stopping.formatting import compared
+from search.early_stopping.decision import Verdict, compared
 from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
 from search.early_stopping.rule import StoppingRule
 from search.early_stopping.rules.signed_rank import signed_rank_p

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping import MetricReport, Release, Verdict
 from search.early_stopping.compared_metric import number_in
-from service.domain.grounds import grounds_of
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
@@ -55,7 +54,7 @@ class Decider:
             "rule": self.spec.early_stopping.rule,
             "metric": self.spec.compared_metric.name,
             "step": step,
-            **grounds_of(said),
+            **said.grounds(),
         }
         row = {"trial_id": trial.id, "attempt": attempt, "at": self.now, **facts}
         add_later(self.session, DecisionRow, row)
