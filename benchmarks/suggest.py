@@ -34,7 +34,7 @@ from benchmarks.served import RUNS, of_service
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Params, Space
-from search.study import StudyView
+from search.study import Study, StudyView
 from service.stack.child_process import Child, free_port
 
 HOST = "127.0.0.1"
@@ -78,8 +78,8 @@ def score(params: Params) -> float:
 
 
 def of_paceline(known: list[Params]) -> tuple[Ask, Tell]:
-    problem = Problem(SPACE, ("minimize",), SamplerSpec(seed=SEED), SEED)
-    view = StudyView(problem, [_observed(number, params) for number, params in enumerate(known)])
+    study = Study(Problem(SPACE, ("minimize",)), SamplerSpec(seed=SEED), SEED)
+    view = StudyView(study, [_observed(number, params) for number, params in enumerate(known)])
     number = len(known)
 
     def tell(params: Params) -> None:

@@ -1,4 +1,4 @@
-"""Constraints on metrics: what a trial must keep within to count."""
+"""Constraints on metrics: the bounds within which a trial is feasible."""
 
 from collections.abc import Mapping, Sequence
 from typing import Self
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Constraint(BaseModel):
-    """A metric's newest value must be at least `min` and at most `max`; one of the two, or both."""
+    """The newest value of the metric must be at least `min` and at most `max`; at least one of the two is given."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -16,7 +16,7 @@ class Constraint(BaseModel):
     min: float | None = Field(default=None, allow_inf_nan=False)
 
     @model_validator(mode="after")
-    def _some_value_keeps_it(self) -> Self:
+    def _some_value_is_feasible(self) -> Self:
         if self.max is None and self.min is None:
             raise ValueError("needs a bound: max, min, or both")
         if self.max is not None and self.min is not None and self.min > self.max:
@@ -24,13 +24,13 @@ class Constraint(BaseModel):
         return self
 
     def violation(self, value: float) -> float:
-        """How far `value` lies outside, in the metric's own unit; 0 or less within."""
+        """The distance of `value` from the bounds, in the unit of the metric; 0 or less within them."""
         above = -float("inf") if self.max is None else value - self.max
         below = -float("inf") if self.min is None else self.min - value
         return max(above, below)
 
     def broken_by(self, value: float | None) -> str | None:
-        """How `value` breaks it, in words; None when it does not. A value that is not known breaks it."""
+        """How `value` violates the constraint, in words; None if it does not. A missing value violates it."""
         if value is None:
             return f"{self.metric} was not reported"
         if self.max is not None and value > self.max:
@@ -41,10 +41,10 @@ class Constraint(BaseModel):
 
 
 def violations(constraints: Sequence[Constraint], values: Mapping[str, float]) -> tuple[float, ...]:
-    """One for each constraint; a metric that was not reported is infinitely far outside."""
+    """One for each constraint; infinite for a metric that was not reported."""
     return tuple(one.violation(values[one.metric]) if one.metric in values else float("inf") for one in constraints)
 
 
 def total_violation(constraints: Sequence[Constraint], values: Mapping[str, float]) -> float:
-    """0 is feasible. Else the sum of what each constraint is broken by, as Optuna's samplers compare trials."""
+    """The sum of the positive violations, by which Optuna's samplers compare trials; 0 if the trial is feasible."""
     return sum(max(0.0, one) for one in violations(constraints, values))

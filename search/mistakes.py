@@ -1,4 +1,4 @@
-"""What is wrong with something a person wrote: where it is, and what would be right."""
+"""Mistakes in what a user wrote: where each is, and what would be right."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MISSING = "is required"
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake. `path` leads to the field, `message` says what would be right; as text: `lr.low: must be > 0`."""
+    """`path` leads to the field, and `message` says what would be right. As text: `lr.low: must be > 0`."""
 
     path: Path
     message: str
@@ -34,10 +34,11 @@ class Mistake:
 def parse(
     adapter: TypeAdapter[T], given: Any, *, tags: Collection[str] = ()
 ) -> tuple[T, list[Mistake]] | tuple[None, list[Mistake]]:
-    """The value, or None and all that is wrong with what was given.
+    """The value, or None and all mistakes.
 
-    `tags` are the names of union members, which pydantic puts first in a path and nobody wrote. Pydantic checks fields
-    against each other only once each is right by itself, so the rest is looked at again without the wrong ones.
+    `tags` are the names of union members: pydantic puts them first in a path, but the user did not write them. Pydantic
+    runs a model's own validators only if every field is valid, so the valid fields are validated again without the
+    others.
     """
     try:
         return adapter.validate_python(given), []
@@ -76,9 +77,9 @@ def _tag(facts: Mapping[str, Any]) -> str:
 
 
 def refuse(title: str, mistakes: Iterable[Mistake], given: Any) -> None:
-    """Raise all mistakes as one `ValidationError`; do nothing when there are none.
+    """Raise all mistakes as one `ValidationError`; do nothing if there are none.
 
-    Raised inside a validator, pydantic puts the validator's own place before each path.
+    If this is called in a validator, pydantic puts the path of the validated field before each path.
     """
     lines = [_line(mistake, given) for mistake in mistakes]
     if lines:
@@ -88,7 +89,7 @@ def refuse(title: str, mistakes: Iterable[Mistake], given: Any) -> None:
 def _line(mistake: Mistake, given: Any) -> InitErrorDetails:
     for part in mistake.path:
         given = given.get(part) if isinstance(given, Mapping) else given
-    # No context: a message with braces in it must not be read as a template.
+    # Without a context, because pydantic would read braces in the message as a template.
     return InitErrorDetails(type=PydanticCustomError("mistake", mistake.message), loc=mistake.path, input=given)
 
 

@@ -1,27 +1,27 @@
-"""How much each parameter matters for a metric: Optuna's evaluators over the finished trials. Pure.
+"""How much each parameter matters for a metric, by Optuna's evaluators over the completed trials.
 
-Its answers are functions of the trials: the same ones give the same numbers, in any process.
+The result is a function of the trials: the same trials give the same numbers in any process.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from search.lazy_import import loaded
+from search.analysis.importance_evaluators import Evaluator, importances
 from search.problem import Direction
 from search.space.space import Params, Space
 
-Evaluator = Literal["ped_anova", "fanova"]
+__all__ = ["MAX_TRIALS", "MIN_TRIALS", "Evaluator", "Importance", "Measured", "importance_of", "sampled"]
 
-FEWEST_TRIALS = 10
-"""With fewer the numbers say more of chance than of the parameters."""
+MIN_TRIALS = 10
+"""With fewer trials the numbers are mostly noise."""
 
-MOST_TRIALS: Mapping[Evaluator, int] = {"ped_anova": 1000, "fanova": 200}
-"""What an answer is made from at most. fANOVA takes a second for 300 trials and half a minute for 1,000."""
+MAX_TRIALS: Mapping[Evaluator, int] = {"ped_anova": 1000, "fanova": 200}
+"""The maximum number of trials that are evaluated. fANOVA takes a second for 300 trials and 30 seconds for 1,000."""
 
-_SAME_VALUE = "all of these trials have the same value: nothing that was varied made a difference"
+_SAME_VALUE = "all of these trials have the same value: no parameter made a difference"
 
 
 class Measured(NamedTuple):
@@ -34,10 +34,10 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Importance:
-    """`parameters` adds up to 1, the most important first; empty where `reason` says why.
+    """`parameters` has the importances, the largest first; their sum is 1. If it is empty, `reason` says why.
 
-    `used_count` trials are the base of it. `left_out` has the parameters that the evaluator cannot judge, with the
-    reason.
+    `used_count` is the number of trials that were evaluated. `left_out` has the reason for each parameter that the
+    evaluator cannot judge.
     """
 
     parameters: dict[str, float] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class Importance:
 
 
 def sampled(numbers: Sequence[int], evaluator: Evaluator) -> list[int]:
-    """As many of the trials as an answer is made from: always the same ones of the same."""
-    most = MOST_TRIALS[evaluator]
+    """The numbers of the trials to evaluate: all of them, or the same random sample of the same numbers."""
+    most = MAX_TRIALS[evaluator]
     if len(numbers) <= most:
         return sorted(numbers)
     return sorted(np.random.default_rng(0).choice(sorted(numbers), most, replace=False).tolist())
@@ -57,32 +57,25 @@ def sampled(numbers: Sequence[int], evaluator: Evaluator) -> list[int]:
 def importance_of(
     space: Space, direction: Direction, trials: Sequence[Measured], evaluator: Evaluator = "ped_anova"
 ) -> Importance:
-    """From at most as many trials as `sampled` gives; those outside of the space, as it is now, are passed over."""
+    """Expects at most as many trials as `sampled` returns. Trials outside of the current space are skipped."""
     known = [trial for trial in trials if not space.mistakes_in(trial.params)]
-    if len(known) < FEWEST_TRIALS:
+    if len(known) < MIN_TRIALS:
         return Importance(used_count=len(known), reason=_too_few(len(known)))
     if len({trial.value for trial in known}) == 1:
         return Importance(used_count=len(known), reason=_SAME_VALUE)
-    found = _found(space, direction, known, evaluator)
+    found = importances(space, direction, [(one.params, one.value) for one in known], evaluator)
     parameters = {name: found[name] for name in sorted(found, key=lambda name: (-found[name], name))}
     return Importance(parameters, _left_out(space, parameters, evaluator), len(known))
 
 
-def _found(space: Space, direction: Direction, trials: Sequence[Measured], evaluator: Evaluator) -> dict[str, float]:
-    loaded("search.analysis.importance_evaluators")
-    from search.analysis import importance_evaluators  # noqa: PLC0415 - with it comes scikit-learn: a second, and 130 MB
-
-    return importance_evaluators.importances(space, direction, [(one.params, one.value) for one in trials], evaluator)
-
-
 def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -> dict[str, str]:
     why = {
-        "fanova": "fANOVA judges only parameters that every trial has; ped_anova judges conditional ones too",
-        "ped_anova": "no trial that counts here has it",
+        "fanova": "fANOVA judges only parameters that every trial has; ped_anova also judges conditional ones",
+        "ped_anova": "none of the evaluated trials has it",
     }
     return {name: why[evaluator] for name in space.root if name not in judged}
 
 
 def _too_few(count: int) -> str:
     trials = "1 trial has" if count == 1 else f"{count} trials have"
-    return f"{trials} completed with a value; at least {FEWEST_TRIALS} are needed to tell chance from importance"
+    return f"{trials} completed with a value; at least {MIN_TRIALS} are needed"

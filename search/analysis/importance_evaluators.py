@@ -1,42 +1,51 @@
-"""Optuna's evaluators of importance, on our trials."""
+"""Optuna's importance evaluators on a space's configurations."""
 
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
-from optuna.importance._base import BaseImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 
-from search.analysis.importance import Evaluator
 from search.problem import Direction
-from search.samplers.optuna.conversion import distributions_of, frozen
-from search.samplers.optuna.frozen_study import study_of
+from search.samplers.optuna.conversion import distributions_of, frozen_trial
+from search.samplers.optuna.frozen_study import frozen_study
 from search.space.parameters import coded
 from search.space.space import Params, Space
+from search.thread_safe_import import import_modules
 
-TREES = 16
+Evaluator = Literal["ped_anova", "fanova"]
 
-# That few trials had a conditional parameter is not news for the service's log.
+TREE_COUNT = 16
+
+# The service's log does not need to say that few trials had a conditional parameter.
 warnings.filterwarnings("ignore", message="Some regimes for parameter|Target and region quantiles")
 
 
 def importances(
     space: Space, direction: Direction, trials: Sequence[tuple[Params, float]], evaluator: Evaluator
 ) -> dict[str, float]:
-    """By parameter, adding up to 1. The trials are configurations of the space, with their values."""
-    study = study_of([direction], list(_frozen(space, trials)))
-    found = get_param_importances(study, evaluator=_evaluator(evaluator))
+    """The importance of each parameter; the sum is 1. The trials are configurations of the space and their values."""
+    import_modules("optuna.importance")
+    # With it comes scikit-learn: a second, and 130 MB.
+    from optuna.importance import (  # noqa: PLC0415
+        FanovaImportanceEvaluator,
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )
+
+    chosen = (
+        PedAnovaImportanceEvaluator()
+        if evaluator == "ped_anova"
+        else FanovaImportanceEvaluator(n_trees=TREE_COUNT, seed=0)
+    )
+    found = get_param_importances(frozen_study([direction], list(_frozen_trials(space, trials))), evaluator=chosen)
     return {name: float(value) for name, value in found.items()}
 
 
-def _evaluator(name: Evaluator) -> BaseImportanceEvaluator:
-    return PedAnovaImportanceEvaluator() if name == "ped_anova" else FanovaImportanceEvaluator(n_trees=TREES, seed=0)
-
-
-def _frozen(space: Space, trials: Sequence[tuple[Params, float]]) -> Iterator[FrozenTrial]:
+def _frozen_trials(space: Space, trials: Sequence[tuple[Params, float]]) -> Iterator[FrozenTrial]:
     distributions = distributions_of(space)
     for number, (params, value) in enumerate(trials):
-        yield frozen(
+        yield frozen_trial(
             number,
             TrialState.COMPLETE,
             params={name: coded(space.root[name], given) for name, given in params.items()},

@@ -1,4 +1,4 @@
-"""Which of several trials no other one beats in everything, and how much of the objectives' space they command."""
+"""The Pareto front of trials with several objectives, and its hypervolume."""
 
 from collections.abc import Sequence
 
@@ -7,61 +7,60 @@ from numpy.typing import NDArray
 
 from search.problem import Direction, sign_of
 
-MOST_OBJECTIVES_FOR_HYPERVOLUME = 3
-"""With more it takes seconds for a front of hundreds."""
+MAX_HYPERVOLUME_OBJECTIVES = 3
+"""With more objectives, the hypervolume of hundreds of trials takes seconds."""
 
 
 def losses(values: Sequence[Sequence[float]], directions: Sequence[Direction]) -> NDArray[np.float64]:
-    """One row for each trial, less is better in every column."""
+    """One row for each trial; less is better in every column."""
     signs = [sign_of(direction) for direction in directions]
     return np.asarray(values, dtype=float).reshape(len(values), len(signs)) * signs
 
 
-def beats(one: Sequence[float], other: Sequence[float], directions: Sequence[Direction]) -> bool:
-    """In one objective at least, and without being worse in any."""
+def dominates(one: Sequence[float], other: Sequence[float], directions: Sequence[Direction]) -> bool:
+    """Whether `one` is better in at least one objective and worse in none."""
     signs = [sign_of(direction) for direction in directions]
     pairs = [(sign * a, sign * b) for sign, a, b in zip(signs, one, other, strict=True)]
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 def pareto_front(values: Sequence[Sequence[float]], directions: Sequence[Direction]) -> list[int]:
-    """The places of those that no other one beats, ascending."""
+    """The indexes of the values that no others dominate, ascending."""
     if not values:
         return []
-    distinct, place = np.unique(losses(values, directions), axis=0, return_inverse=True)
+    distinct, index = np.unique(losses(values, directions), axis=0, return_inverse=True)
     on_front = _sweep(distinct) if len(directions) == 2 else _peel(distinct)  # noqa: PLR2004
-    return [int(index) for index in np.flatnonzero(on_front[place.reshape(-1)])]
+    return [int(one) for one in np.flatnonzero(on_front[index.reshape(-1)])]
 
 
 def hypervolume(
     values: Sequence[Sequence[float]], directions: Sequence[Direction], reference: Sequence[float]
 ) -> float:
-    """The volume between `reference` and what the values dominate; what is worse than it somewhere adds nothing."""
-    from optuna._hypervolume import compute_hypervolume  # noqa: PLC0415 - Optuna takes a second to import
+    """The volume that the values dominate, up to `reference`. Values worse than it in any objective do not count."""
+    from search.samplers.optuna.hypervolume import hypervolume_of  # noqa: PLC0415 - Optuna takes a second to import
 
     point = losses([reference], directions)[0]
     rows = losses(values, directions)
-    rows = rows[np.all(rows <= point, axis=1)]
-    return float(compute_hypervolume(rows, point)) if len(rows) else 0.0
+    return hypervolume_of(rows[np.all(rows <= point, axis=1)], point)
 
 
 def _sweep(distinct: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """For two objectives: in the order of the first, whoever sets a record in the second."""
+    """For two objectives, rows sorted by the first: a row is on the front if it has a new minimum of the second."""
     records = np.minimum.accumulate(distinct[:, 1])
     return np.concatenate([[True], records[1:] < records[:-1]])
 
 
 def _peel(distinct: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whoever has the least sum of ranks is beaten by none; with it go all that it beats, and so on with the rest."""
+    """The row with the least sum of ranks is on the front. It and the rows that it dominates are removed; repeat."""
     ranks = np.stack([np.unique(column, return_inverse=True)[1] for column in distinct.T])
-    places = np.argsort(ranks.sum(axis=0), kind="stable")
-    left, count = ranks[:, places], 0
-    while count < len(places):
-        beaten = np.all(left[:, count + 1 :] >= left[:, count : count + 1], axis=0)
-        if beaten.any():
-            stays = np.concatenate([np.ones(count + 1, dtype=bool), ~beaten])
-            left, places = left[:, stays], places[stays]
+    rows = np.argsort(ranks.sum(axis=0), kind="stable")
+    left, count = ranks[:, rows], 0
+    while count < len(rows):
+        dominated = np.all(left[:, count + 1 :] >= left[:, count : count + 1], axis=0)
+        if dominated.any():
+            stays = np.concatenate([np.ones(count + 1, dtype=bool), ~dominated])
+            left, rows = left[:, stays], rows[stays]
         count += 1
     on_front = np.zeros(len(distinct), dtype=bool)
-    on_front[places] = True
+    on_front[rows] = True
     return on_front

@@ -1,39 +1,35 @@
-"""What a search would look like, before its first trial."""
+"""A preview of a search, before its first trial."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search.mistakes import Mistake
-from search.problem import Observation, Problem, SpaceExhausted
-from search.samplers import Choice
+from search.problem import Observation, SpaceExhausted
+from search.samplers import ChosenSampler
 from search.space.configurations import TooEntangled
 from search.space.forbidden import dead_branches
-from search.space.space import Params
-from search.study import StudyView
+from search.space.space import Params, Space
+from search.study import Study, StudyView
 
 
 @dataclass(frozen=True)
 class Preview:
-    """`size` is None where the configurations cannot be counted. `dead` is what none of them has, with its path."""
+    """`size` is None if the configurations cannot be counted. `dead` has what no configuration has, with its path."""
 
     samples: Sequence[Params]
     size: int | None
     dead: Sequence[Mistake]
-    choice: Choice
+    sampler: ChosenSampler
 
 
-def preview(problem: Problem, count: int) -> Preview:
-    """The first `count` proposals, of trials that all run at once; fewer where there are no more."""
-    return Preview(
-        samples=_samples(problem, count),
-        size=problem.space.size(),
-        dead=_dead(problem),
-        choice=problem.sampler.chosen(problem.setting),
-    )
+def preview(study: Study, count: int) -> Preview:
+    """`samples` are the first `count` proposals, as if all of their trials ran; fewer if the space has fewer."""
+    space = study.problem.space
+    return Preview(_samples(study, count), space.size(), _dead(space), study.chosen_sampler)
 
 
-def _samples(problem: Problem, count: int) -> list[Params]:
-    view = StudyView(problem)
+def _samples(study: Study, count: int) -> list[Params]:
+    view = StudyView(study)
     samples: list[Params] = []
     try:
         for number in range(count):
@@ -44,8 +40,8 @@ def _samples(problem: Problem, count: int) -> list[Params]:
     return samples
 
 
-def _dead(problem: Problem) -> list[Mistake]:
+def _dead(space: Space) -> list[Mistake]:
     try:
-        return list(dead_branches(problem.space))
+        return list(dead_branches(space))
     except TooEntangled as reason:
         return [Mistake(("space",), str(reason))]

@@ -1,64 +1,71 @@
-"""What another early-stopping rule would have done to recorded curves."""
+"""Replay: what another early stopping rule would have decided on recorded reports."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal
 
-from search.early_stopping import Memory, Pausing, Release, Reported, Rule, Verdict, decide
-from search.early_stopping.in_memory_paused import Paused
-from search.early_stopping.measure import Measure
+from search.early_stopping.compared_metric import ComparedMetric
+from search.early_stopping.decision import Release, Verdict
+from search.early_stopping.history import MetricReport
+from search.early_stopping.in_memory_history import InMemoryHistory
+from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
+from search.early_stopping.rule import Rule
 from search.problem import sign_of
 from search.space.space import Space
 
 
 @dataclass(frozen=True)
-class Point:
-    """A report, in the order in which the service took them.
+class Report:
+    """A recorded report, in the order in which the service stored them.
 
-    `judged`: the trial had not been told to leave before. `told_to_pause`: the service told it so now, and says with
-    `Left` when it had gone.
+    `judged`: the service had not asked the trial to stop before. `pause_requested`: the service asked the trial to
+    pause after this report; a `Left` follows when the trial has left its slot.
     """
 
     number: int
     step: int
     value: float
     judged: bool = True
-    told_to_pause: bool = False
+    pause_requested: bool = False
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A trial's end of its own."""
+    """The trial has completed."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Left:
-    """A trial that was told to pause has gone, and may go on from now; or it is out of the race, `for_good`."""
+    """The trial has left its slot to pause, and may resume from now on. If `final`, it has failed or was stopped."""
 
     number: int
-    for_good: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True)
 class Closing:
-    """The experiment ends: those that wait have lost. Unless `dismissed`, the rule is asked first who still goes on."""
+    """The experiment ends: trials that are still paused have lost.
+
+    Unless `dismissed`, the rule first decides which of them resume.
+    """
 
     dismissed: bool
 
 
-OfTrial = Point | Completion | Left
-Event = OfTrial | Closing
+TrialEvent = Report | Completion | Left
+Event = TrialEvent | Closing
 
 
 @dataclass
-class Course:
-    """A trial's recorded curve, and what the rule would have made of it. Steps are counted, not measured.
+class TrialReplay:
+    """A trial's recorded reports, and what the rule would have decided. A step count is the number of distinct steps.
 
-    `stop` is what ended it, or where it waits in vain. `stored` came while it was leaving for a pause, `held` when it
-    had left: what it would have reported only when it went on. `failed`, or stopped, unless it was tried again.
+    `stop` is the verdict that ended the trial, or that paused it until the end. `failed`: it has failed or was stopped,
+    and was not retried since. `reports_before_pause` came while the trial was leaving its slot for a pause. `held` are
+    events that were recorded while the replayed rule pauses the trial: they are replayed when it resumes.
     """
 
     step_count: int = 0
@@ -67,194 +74,194 @@ class Course:
     steps_saved: int = 0
     pauses: list[Verdict] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
-    state: Literal["running", "leaving", "waiting", "over"] = "running"
+    state: Literal["running", "leaving", "paused", "ended"] = "running"
     failed: bool = False
-    stored: list[Point] = field(default_factory=list)
-    held: list[tuple[int, OfTrial]] = field(default_factory=list)
+    reports_before_pause: list[Report] = field(default_factory=list)
+    held: list[tuple[int, TrialEvent]] = field(default_factory=list)
 
 
-def replay(rule: Pausing, measure: Measure, space: Space, events: Iterable[Event]) -> dict[int, Course]:
-    """By the trials' numbers.
+def replay(rule: Rule, metric: ComparedMetric, space: Space, events: Iterable[Event]) -> dict[int, TrialReplay]:
+    """What the rule would have decided, by trial number.
 
-    A trial that the rule stops is none of those that have completed, or reached later milestones, when others are
-    judged. What a trial would have reported where its curve ends early is not known, and it never completes.
+    When other trials are judged, a trial that the rule stopped has neither completed nor reached later milestones. A
+    trial whose recorded curve ends early never completes, because its further reports are not known.
     """
-    course = _Replay(rule, measure, space)
-    for place, event in enumerate(events):
-        course.take(place, event)
-    course.close(dismissed=True)
-    return course.courses
+    replayed = _Replay(rule, metric, space)
+    for index, event in enumerate(events):
+        replayed.take(index, event)
+    replayed.close(dismissed=True)
+    return replayed.trials
 
 
-def remember(rule: Rule, measure: Measure, events: Iterable[Event]) -> Memory:
-    """What the rule would have stored of trials that it did not judge."""
-    memory = Memory()
+def recorded_history(rule: Rule, metric: ComparedMetric, events: Iterable[Event]) -> InMemoryHistory:
+    """The milestones that the trials have reached by the rule, if it judged none of them."""
+    history = InMemoryHistory()
     for event in events:
         match event:
-            case Point(number=number):
-                curve = memory.curves[number]
-                report = _report(measure, event, max(curve, default=None))
+            case Report(number=number):
+                curve = history.curves[number]
+                report = _metric_report(metric, event, max(curve, default=None))
                 curve[event.step] = event.value
-                history = memory.of(number)
-                for milestone in rule.milestones(report, history):
-                    history.reach(milestone, event.value, rule.pool_of(number))
-            case Completion(number=number) if memory.curves[number]:
-                memory.complete(rule, number, list(memory.curves[number].values())[-1])
-    return memory
+                own = history.of(number)
+                for milestone in rule.milestones(report, own):
+                    own.reach(milestone, event.value, rule.pool_of(number))
+            case Completion(number=number) if history.curves[number]:
+                history.complete(rule, number, list(history.curves[number].values())[-1])
+    return history
 
 
-def best_of(values: Mapping[int, float], measure: Measure) -> int | None:
-    """The number of the trial with the best value, the first of those that tie."""
+def best_of(values: Mapping[int, float], metric: ComparedMetric) -> int | None:
+    """The number of the trial with the best value, the lowest of those that tie; None if there is none."""
     if not values:
         return None
-    sign = sign_of(measure.direction)
+    sign = sign_of(metric.direction)
     return min(values, key=lambda number: (sign * values[number], number))
 
 
 class _Replay:
-    """The service in small: it takes what was recorded, in its order or when the rule lets it come."""
+    """Simulates the service. Events are replayed in recorded order, but those of a paused trial when it resumes."""
 
-    def __init__(self, rule: Pausing, measure: Measure, space: Space) -> None:
-        self.courses: dict[int, Course] = {}
-        self._rule, self._measure = rule, measure
-        self._memory = Memory()
-        self._paused = Paused(self._memory, measure.metric, measure.direction, space)
-        self._judged: dict[int, int] = {}
-        self._ready: list[tuple[int, OfTrial]] = []
+    def __init__(self, rule: Rule, metric: ComparedMetric, space: Space) -> None:
+        self.trials: dict[int, TrialReplay] = {}
+        self._rule, self._metric = rule, metric
+        self._history = InMemoryHistory()
+        self._paused = InMemoryPausedTrials(self._history, metric.name, metric.direction, space)
+        self._judged_steps: dict[int, int] = {}
+        self._ready: list[tuple[int, TrialEvent]] = []
 
-    def take(self, place: int, event: Event) -> None:
+    def take(self, index: int, event: Event) -> None:
         if isinstance(event, Closing):
             self.close(dismissed=event.dismissed)
             return
-        self._take(place, event)
+        self._take(index, event)
         self._catch_up()
 
     def close(self, *, dismissed: bool) -> None:
-        while not dismissed and self._release_the_last():
+        while not dismissed and self._release_last():
             self._catch_up()
-        for number, course in self.courses.items():
-            if course.state in ("leaving", "waiting"):
-                self._give_up(number, course)
+        for number, trial in self.trials.items():
+            if trial.state in ("leaving", "paused"):
+                self._end(number, trial)
 
-    def _release_the_last(self) -> bool:
-        """What came to no end that is recorded may have completed."""
-        self._paused.any_completed = any(one.state == "running" and not one.failed for one in self.courses.values())
+    def _release_last(self) -> bool:
+        """A trial without a recorded end may have completed."""
+        self._paused.any_completed = any(one.state == "running" and not one.failed for one in self.trials.values())
         return self._release(others_may_come=False)
 
     def _catch_up(self) -> None:
         while self._ready:
             self._take(*heappop(self._ready))
 
-    def _take(self, place: int, event: OfTrial) -> None:
-        course = self.courses.setdefault(event.number, Course())
-        match course.state, event:
-            case "running", Left(for_good=True):
-                course.failed = True
-            case "running", Point():
-                course.failed = False
-                if self._report(course, event):
+    def _take(self, index: int, event: TrialEvent) -> None:
+        trial = self.trials.setdefault(event.number, TrialReplay())
+        match trial.state, event:
+            case "running", Left(final=True):
+                trial.failed = True
+            case "running", Report():
+                trial.failed = False
+                if self._report(trial, event):
                     self._release()
-            case "running", Completion() if course.last_value is not None:
-                self._memory.complete(self._rule, event.number, course.last_value)
-            case "over", Point():
-                self._save(course, event)
-            case "leaving", Point():
-                course.stored.append(event)
-            case "leaving", Left(for_good=False):
-                self._wait(event.number, course)
+            case "running", Completion() if trial.last_value is not None:
+                self._history.complete(self._rule, event.number, trial.last_value)
+            case "ended", Report():
+                self._save(trial, event)
+            case "leaving", Report():
+                trial.reports_before_pause.append(event)
+            case "leaving", Left(final=False):
+                self._pause(event.number, trial)
                 self._release()
             case "leaving", _:
-                self._end_instead(course)
-                self._take(place, event)
-            case "waiting", _:
-                self._hold(place, event, course)
+                self._end_without_pause(trial)
+                self._take(index, event)
+            case "paused", _:
+                self._hold(index, event, trial)
 
-    def _end_instead(self, course: Course) -> None:
-        """It never came to wait: it was through, or failed, or a user stopped it."""
-        course.state, course.stop = "running", None
-        for point in course.stored:
-            self._count(course, point)
-        course.stored = []
+    def _end_without_pause(self, trial: TrialReplay) -> None:
+        """The trial completed, failed or was stopped before it was paused."""
+        trial.state, trial.stop = "running", None
+        for report in trial.reports_before_pause:
+            self._count(trial, report)
+        trial.reports_before_pause = []
 
-    def _hold(self, place: int, event: OfTrial, course: Course) -> None:
-        if isinstance(event, Left) and event.for_good and not course.held:
-            self._give_up(event.number, course)  # a user's word, while it waited in truth as well
+    def _hold(self, index: int, event: TrialEvent, trial: TrialReplay) -> None:
+        if isinstance(event, Left) and event.final and not trial.held:
+            self._end(event.number, trial)  # a user stopped it while it was also paused in reality
         else:
-            course.held.append((place, event))
+            trial.held.append((index, event))
 
-    def _report(self, course: Course, point: Point) -> bool:
-        """Whether the rule had something to say."""
-        self._count(course, point)
-        before = self._judged.get(point.number)
-        self._judged[point.number] = point.step if before is None else max(point.step, before)
-        if not point.judged:
+    def _report(self, trial: TrialReplay, report: Report) -> bool:
+        """Whether the rule made a decision."""
+        self._count(trial, report)
+        before = self._judged_steps.get(report.number)
+        self._judged_steps[report.number] = report.step if before is None else max(report.step, before)
+        if not report.judged:
             return False
-        report = _report(self._measure, point, before)
-        verdicts = list(decide(self._rule, report, self._memory.of(point.number)))
+        metric_report = _metric_report(self._metric, report, before)
+        verdicts = list(self._rule.decide(metric_report, self._history.of(report.number)))
         if verdicts and verdicts[-1].stop:
-            self._stop(course, point, verdicts[-1])
+            self._stop(trial, report, verdicts[-1])
         return bool(verdicts)
 
-    def _stop(self, course: Course, point: Point, verdict: Verdict) -> None:
-        course.stop = verdict
+    def _stop(self, trial: TrialReplay, report: Report, verdict: Verdict) -> None:
+        trial.stop = verdict
         if not verdict.pauses:
-            course.state = "over"
+            trial.state = "ended"
             return
-        course.pauses.append(verdict)
-        self._judged[point.number] = verdict.milestone
-        if point.told_to_pause:
-            course.state = "leaving"
+        trial.pauses.append(verdict)
+        self._judged_steps[report.number] = verdict.milestone
+        if report.pause_requested:
+            trial.state = "leaving"
         else:
-            self._wait(point.number, course)
+            self._pause(report.number, trial)
 
-    def _wait(self, number: int, course: Course) -> None:
-        place = course.pauses[-1]
-        course.state = "waiting"
-        self._paused.pause(number, place.milestone, place.value, self._rule.pool_of(number))
+    def _pause(self, number: int, trial: TrialReplay) -> None:
+        verdict = trial.pauses[-1]
+        trial.state = "paused"
+        self._paused.pause(number, verdict.milestone, verdict.value, self._rule.pool_of(number))
 
     def _release(self, *, others_may_come: bool = True) -> bool:
-        """Whether anybody goes on. What is ready to come then runs."""
-        any_at_all, found = False, self._rule.pauses
+        """Resume the trials that the rule releases; whether there were any. Their held events become ready."""
+        any_released, found = False, self._rule.pauses
         self._paused.others_may_come = others_may_come
         while found:
             found = False
             for release in self._rule.releases(self._paused):
-                any_at_all = found = True
-                self._let_go_on(release)
-        return any_at_all
+                any_released = found = True
+                self._resume(release)
+        return any_released
 
-    def _let_go_on(self, release: Release) -> None:
-        course = self.courses[release.number]
+    def _resume(self, release: Release) -> None:
+        trial = self.trials[release.number]
         self._paused.resume(release.number)
-        course.releases.append(release)
-        course.state, course.stop = "running", None
-        while course.stored and course.state == "running":
-            self._report(course, course.stored.pop(0))
-        if course.state == "running":
+        trial.releases.append(release)
+        trial.state, trial.stop = "running", None
+        while trial.reports_before_pause and trial.state == "running":
+            self._report(trial, trial.reports_before_pause.pop(0))
+        if trial.state == "running":
             self._paused.others_may_come = True
-            for one in course.held:
+            for one in trial.held:
                 heappush(self._ready, one)
-            course.held = []
+            trial.held = []
 
-    def _give_up(self, number: int, course: Course) -> None:
-        if course.state == "waiting":
+    def _end(self, number: int, trial: TrialReplay) -> None:
+        if trial.state == "paused":
             self._paused.resume(number)
-        course.state = "over"
-        for point in [*course.stored, *(event for _, event in course.held)]:
-            if isinstance(point, Point):
-                self._save(course, point)
+        trial.state = "ended"
+        for event in [*trial.reports_before_pause, *(one for _, one in trial.held)]:
+            if isinstance(event, Report):
+                self._save(trial, event)
 
-    def _save(self, course: Course, point: Point) -> None:
-        course.steps_saved += self._count(course, point)
+    def _save(self, trial: TrialReplay, report: Report) -> None:
+        trial.steps_saved += self._count(trial, report)
 
-    def _count(self, course: Course, point: Point) -> int:
-        curve = self._memory.curves[point.number]
-        added = point.step not in curve
-        curve[point.step] = point.value
-        course.last_value = point.value
-        course.step_count += added
+    def _count(self, trial: TrialReplay, report: Report) -> int:
+        curve = self._history.curves[report.number]
+        added = report.step not in curve
+        curve[report.step] = report.value
+        trial.last_value = report.value
+        trial.step_count += added
         return int(added)
 
 
-def _report(measure: Measure, point: Point, previous_step: int | None) -> Reported:
-    return Reported(point.number, measure.metric, measure.direction, point.step, point.value, previous_step)
+def _metric_report(metric: ComparedMetric, report: Report, previous_step: int | None) -> MetricReport:
+    return MetricReport(report.number, metric.name, metric.direction, report.step, report.value, previous_step)

@@ -1,4 +1,4 @@
-"""What a search can learn from earlier experiments: their trials where they lie in its space."""
+"""Warm start: what a search can learn from the trials of earlier experiments."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,14 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
 
-from search.problem import Observation, Problem
+from search.problem import Observation
 from search.space.narrowed_space import inside
 from search.space.parameters import IntParameter, Parameter
 from search.space.space import Params, Space
+from search.study import Study
 
 MAX_TRIALS = 1000
-"""Taken in all: a search slows down as its history grows."""
+"""The maximum in total, because a search slows down as its history grows."""
 
 _UNFINISHED = {
     "running": "not finished",
@@ -24,7 +25,7 @@ _OBSERVATIONS: TypeAdapter[list[Observation]] = TypeAdapter(list[Observation])
 
 @dataclass(frozen=True)
 class Source:
-    """An earlier experiment: its constants, and its trials in the terms of the new one's objectives, newest first."""
+    """An earlier experiment: its constants, and its trials, newest first, as observations of the new objectives."""
 
     name: str
     config: Mapping[str, JsonValue]
@@ -32,11 +33,11 @@ class Source:
 
 
 @dataclass
-class Taken:
-    """What became of a source's trials. `left_out` counts them by the reason, in words.
+class SourceReport:
+    """What was taken of a source's trials. `left_out` counts the others by the reason, in words.
 
-    `unknown`: parameters of the new space that trials which were taken do not have. `dropped`: parameters that they had
-    and the new space has not.
+    `unknown` has the parameters of the new space that trials which were taken lack; `dropped` has the parameters that
+    they have and the new space lacks.
     """
 
     experiment: str
@@ -45,7 +46,7 @@ class Taken:
     unknown: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
 
-    def shown(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "experiment": self.experiment,
             "taken": self.count,
@@ -56,38 +57,39 @@ class Taken:
 
 
 class _LeftOut(Exception):
-    """Why a trial cannot be learned from."""
+    """A trial is not taken; the message is the reason."""
 
 
-def warm_start(problem: Problem, sources: Sequence[Source]) -> tuple[list[Observation], list[Taken]]:
-    """The observations to begin with, at most MAX_TRIALS of them, and what was taken from each source.
+def warm_start(study: Study, sources: Sequence[Source]) -> tuple[list[Observation], list[SourceReport]]:
+    """The observations to start with, at most MAX_TRIALS, and a report for each source.
 
-    Their numbers are below 0, so that they come before every trial; the newest has -1. A parameter that a trial does
-    not have is taken from its experiment's constants, if they have it. Where it stays unknown, the trial is taken
-    without it by a sampler that can learn from that.
+    Their numbers are below 0, so that they come before every trial; the newest has -1. A parameter that a trial lacks
+    is taken from its experiment's constants, if they have it. If it stays unknown, the trial is taken without it,
+    provided that the sampler can learn from partial params.
     """
     found: list[Observation] = []
-    report = [Taken(source.name) for source in sources]
+    report = [SourceReport(source.name) for source in sources]
     for source, taken in zip(sources, report, strict=True):
         for trial in source.trials:
             try:
-                params = _params(problem, source, trial, room=MAX_TRIALS - len(found))
-            except _LeftOut as why:
-                taken.left_out[str(why)] += 1
+                params = _params(study, source, trial, room=MAX_TRIALS - len(found))
+            except _LeftOut as reason:
+                taken.left_out[str(reason)] += 1
                 continue
             found.append(replace(trial, number=-1 - len(found), params=params))
             taken.count += 1
-            taken.unknown |= set(_unknown(problem.space, params))
-            taken.dropped |= set(trial.params) - set(problem.space.root)
+            taken.unknown |= set(_unknown(study.problem.space, params))
+            taken.dropped |= set(trial.params) - set(study.problem.space.root)
     return found, report
 
 
-def still_fitting(problem: Problem, observations: Sequence[Observation]) -> list[Observation]:
-    """Those that lie in the problem's space and that its sampler can learn from: both may have changed since."""
+def still_fitting(study: Study, observations: Sequence[Observation]) -> list[Observation]:
+    """The observations that the study can still learn from: its space and its sampler may have changed."""
+    space = study.problem.space
     return [
         one
         for one in observations
-        if inside(problem.space, one.params) and (_takes_parts(problem) or not _unknown(problem.space, one.params))
+        if inside(space, one.params) and (_learns_from_partial_params(study) or not _unknown(space, one.params))
     ]
 
 
@@ -100,27 +102,28 @@ def from_json(document: Any) -> list[Observation]:
     return _OBSERVATIONS.validate_python(document)
 
 
-def _params(problem: Problem, source: Source, trial: Observation, *, room: int) -> Params:
-    """The trial's configuration in the problem's space. Raises _LeftOut."""
+def _params(study: Study, source: Source, trial: Observation, *, room: int) -> Params:
+    """The trial's configuration in the study's space. Raises _LeftOut."""
     if trial.status in _UNFINISHED:
         raise _LeftOut(_UNFINISHED[trial.status])
     if trial.status == "stopped" and trial.last_value is None:
         raise _LeftOut("stopped before it reported")
-    params = _placed(problem.space, {**source.config, **trial.params})
+    space = study.problem.space
+    params = _known_params(space, {**source.config, **trial.params})
     if not params:
         raise _LeftOut("no parameter in common")
-    if problem.space.forbids(params) is not None:
+    if space.forbids(params) is not None:
         raise _LeftOut("is forbidden")
-    unknown = _unknown(problem.space, params)
-    if unknown and not _takes_parts(problem):
-        raise _LeftOut(f"{' and '.join(unknown)} not known, which {problem.sampler.sampler} needs")
+    unknown = _unknown(space, params)
+    if unknown and not _learns_from_partial_params(study):
+        raise _LeftOut(f"{' and '.join(unknown)} not known, which {study.sampler.sampler} needs")
     if not room:
-        raise _LeftOut(f"beyond the {MAX_TRIALS} that are taken in all")
+        raise _LeftOut(f"more than the maximum of {MAX_TRIALS}")
     return params
 
 
-def _placed(space: Space, known: Mapping[str, JsonValue]) -> Params:
-    """What is known of the parameters that exist. Raises _LeftOut for a value that the space does not have."""
+def _known_params(space: Space, known: Mapping[str, JsonValue]) -> Params:
+    """The known values of the parameters that exist. Raises _LeftOut if a value is not in the space."""
     params: Params = {}
     for name in space.order:
         if name in known and space.exists(name, params):
@@ -132,7 +135,7 @@ def _placed(space: Space, known: Mapping[str, JsonValue]) -> Params:
 
 
 def _converted(parameter: Parameter, value: JsonValue) -> JsonValue:
-    """A whole number that was a float's, for a parameter that is an int now."""
+    """A whole number as an int where the parameter, which was a float in the source, is an int now."""
     return (
         int(value) if isinstance(parameter, IntParameter) and isinstance(value, float) and value.is_integer() else value
     )
@@ -142,5 +145,5 @@ def _unknown(space: Space, params: Params) -> list[str]:
     return [name for name in space.active(params) if name not in params]
 
 
-def _takes_parts(problem: Problem) -> bool:
-    return problem.sampler.chosen(problem.setting).sampler.takes_parts
+def _learns_from_partial_params(study: Study) -> bool:
+    return study.chosen_sampler.sampler.learns_from_partial_params

@@ -1,21 +1,12 @@
-"""Early stopping: which trials cannot hold the pace, and the sentence that says why."""
+"""Early stopping: which trials are stopped or paused, and why."""
 
-from search.early_stopping.contract import (
-    AT_END,
-    COMPLETED,
-    History,
-    Peer,
-    Peers,
-    Reported,
-    Rule,
-    Standing,
-    Verdict,
-)
-from search.early_stopping.decide import decide
-from search.early_stopping.in_memory_history import Memory
-from search.early_stopping.pause_contract import Member, Pausing, Release, Waiting
-from search.early_stopping.registry import RULES, EarlyStoppingSpec, rule_for
-from search.early_stopping.rules.simple import NoneSpec
+from search.early_stopping.decision import Release, Verdict
+from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers, Standing
+from search.early_stopping.in_memory_history import InMemoryHistory
+from search.early_stopping.paused_trials import PausedTrial, PausedTrials
+from search.early_stopping.registry import RULES, EarlyStoppingSpec
+from search.early_stopping.rule import Rule
+from search.early_stopping.rules.wrappable import NoneSpec
 
 __all__ = [
     "AT_END",
@@ -23,18 +14,15 @@ __all__ = [
     "RULES",
     "EarlyStoppingSpec",
     "History",
-    "Member",
-    "Memory",
+    "InMemoryHistory",
+    "MetricReport",
     "NoneSpec",
-    "Pausing",
+    "PausedTrial",
+    "PausedTrials",
     "Peer",
     "Peers",
     "Release",
-    "Reported",
     "Rule",
     "Standing",
     "Verdict",
-    "Waiting",
-    "decide",
-    "rule_for",
 ]

@@ -1,19 +1,21 @@
-"""What a person wrote as a rule, with every mistake in it told at once."""
+"""The parser of a rule in an experiment's spec, which reports all mistakes together."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Union
 
-from pydantic import TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
-from search.early_stopping.rule_base import RuleOptions
+from search.early_stopping.rule import Rule
 from search.mistakes import MISSING, Mistake, listed, parse, refuse
 
 
-def one_of(rules: Mapping[str, type[RuleOptions]], adapter: TypeAdapter[Any]) -> WrapValidator:
-    """For a field that holds one of these, told apart by `rule`; `{}` is `{rule: none}`."""
+def one_of(rules: Mapping[str, type[Rule]]) -> Any:
+    """The annotation of a field that holds one of these rules, by the name in `rule`; `{}` is `{rule: none}`."""
+    tagged: Any = Annotated[Union[tuple(rules.values())], Field(discriminator="rule")]  # noqa: UP007 - of a tuple
+    adapter: TypeAdapter[Any] = TypeAdapter(tagged)
 
     def check(given: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        if isinstance(given, RuleOptions):
+        if isinstance(given, Rule):
             return handler(given)
         if not isinstance(given, Mapping):
             refuse("EarlyStoppingSpec", [Mistake((), "must be an object such as {rule: asha}")], given)
@@ -22,16 +24,17 @@ def one_of(rules: Mapping[str, type[RuleOptions]], adapter: TypeAdapter[Any]) ->
             unknown = f"unknown rule '{rule}'; available: {listed(rules)}"
             refuse("EarlyStoppingSpec", [Mistake(("rule",), unknown)], given)
         parsed, mistakes = parse(adapter, {"rule": "none", **given}, tags=rules)
-        refuse("EarlyStoppingSpec", [_explained(mistake, rules[rule], rule) for mistake in mistakes], given)
+        refuse("EarlyStoppingSpec", [_with_known_options(mistake, rules[rule], rule) for mistake in mistakes], given)
         return parsed
 
-    return WrapValidator(check)
+    return Annotated[tagged, WrapValidator(check)]
 
 
-def _explained(mistake: Mistake, model: type[RuleOptions], rule: str) -> Mistake:
+def _with_known_options(mistake: Mistake, model: type[Rule], rule: str) -> Mistake:
+    """What a missing option means, or which options exist instead of an unknown one."""
     options = [name for name in model.model_fields if name != "rule"]
-    if mistake.message == MISSING and (what := model.model_fields[str(mistake.path[0])].description):
-        return Mistake(mistake.path, f"{MISSING}: {what}")
+    if mistake.message == MISSING and (meaning := model.model_fields[str(mistake.path[0])].description):
+        return Mistake(mistake.path, f"{MISSING}: {meaning}")
     if len(mistake.path) != 1 or mistake.path[0] in options:
         return mistake
     return Mistake(mistake.path, f"unknown option; the options of {rule}: {listed(options) or 'none'}")

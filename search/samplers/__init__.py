@@ -1,7 +1,7 @@
 """Samplers: how an experiment names one, and how each proposes."""
 
-from search.samplers.auto import Choice
+from search.samplers.auto import ChosenSampler
 from search.samplers.registry import SAMPLERS
-from search.samplers.spec import SamplerSpec
+from search.samplers.sampler_spec import SamplerSpec
 
-__all__ = ["SAMPLERS", "Choice", "SamplerSpec"]
+__all__ = ["SAMPLERS", "ChosenSampler", "SamplerSpec"]

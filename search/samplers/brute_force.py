@@ -1,30 +1,26 @@
-"""Every configuration of a finite space."""
-
-from typing import TYPE_CHECKING
+"""Brute force: every configuration of a finite space."""
 
 from search.mistakes import Mistake
-from search.samplers.base import Sampler
-from search.samplers.grid import GridProposer, whole
-
-if TYPE_CHECKING:
-    from search.problem import Problem, Setting
+from search.problem import Problem
+from search.samplers.grid import GridProposer, all_values
+from search.samplers.sampler import Sampler
 
 
 class BruteForce(Sampler):
-    """Optuna's BruteForceSampler, in an order drawn from the seed.
+    """Optuna's BruteForceSampler, in an order derived from the seed.
 
-    `avoid_premature_stop`: while a configuration's only trials are running, it counts as not yet tried: it may be tried
-    twice, and none is missed because its trial was lost.
+    `avoid_premature_stop`: a configuration counts as untried while its only trials are running. It may be tried twice,
+    but it is not missed if its trial is lost.
     """
 
     avoid_premature_stop: bool = False
 
-    def unsuited(self, setting: "Setting") -> list[Mistake]:
+    def mistakes_with(self, problem: Problem) -> list[Mistake]:
         return [
             Mistake(("space", name), "brute_force needs a step here")
-            for name, parameter in setting.space.root.items()
+            for name, parameter in problem.space.root.items()
             if parameter.values() is None
         ]
 
-    def proposer(self, problem: "Problem") -> GridProposer:
-        return GridProposer(problem, whole(problem.space), again=self.avoid_premature_stop)
+    def proposer(self, problem: Problem, seed: int) -> GridProposer:
+        return GridProposer(problem.space, all_values(problem.space), seed, repeat_running=self.avoid_premature_stop)

@@ -1,30 +1,29 @@
-"""Proposals that keep clear of what is forbidden, whatever the sampler knows of it."""
+"""Rejection of forbidden proposals, for samplers that know nothing of forbidden combinations."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from search.samplers.base import stream
-from search.space.space import Params
+from search.samplers.sampler import derived_seed
+from search.space.space import Params, Space
 
-if TYPE_CHECKING:
-    from search.problem import Problem
-
-TRIES = 8
+MAX_DRAWS = 8
 
 
-def obeying(problem: "Problem", number: int, ask_with: Callable[[int], Params], *, tries: int = TRIES) -> Params:
-    """What `ask_with` answers to the seed of trial `number`.
+def constrained_draw(
+    space: Space, seed: int, number: int, draw: Callable[[int], Params], *, max_draws: int = MAX_DRAWS
+) -> Params:
+    """An allowed configuration for trial `number`. `draw` takes a seed.
 
-    Where that is forbidden it is asked again with other seeds, and of the last answer as much is kept as can be.
+    A forbidden draw is repeated with other seeds. After `max_draws` the last draw is replaced by an allowed
+    configuration that keeps as many of its values as possible.
     """
-    params = ask_with(stream(problem.seed, number))
-    for again in range(2, tries + 1):
-        if problem.space.forbids(params) is None:
+    params = draw(derived_seed(seed, number))
+    for again in range(2, max_draws + 1):
+        if space.forbids(params) is None:
             return params
-        params = ask_with(stream(problem.seed, number, again))
-    if problem.space.forbids(params) is None:
+        params = draw(derived_seed(seed, number, again))
+    if space.forbids(params) is None:
         return params
-    chance = np.random.default_rng((problem.seed, number)).random
-    return problem.space.configurations.nearby(params, chance)
+    random = np.random.default_rng((seed, number)).random
+    return space.configurations.nearby(params, random)

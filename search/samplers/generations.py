@@ -1,4 +1,4 @@
-"""What evolves from generation to generation, as a function of the history."""
+"""Generations of trials, as a function of the history."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -9,11 +9,14 @@ State = TypeVar("State")
 
 
 class Generations(Generic[State]):
-    """`size` trials after the other are a generation, and `evolve` says what state it leads to from the one before.
+    """A generation is `size` consecutive trials, by trial number; the last, incomplete one does not count.
 
-    Optuna writes down with each trial the generation it was asked in. Here the trials that count, taken in the order of
-    their numbers, are the generations: nothing needs to be stored beside the history, and no trial is left out because
-    it was slow. With one trial at a time both are the same. `evolve` is also told the generation's number, from 1.
+    `evolve(state, generation, number)` returns the state after a generation from the state before it, which is None for
+    the first; `number` counts from 1.
+
+    Optuna stores with each trial the generation in which it was asked for. Here generations follow from the history:
+    nothing needs to be stored beside it, and no trial is left out because it was slow. With a parallelism of 1 both are
+    the same.
     """
 
     def __init__(self, size: int, evolve: Callable[[State | None, list[FrozenTrial], int], State]) -> None:
@@ -21,15 +24,15 @@ class Generations(Generic[State]):
         self._known: list[tuple[list[FrozenTrial], State]] = []
 
     def after(self, trials: Sequence[FrozenTrial]) -> State | None:
-        """The state that the trials lead to, evolved anew only from where they are not those of the last call."""
+        """The state after the trials. Only generations that differ from those of the last call are evolved again."""
         full = [list(trials[at : at + self._size]) for at in range(0, len(trials) - self._size + 1, self._size)]
-        agreed = 0
+        unchanged = 0
         for generation, (known, _) in zip(full, self._known, strict=False):
             if any(one is not other for one, other in zip(generation, known, strict=True)):
                 break
-            agreed += 1
-        del self._known[agreed:]
-        for generation in full[agreed:]:
+            unchanged += 1
+        del self._known[unchanged:]
+        for generation in full[unchanged:]:
             state = self._known[-1][1] if self._known else None
             self._known.append((generation, self._evolve(state, list(generation), len(self._known) + 1)))
         return self._known[-1][1] if self._known else None

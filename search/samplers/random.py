@@ -1,37 +1,33 @@
 """Random search."""
 
-from typing import TYPE_CHECKING
-
 import optuna
 
-from search.samplers.base import Sampler
-from search.samplers.constrained_draw import obeying
+from search.problem import Observation, Problem
+from search.samplers.constrained_draw import constrained_draw
 from search.samplers.optuna.ask import ask
+from search.samplers.sampler import Sampler
 from search.space.space import Params
 
-if TYPE_CHECKING:
-    from search.problem import Observation, Problem
-
-TRIES = 100
-"""A proposal costs next to nothing, and with enough of them what is allowed is drawn evenly."""
+MAX_DRAWS = 100
+"""A draw costs next to nothing, and with enough of them the allowed configurations are drawn uniformly."""
 
 
 class Random(Sampler):
-    """Optuna's RandomSampler: each proposal on its own, whatever the history."""
+    """Optuna's RandomSampler: each proposal is independent of the history."""
 
-    def proposer(self, problem: "Problem") -> "RandomProposer":
-        return RandomProposer(problem)
+    def proposer(self, problem: Problem, seed: int) -> "RandomProposer":
+        return RandomProposer(problem, seed)
 
 
 class RandomProposer:
-    def __init__(self, problem: "Problem") -> None:
-        self._problem = problem
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self._problem, self._seed = problem, seed
 
-    def learn(self, observation: "Observation") -> None:
+    def learn(self, observation: Observation) -> None:
         """Nothing to learn."""
 
     def propose(self, number: int) -> Params:
-        return obeying(self._problem, number, lambda seed: self._drawn(seed, number), tries=TRIES)
+        def draw(seed: int) -> Params:
+            return ask(self._problem, optuna.samplers.RandomSampler(seed=seed), [], number)
 
-    def _drawn(self, seed: int, number: int) -> Params:
-        return ask(self._problem, optuna.samplers.RandomSampler(seed=seed), [], number)
+        return constrained_draw(self._problem.space, self._seed, number, draw, max_draws=MAX_DRAWS)

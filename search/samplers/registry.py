@@ -1,7 +1,6 @@
 """The samplers by name."""
 
 from search.samplers.auto import Auto
-from search.samplers.base import Sampler
 from search.samplers.brute_force import BruteForce
 from search.samplers.cmaes import Cmaes
 from search.samplers.gp import Gp
@@ -9,6 +8,7 @@ from search.samplers.grid import Grid
 from search.samplers.nsga import Nsga2, Nsga3
 from search.samplers.qmc import Qmc
 from search.samplers.random import Random
+from search.samplers.sampler import Sampler
 from search.samplers.tpe import Tpe
 
 SAMPLERS: dict[str, type[Sampler]] = {

@@ -1,4 +1,4 @@
-"""The values of a parameter by their positions, and what conditions make of them."""
+"""The values of a parameter by position, and the parts into which conditions divide them."""
 
 import struct
 from bisect import bisect_left, bisect_right
@@ -12,7 +12,7 @@ from search.space.parameters import Steps, position
 from search.space.scalars import Scalar
 
 Segment = tuple[int, int]
-"""Positions from the first to the second, both included."""
+"""A range of positions: the first and the last, both included."""
 
 
 class Axis(Protocol):
@@ -24,15 +24,15 @@ class Axis(Protocol):
     def position(self, value: Any) -> int | None: ...
 
     def where(self, condition: Range | tuple[Scalar, ...]) -> Sequence[Segment]:
-        """The positions that meet the condition."""
+        """The positions whose values meet the condition."""
 
     def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:
-        """The value that far from the segment's first to its last; 0 <= share < 1."""
+        """The value at this share of the way from the segment's first position to its last; 0 <= share < 1."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Of a finite parameter, or a list to take from."""
+    """A finite sequence of values."""
 
     values: Sequence[Scalar]
 
@@ -50,10 +50,10 @@ class Values:
         if isinstance(self.values, range | Steps):
             if isinstance(condition, Range):
                 return _sorted_between(self.values, condition)
-            found = {place for value in condition if (place := self.position(value)) is not None}
+            found = {index for value in condition if (index := self.position(value)) is not None}
         else:
-            found = {place for place, value in enumerate(self.values) if meets(condition, value)}
-        return [(place, place) for place in sorted(found)]
+            found = {index for index, value in enumerate(self.values) if meets(condition, value)}
+        return [(index, index) for index in sorted(found)]
 
     def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:  # noqa: ARG002
         first, last = segment
@@ -62,7 +62,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Floats:
-    """All floats of a range, by their order."""
+    """All floats of a range, in their order."""
 
     low: float
     high: float
@@ -81,8 +81,8 @@ class Floats:
 
     def where(self, condition: Range | tuple[Scalar, ...]) -> Sequence[Segment]:
         if not isinstance(condition, Range):
-            places = (self.position(value) for value in condition)
-            return [(place, place) for place in sorted({place for place in places if place is not None})]
+            found = (self.position(value) for value in condition)
+            return [(index, index) for index in sorted({index for index in found if index is not None})]
         low = self.low if condition.min is None else max(self.low, condition.min)
         high = self.high if condition.max is None else min(self.high, condition.max)
         return [(_order(low) - _order(self.low), _order(high) - _order(self.low))] if low <= high else []
@@ -95,7 +95,7 @@ class Floats:
 
 @dataclass(frozen=True)
 class Part:
-    """Positions of one axis that no condition tells apart; `meets` are the conditions they meet."""
+    """Positions of one axis that no condition distinguishes; `meets` has the keys of the conditions that they meet."""
 
     segments: tuple[Segment, ...]
     meets: frozenset[int]
@@ -105,7 +105,7 @@ class Part:
         return sum(last - first + 1 for first, last in self.segments)
 
     def at(self, index: int) -> int:
-        """The position of number `index` of this part."""
+        """The position that has this index within the part."""
         for first, last in self.segments:
             if index <= last - first:
                 return first + index
@@ -117,7 +117,7 @@ class Part:
 
 
 def parts(axis: Axis, conditions: Mapping[int, Range | tuple[Scalar, ...]]) -> list[Part]:
-    """The axis, divided by the conditions."""
+    """The parts into which the conditions divide the axis."""
     met = {key: axis.where(condition) for key, condition in conditions.items()}
     starts = {0, *(first for where in met.values() for first, _ in where)}
     starts |= {last + 1 for where in met.values() for _, last in where if last + 1 < axis.count}
@@ -130,7 +130,7 @@ def parts(axis: Axis, conditions: Mapping[int, Range | tuple[Scalar, ...]]) -> l
 
 
 def joined(segments: Iterable[Segment]) -> list[Segment]:
-    """The same positions in as few segments as can be, in order."""
+    """The same positions in as few segments as possible, in order."""
     found: list[Segment] = []
     for first, last in sorted(segments):
         if found and found[-1][1] + 1 == first:
@@ -139,8 +139,8 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
     return found
 
 
-def _is_in(place: int, segments: Iterable[Segment]) -> bool:
-    return any(first <= place <= last for first, last in segments)
+def _is_in(position: int, segments: Iterable[Segment]) -> bool:
+    return any(first <= position <= last for first, last in segments)
 
 
 def _sorted_between(values: Sequence[Any], wanted: Range) -> Sequence[Segment]:
@@ -150,7 +150,7 @@ def _sorted_between(values: Sequence[Any], wanted: Range) -> Sequence[Segment]:
 
 
 def _order(value: float) -> int:
-    """Floats as integers in the same order, neighbours beside each other."""
+    """Maps floats to integers in the same order; neighbouring floats get neighbouring integers."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits if bits >= 0 else -(bits & 0x7FFF_FFFF_FFFF_FFFF)
 

@@ -12,7 +12,7 @@ Bound = Annotated[float, NotABool, Field(allow_inf_nan=False)]
 
 
 class Range(BaseModel):
-    """Numbers from `min` to `max`, both included; one of the two may be left out."""
+    """Numbers from `min` to `max`, both included; one of the two may be missing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -20,7 +20,7 @@ class Range(BaseModel):
     max: Bound | None = None
 
     @model_validator(mode="after")
-    def _has_an_end(self) -> Self:
+    def _has_a_valid_bound(self) -> Self:
         if self.min is None and self.max is None:
             refuse("Range", [Mistake((), "needs min, max or both")], {})
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -41,7 +41,7 @@ class Range(BaseModel):
 _VALUES: TypeAdapter[tuple[Scalar, ...]] = TypeAdapter(Annotated[tuple[Scalar, ...], Field(min_length=1)])
 
 
-def _condition(given: Any, _: Any) -> Range | tuple[Scalar, ...]:
+def _parsed_condition(given: Any, _: Any) -> Range | tuple[Scalar, ...]:
     if isinstance(given, Range | Mapping):
         return Range.model_validate(given)
     return _VALUES.validate_python(given if isinstance(given, list | tuple) else (given,))
@@ -51,7 +51,7 @@ _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 _BOUNDS = {"min": {"type": "number"}, "max": {"type": "number"}}
 Condition = Annotated[
     Range | tuple[Scalar, ...],
-    WrapValidator(_condition),
+    WrapValidator(_parsed_condition),
     WithJsonSchema(
         {
             "anyOf": [
@@ -71,10 +71,10 @@ def meets(condition: Range | tuple[Scalar, ...], value: Any) -> bool:
     return any(same(value, one) for one in condition)
 
 
-def told(conditions: Mapping[str, Range | tuple[Scalar, ...]]) -> str:
-    """As a part of a sentence: `optimizer is "sgd" and lr is at least 0.5`."""
-    return " and ".join(f"{name} is {_told(condition)}" for name, condition in conditions.items())
+def in_words(conditions: Mapping[str, Range | tuple[Scalar, ...]]) -> str:
+    """A part of a sentence: `optimizer is "sgd" and lr is at least 0.5`."""
+    return " and ".join(f"{name} is {_condition_in_words(condition)}" for name, condition in conditions.items())
 
 
-def _told(condition: Range | Iterable[Scalar]) -> str:
+def _condition_in_words(condition: Range | Iterable[Scalar]) -> str:
     return str(condition) if isinstance(condition, Range) else " or ".join(map(shown, condition))

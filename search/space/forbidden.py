@@ -1,4 +1,4 @@
-"""Combinations that must not be tried: `forbid: [{optimizer: sgd, lr: {min: 0.5}}]`."""
+"""Forbidden combinations: `forbid: [{optimizer: sgd, lr: {min: 0.5}}]`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,19 +13,19 @@ from search.space.scalars import shown
 from search.space.space import Space, mistakes_in_condition, narrowed
 
 Forbidden = list[dict[str, Condition]]
-"""Each entry forbids the configurations in which all its parameters exist and meet their conditions."""
+"""Each entry forbids the configurations in which all of its parameters exist and meet their conditions."""
 
 _FORBIDDEN: TypeAdapter[list[Any]] = TypeAdapter(Forbidden)
 
 
 def mistakes_in_forbidden(space: Space) -> Iterator[Mistake]:
-    """What is wrong with what the space leaves out; paths are from the list of entries."""
+    """What is wrong with the space's forbidden combinations; paths start at the list of entries."""
     wrong = list(_mistakes_in_entries(space))
     yield from wrong
     if space.forbidden and not wrong:
         try:
             if not space.configurations.size:
-                yield Mistake((), "nothing is left: every configuration is forbidden")
+                yield Mistake((), "every configuration is forbidden")
         except TooEntangled as reason:
             yield Mistake((), str(reason))
 
@@ -43,7 +43,7 @@ def _mistakes_in_entries(space: Space) -> Iterator[Mistake]:
 
 
 def still_possible(entries: Any, space: Space) -> Any:
-    """Entries as JSON, without those that speak of what the space no longer has; as they are where they are wrong."""
+    """Entries as JSON, without the parameters and values that the space no longer has; invalid ones are unchanged."""
     try:
         forbidden = _FORBIDDEN.validate_python(entries)
     except ValidationError:
@@ -57,9 +57,9 @@ def still_possible(entries: Any, space: Space) -> Any:
 
 
 def dead_branches(space: Space) -> Iterator[Mistake]:
-    """What no configuration ever has, and what is forbidden for nothing; paths are from the experiment's spec.
+    """Parameters and values that no configuration has, and entries of `forbid` without effect.
 
-    Raises TooEntangled.
+    Paths start at the experiment's spec. Raises TooEntangled.
     """
     configurations = space.configurations
     for name, alive in configurations.possible().items():
@@ -72,4 +72,4 @@ def dead_branches(space: Space) -> Iterator[Mistake]:
             first, last = shown(axis.value(segment[0])), shown(axis.value(segment[1]))
             yield Mistake(("space", name), f"is never {first}" if first == last else f"is never from {first} to {last}")
     for index in configurations.useless():
-        yield Mistake(("forbid", index), "forbids nothing that is possible")
+        yield Mistake(("forbid", index), "forbids no possible configuration")

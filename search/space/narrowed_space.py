@@ -1,4 +1,4 @@
-"""Making a space smaller while a search runs: what is allowed, and what goes with it."""
+"""Narrowing a space while its experiment runs: which changes are allowed, and what becomes unreachable."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,14 +18,14 @@ _CONDITIONS: TypeAdapter[dict[str, Condition | None]] = TypeAdapter(dict[str, Co
 
 
 def mistakes_in_narrowing(before: Space, after: Space) -> list[Mistake]:
-    """Where `after` is not `before` or a part of it; paths are from the space."""
+    """Where `after` is neither `before` nor a part of it; paths start at the space."""
     return list(_mistakes(before, after))
 
 
 def without_dead_branches(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The space without conditions on values that their parents no longer have, and what could never exist again.
+    """The space without parameters that can no longer exist, and without conditions on values that are gone.
 
-    As it was written where it is no space.
+    An invalid space is returned unchanged.
     """
     try:
         parameters = _PARAMETERS.validate_python(space)
@@ -33,43 +33,43 @@ def without_dead_branches(space: Mapping[str, Any]) -> dict[str, Any]:
         return dict(space)
     kept = dict(space)
     while True:
-        conditions = {name: _living(parameters[name], kept, parameters) for name in kept}
+        conditions = {name: _reachable(parameters[name], kept, parameters) for name in kept}
         dead = [name for name, when in conditions.items() if not all(when.values())]
         if not dead:
-            return {name: _under(kept[name], when) for name, when in conditions.items()}
+            return {name: _with_conditions(kept[name], when) for name, when in conditions.items()}
         kept = {name: item for name, item in kept.items() if name not in dead}
 
 
 def inside(space: Space, params: Params) -> bool:
-    """Whether each of the params is a value of its parameter; some may be missing."""
+    """Whether each of the params is a value of its parameter; params may be missing."""
     return all(name in space.root and space.root[name].mistake_in(value) is None for name, value in params.items())
 
 
-def _living(parameter: Parameter, kept: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """The conditions under which the parameter still exists, as JSON: None where its parent never meets one."""
-    living = {
+def _reachable(parameter: Parameter, kept: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """The parameter's conditions as JSON, each None if the parent can no longer meet it."""
+    reachable = {
         parent: narrowed(wanted, parameters[parent]) if parent in kept else None
         for parent, wanted in parameter.when.items()
         if parent in parameters
     }
-    dumped: dict[str, Any] = _CONDITIONS.dump_python(living, mode="json")
+    dumped: dict[str, Any] = _CONDITIONS.dump_python(reachable, mode="json")
     return dumped
 
 
-def _under(item: Any, when: dict[str, Any]) -> Any:
+def _with_conditions(item: Any, when: dict[str, Any]) -> Any:
     return {**item, "when": when} if when else item
 
 
 def _mistakes(before: Space, after: Space) -> Iterator[Mistake]:
     for name in after.root:
         if name not in before.root:
-            yield Mistake((name,), f"cannot be added to a search under way, which has {listed(before.root)}")
+            yield Mistake((name,), f"cannot be added while the experiment runs; the space has {listed(before.root)}")
     for name, old in before.root.items():
         if name in after.root:
             for mistake in _parameter_mistakes(old, after.root[name]):
                 yield mistake.under(name)
         elif not _is_dead(old, after):
-            yield Mistake((name,), "cannot be taken from a search under way; it can be narrowed to one value")
+            yield Mistake((name,), "cannot be removed while the experiment runs; it can be narrowed to one value")
 
 
 def _is_dead(old: Parameter, after: Space) -> bool:
@@ -99,9 +99,9 @@ def _is_part(new: Condition | None, old: Condition | None) -> bool:
 def _choice_mistakes(old: CategoricalParameter, new: CategoricalParameter) -> Iterator[Mistake]:
     for index, choice in enumerate(new.choices):
         if position(old.choices, choice) is None:
-            told = listed(map(shown, old.choices))
+            choices = listed(map(shown, old.choices))
             yield Mistake(
-                ("choices", index), f"choices can only be left out: must be one of {told}, not {shown(choice)}"
+                ("choices", index), f"choices can only be removed: must be one of {choices}, not {shown(choice)}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The three kinds of parameter of a search space, with the names of Optuna's distributions."""
+"""The three kinds of parameters, named as Optuna's distributions."""
 
 import math
 import sys
@@ -6,28 +6,31 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, overload
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from search.mistakes import Mistake, listed, refuse
 from search.space.conditions import Condition
 from search.space.scalars import NotABool, Scalar, repetitions, same, shown
 
-# Beyond this, JSON numbers and floats no longer tell neighbouring integers apart.
-EXACT = 2**53
+MAX_EXACT = 2**53
+"""Above it, floats (and so JSON numbers) do not distinguish neighbouring integers."""
+
+Params = dict[str, JsonValue]
+"""A configuration: the values of the parameters that exist, by name."""
 
 Number = Annotated[float, NotABool, Field(allow_inf_nan=False)]
-Whole = Annotated[int, NotABool, Field(ge=-EXACT, le=EXACT)]
+Whole = Annotated[int, NotABool, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
 class ParameterBase(BaseModel):
-    """`when` names parents and the values under which this parameter exists: all parents must have one of theirs."""
+    """The parameter exists only if all conditions in `when`, which are by the name of a parent parameter, are met."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     when: dict[str, Condition] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _holds_together(self) -> Self:
+    def _fields_agree(self) -> Self:
         refuse(type(self).__name__, self._own_mistakes(), self.model_dump())
         return self
 
@@ -36,7 +39,7 @@ class ParameterBase(BaseModel):
 
 
 class Steps(Sequence[float]):
-    """`low`, `low + step`, ... `high` as people write them: 0.3, not 0.30000000000000004. Made when asked for."""
+    """`low`, `low + step`, ... up to `high`, computed in decimal: 0.3, not 0.30000000000000004. Nothing is stored."""
 
     def __init__(self, low: float, high: float, step: float) -> None:
         self._low, self._step = Decimal(str(low)), Decimal(str(step))
@@ -55,7 +58,7 @@ class Steps(Sequence[float]):
         return float(self._low + range(self._count)[index] * self._step)
 
     def position(self, value: float) -> int | None:
-        """Where `value` is, forgiving the rounding of binary fractions; None if it is no step."""
+        """The index of `value`, with a tolerance for the rounding of binary fractions; None if it is not a step."""
         nearest = min(max(round((value - self[0]) / float(self._step)), 0), self._count - 1)
         return nearest if math.isclose(self[nearest], value, rel_tol=1e-9, abs_tol=1e-8 * float(self._step)) else None
 
@@ -70,9 +73,9 @@ class FloatParameter(ParameterBase):
     def _own_mistakes(self) -> Iterator[Mistake]:
         yield from _range_mistakes(self.low, self.high, log=self.log, lowest=0, lowest_included=False)
         if not math.isfinite(self.high - self.low):
-            yield Mistake(("high",), "the range is wider than a float can say")
+            yield Mistake(("high",), "the range is wider than the largest float")
         if 0 < self.high - self.low < sys.float_info.min:
-            yield Mistake(("high",), "the range is too narrow for a float to divide")
+            yield Mistake(("high",), "the range is too narrow: a float cannot divide it")
         if self.step is not None:
             yield from self._step_mistakes(self.step)
 
@@ -81,11 +84,11 @@ class FloatParameter(ParameterBase):
             yield Mistake(("step",), "cannot be used when log is true")
         if step <= 0:
             yield Mistake(("step",), "must be > 0")
-        elif (self.high - self.low) / step > EXACT:
+        elif (self.high - self.low) / step > MAX_EXACT:
             yield Mistake(("step",), "is too small for the range")
 
     def values(self) -> Sequence[float] | None:
-        """All values in order, or None when there is no step and more than one value."""
+        """All values in order; None if there is no step and more than one value."""
         if self.step is not None:
             return Steps(self.low, self.high, self.step)
         return (self.low,) if self.low == self.high else None
@@ -150,7 +153,7 @@ Parameter = Annotated[FloatParameter | IntParameter | CategoricalParameter, Fiel
 
 
 def position(values: Sequence[Scalar], value: Any) -> int | None:
-    """Where `value` is among `values`, as JSON compares; None if it is not there."""
+    """The index of `value` among `values`, compared as JSON (see `same`); None if it is not one of them."""
     if isinstance(values, range | Steps) and (isinstance(value, bool) or not isinstance(value, int | float)):
         return None
     if isinstance(values, Steps):
@@ -161,7 +164,7 @@ def position(values: Sequence[Scalar], value: Any) -> int | None:
 
 
 def coded(parameter: Parameter, value: Any) -> Any:
-    """The value as a plain number, the same for all ways to write it: a choice by its position, 1 as a float's 1.0."""
+    """The value as a number, the same for equal values: a choice as its index, a float parameter's 1 as 1.0."""
     if isinstance(parameter, CategoricalParameter):
         return position(parameter.choices, value)
     return float(value) if isinstance(parameter, FloatParameter) else value

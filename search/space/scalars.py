@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-type_names = "a string, a number, true, false or null"
+SCALAR_TYPES = "a string, a number, true, false or null"
 
 
 def _a_scalar(value: Any) -> Any:
     finite = not isinstance(value, float) or math.isfinite(value)
     if value is None or (isinstance(value, str | int | float) and finite):
         return value
-    raise ValueError(f"must be {type_names}")
+    raise ValueError(f"must be {SCALAR_TYPES}")
 
 
 def _not_a_bool(value: Any) -> Any:
@@ -28,7 +28,7 @@ NotABool = BeforeValidator(_not_a_bool)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: 1 is 1.0, but true is not 1."""
+    """Whether two values are equal as JSON: 1 equals 1.0, but not true."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
@@ -37,12 +37,12 @@ def shown(value: Any) -> str:
 
 
 def repetitions(values: Iterable[Scalar]) -> dict[int, str]:
-    """The places of those that are the `same` as one before them, with what is wrong. Also of many thousands."""
+    """The message for each index whose value is the `same` as an earlier one. Linear in the number of values."""
     before: set[tuple[bool, Scalar]] = set()
     found: dict[int, str] = {}
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         known = isinstance(value, bool), value
         if known in before:
-            found[place] = f"{shown(value)} is there already"
+            found[index] = f"{shown(value)} is there already"
         before.add(known)
     return found

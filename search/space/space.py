@@ -9,20 +9,18 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from search.mistakes import Mistake, listed, parse, refuse
 from search.space.axes import Axis, Floats, Values
-from search.space.conditions import Condition, Range, meets, told
+from search.space.conditions import Condition, Range, in_words, meets
 from search.space.configurations import Configurations, TooEntangled
-from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter
+from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Params
 
 __all__ = ["CategoricalParameter", "FloatParameter", "IntParameter", "Parameter", "Params", "Space"]
-
-Params = dict[str, JsonValue]
 
 _PARAMETER: TypeAdapter[FloatParameter | IntParameter | CategoricalParameter] = TypeAdapter(Parameter)
 _TYPES = ("float", "int", "categorical")
 
 
 class Space(RootModel[dict[str, Parameter]]):
-    """Validated as a whole: every mistake at once, each at the path of its field."""
+    """Validated as a whole: all mistakes are reported together, each at the path of its field."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,7 +28,7 @@ class Space(RootModel[dict[str, Parameter]]):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_every_mistake(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_all_mistakes(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             return handler(given)
         parameters, mistakes = _parsed(given)
@@ -39,11 +37,11 @@ class Space(RootModel[dict[str, Parameter]]):
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The names, parents before children, otherwise as they were written."""
+        """The names, parents before children, otherwise in the order of the spec."""
         return _parents_first(self.root)
 
     def without(self, forbidden: Sequence[Mapping[str, Condition]]) -> "Space":
-        """The space without the configurations that meet all conditions of one of the entries."""
+        """The space without the configurations that meet all conditions of one of the entries of `forbid`."""
         smaller = Space.model_construct(self.root)
         smaller._forbidden = tuple(forbidden)  # noqa: SLF001
         return smaller
@@ -53,20 +51,20 @@ class Space(RootModel[dict[str, Parameter]]):
         return self._forbidden
 
     def forbids(self, params: Mapping[str, JsonValue]) -> int | None:
-        """The entry of what is forbidden that `params` meet; None if they meet none."""
+        """The index of the first entry of `forbid` that `params` meet; None if they meet none."""
         for index, entry in enumerate(self._forbidden):
             if all(name in params and meets(condition, params[name]) for name, condition in entry.items()):
                 return index
         return None
 
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
-        """Whether the parameter exists beside `params`, in which its parents have been decided."""
+        """Whether the parameter exists, given the values of its parents in `params`."""
         return all(
             parent in params and meets(wanted, params[parent]) for parent, wanted in self.root[name].when.items()
         )
 
     def draw(self, choose: Callable[[str, Parameter], JsonValue]) -> Params:
-        """A configuration: `choose` is asked for each parameter that exists, parents before children."""
+        """A configuration. `choose` returns the value of a parameter; it is called for each one that exists."""
         drawn: Params = {}
         for name in self.order:
             if self.exists(name, drawn):
@@ -74,7 +72,7 @@ class Space(RootModel[dict[str, Parameter]]):
         return {name: drawn[name] for name in self.root if name in drawn}
 
     def active(self, params: Mapping[str, JsonValue]) -> tuple[str, ...]:
-        """The parameters that exist under `params`; what is there without existing counts for nothing."""
+        """The parameters that exist under `params`. Values of parameters that do not exist are ignored."""
         present: Params = {}
         for name in self.order:
             if name in params and self.exists(name, present):
@@ -82,7 +80,7 @@ class Space(RootModel[dict[str, Parameter]]):
         return tuple(name for name in self.root if self.exists(name, present))
 
     def mistakes_in(self, params: Mapping[str, Any]) -> list[Mistake]:
-        """What keeps `params` from being a configuration of this space; empty if it is one."""
+        """Why `params` are not a configuration of this space; empty if they are one."""
         unknown = [
             Mistake((name,), f"unknown parameter; the space has {listed(self.root)}")
             for name in params
@@ -90,27 +88,27 @@ class Space(RootModel[dict[str, Parameter]]):
         ]
         mistakes = unknown + list(self._mistakes_in_known(params))
         if not mistakes and (entry := self.forbids(params)) is not None:
-            return [Mistake((), f"is forbidden: {told(self._forbidden[entry])}")]
+            return [Mistake((), f"is forbidden: {in_words(self._forbidden[entry])}")]
         return mistakes
 
     def _mistakes_in_known(self, params: Mapping[str, Any]) -> Iterator[Mistake]:
         decided: Params = {}
-        unsure: set[str] = set()  # where nothing can be said until a parent is put right
+        undecided: set[str] = set()  # it is not known whether they exist, because a parent has a mistake
         for name in self.order:
             parameter = self.root[name]
-            if not unsure.isdisjoint(parameter.when):
-                unsure.add(name)
+            if not undecided.isdisjoint(parameter.when):
+                undecided.add(name)
             elif not self.exists(name, decided):
                 if name in params:
-                    yield Mistake((name,), f"exists only when {told(parameter.when)}; leave it out")
+                    yield Mistake((name,), f"exists only when {in_words(parameter.when)}; leave it out")
             elif wrong := parameter.mistake_in(params[name]) if name in params else "is missing":
-                unsure.add(name)
+                undecided.add(name)
                 yield Mistake((name,), wrong)
             else:
                 decided[name] = params[name]
 
     def size(self) -> int | None:
-        """How many configurations there are; None if they cannot be counted."""
+        """The number of configurations; None if it is infinite or cannot be computed."""
         if any(parameter.values() is None for parameter in self.root.values()):
             return None
         try:
@@ -120,20 +118,24 @@ class Space(RootModel[dict[str, Parameter]]):
 
     @cached_property
     def configurations(self) -> Configurations:
-        """What is possible. Raises TooEntangled."""
-        return Configurations(self, {name: axis_of(parameter) for name, parameter in self.root.items()})
+        """All possible configurations. Raises TooEntangled."""
+        return self.configurations_on({name: axis_of(parameter) for name, parameter in self.root.items()})
+
+    def configurations_on(self, axes: Mapping[str, Axis]) -> Configurations:
+        """The possible configurations that have only values on the axes. Raises TooEntangled."""
+        return Configurations(self.root, self.order, self._forbidden, axes)
 
 
 def axis_of(parameter: Parameter) -> Axis:
     values = parameter.values()
     if values is not None:
         return Values(values)
-    assert isinstance(parameter, FloatParameter)  # noqa: S101 (the only kind without end)
+    assert isinstance(parameter, FloatParameter)  # noqa: S101 (the only kind with infinitely many values)
     return Floats(parameter.low, parameter.high)
 
 
 def narrowed(condition: Condition, parent: Parameter) -> Condition | None:
-    """What is left of a condition on the parameter; None if no value can meet it."""
+    """The condition without the values that the parent does not have; None if no value is left."""
     if isinstance(condition, Range):
         return condition if axis_of(parent).where(condition) else None
     return tuple(value for value in condition if parent.mistake_in(value) is None) or None
@@ -153,7 +155,7 @@ def _parsed(given: Mapping[str, Any]) -> tuple[dict[str, Parameter], list[Mistak
 
 
 def _mistakes_in_conditions(parameters: Mapping[str, Parameter], given: Mapping[str, Any]) -> Iterator[Mistake]:
-    # Taken as they were written, so that a parameter with another mistake still has its conditions checked.
+    # From the given document, so that the conditions of a parameter with another mistake are checked, too.
     parents = {name: _conditions(item) for name, item in given.items()}
     for name, conditions in parents.items():
         if loop := _loop(parents, name):
@@ -182,34 +184,34 @@ def mistakes_in_condition(parent: Parameter, name: str, wanted: Condition) -> It
 
 
 def _loop(parents: Mapping[str, Collection[str]], start: str) -> list[str]:
-    """The shortest way from a parameter through its parents back to itself, or nothing."""
-    found = {start: ""}  # and from which of its children
-    ahead = [start]
-    for name in ahead:
+    """The shortest path from a parameter through its parents back to itself; empty if there is none."""
+    found = {start: ""}  # each with the child that it was found from
+    queue = [start]
+    for name in queue:
         for parent in parents.get(name, ()):
             if parent == start:
-                return [*_way_back(found, name), start]
+                return [*_path_to(found, name), start]
             if parent not in found:
                 found[parent] = name
-                ahead.append(parent)
+                queue.append(parent)
     return []
 
 
-def _way_back(found: Mapping[str, str], name: str) -> list[str]:
-    way = [name]
-    while child := found[way[-1]]:
-        way.append(child)
-    return way[::-1]
+def _path_to(found: Mapping[str, str], name: str) -> list[str]:
+    path = [name]
+    while child := found[path[-1]]:
+        path.append(child)
+    return path[::-1]
 
 
 def _parents_first(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
     order: dict[str, None] = {}
     for name in parameters:
-        way = [name]
-        while way:
-            parent = next((one for one in parameters[way[-1]].when if one not in order), None)
+        path = [name]
+        while path:
+            parent = next((one for one in parameters[path[-1]].when if one not in order), None)
             if parent is None:
-                order.setdefault(way.pop())
+                order.setdefault(path.pop())
             else:
-                way.append(parent)
+                path.append(parent)
     return tuple(order)

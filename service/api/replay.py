@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from search.early_stopping import EarlyStoppingSpec, Release, Verdict
 from service.api.http.dependencies import Ctx
 from service.api.http.problems import responses
-from service.domain.grounds import Grounds, grounds_of
+from service.domain.grounds import Grounds
 from service.operations.early_stopping.replay import Replayed, replay_experiment
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -78,8 +78,8 @@ def post_replay(experiment: str, body: ReplayRequest, context: Ctx) -> ReplayVie
     steps, saved = sum(one.step_count for one in courses.values()), sum(one.steps_saved for one in courses.values())
     stops = [_stop(replayed, number, course.stop) for number, course in sorted(courses.items()) if course.stop]
     return ReplayView(
-        metric=replayed.measure.metric,
-        direction=replayed.measure.direction,
+        metric=replayed.metric.name,
+        direction=replayed.metric.direction,
         trial_count=len(replayed.trials),
         step_count=steps,
         stopped_count=len(stops),
@@ -104,7 +104,7 @@ def _stop(replayed: Replayed, number: int, verdict: Verdict) -> ReplayedStop:
         status=trial.status,
         step=verdict.step,
         steps_saved=replayed.courses[number].steps_saved,
-        **grounds_of(verdict),
+        **verdict.grounds(),
     )
 
 
@@ -113,7 +113,7 @@ def _release(replayed: Replayed, release: Release) -> ReplayedRelease:
         id=replayed.trials[release.number].id,
         number=release.number,
         decision=release.decision,
-        **grounds_of(release),
+        **release.grounds(),
     )
 
 

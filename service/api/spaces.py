@@ -7,11 +7,11 @@ from pydantic import BaseModel, JsonValue
 
 from search.analysis.preview import preview
 from search.mistakes import Mistake
+from search.study import Study
 from service.api.http.bodies import JsonOrYaml
 from service.api.http.problems import responses
 from service.api.views.experiments import SamplerView
 from service.errors import Invalid
-from service.runtime.observations import problem_of
 from service.specification.parser import parse_spec
 
 router = APIRouter(prefix="/v1/spaces", tags=["spaces"])
@@ -75,11 +75,12 @@ def post_preview(document: JsonOrYaml) -> SpacePreview:
         raise Invalid([*mistakes, *error.mistakes]) from error
     if mistakes:
         raise Invalid(mistakes)
-    shown = preview(problem_of(spec, SEED if spec.search.seed is None else spec.search.seed), count)
+    seed = SEED if spec.search.seed is None else spec.search.seed
+    shown = preview(Study(spec.problem, spec.search, seed), count)
     return SpacePreview(
         size=shown.size,
         dead=[DeadBranch(path=mistake.where, message=mistake.message) for mistake in shown.dead],
-        sampler=SamplerView.of(shown.choice),
+        sampler=SamplerView.of(shown.sampler),
         samples=list(shown.samples),
     )
 

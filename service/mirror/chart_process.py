@@ -22,10 +22,10 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
-from search.analysis.importance import FEWEST_TRIALS
+from search.analysis.importance import MIN_TRIALS
 from search.problem import sign_of
-from search.samplers.optuna.conversion import distribution_of, frozen
-from search.samplers.optuna.frozen_study import study_of
+from search.samplers.optuna.conversion import distribution_of, frozen_trial
+from search.samplers.optuna.frozen_study import frozen_study
 from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Space
 from service.mirror.chart_data import Finished, Sketch
@@ -85,7 +85,7 @@ def _of_one_objective(
         return
     yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, **shown)
     yield f"slices{suffix}", partial(plots.plot_slice, study, **shown)
-    if count >= FEWEST_TRIALS:
+    if count >= MIN_TRIALS:
         sign = sign_of(sketch.directions[place])  # PED-ANOVA asks what makes a target low
         judged = {**shown, **({"target": lambda trial: sign * trial.values[place]} if several else {})}
         evaluator = PedAnovaImportanceEvaluator()
@@ -96,8 +96,9 @@ def _curves(sketch: Sketch) -> None:
     """With a cross where early stopping ended a trial."""
     drawn = [trial for trial in sketch.trials if trial.curve]
     axes = plots.plot_intermediate_values(
-        study_of(
-            ["minimize"], [frozen(one.number, TrialState.PRUNED, values=None, curve=dict(one.curve)) for one in drawn]
+        frozen_study(
+            ["minimize"],
+            [frozen_trial(one.number, TrialState.PRUNED, values=None, curve=dict(one.curve)) for one in drawn],
         )
     )
     stops = [one.curve[-1] for one in drawn if one.stopped_early]
@@ -120,14 +121,16 @@ def _study(sketch: Sketch) -> optuna.Study:
         if one.completed and one.values is not None and not space.mistakes_in(one.params)
     }
     numbers = range(max(known, default=-1) + 1)
-    return study_of(sketch.directions, [known.get(number) or frozen(number, TrialState.FAIL) for number in numbers])
+    return frozen_study(
+        sketch.directions, [known.get(number) or frozen_trial(number, TrialState.FAIL) for number in numbers]
+    )
 
 
 def _trial(
     space: Space, distributions: dict[str, BaseDistribution], one: Finished, *, constrained: bool
 ) -> FrozenTrial:
     violation = float("inf") if one.violation is None else one.violation
-    return frozen(
+    return frozen_trial(
         one.number,
         TrialState.COMPLETE,
         params={name: _shown_value(space.root[name], value) for name, value in one.params.items()},

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from search.analysis.pareto import MOST_OBJECTIVES_FOR_HYPERVOLUME, beats, hypervolume
+from search.analysis.pareto import MAX_HYPERVOLUME_OBJECTIVES, dominates, hypervolume
 from search.problem import Direction, sign_of
 from service.mirror import mlflow_limits
 from service.store.tables import EventRow, ExperimentRow
@@ -44,15 +44,17 @@ class Front:
         if values is None:
             return self
         known = self if len(self.first) == REFERENCE_TRIALS else replace(self, first=(*self.first, values))
-        if end.data.get("feasible") is False or any(beats(one.values, values, self.directions) for one in self.members):
+        if end.data.get("feasible") is False or any(
+            dominates(one.values, values, self.directions) for one in self.members
+        ):
             return known
-        stay = tuple(one for one in self.members if not beats(values, one.values, self.directions))
+        stay = tuple(one for one in self.members if not dominates(values, one.values, self.directions))
         return replace(known, members=(*stay, Member(int(end.data.get("number", 0)), values)))
 
     @property
     def volume(self) -> float | None:
         """None before its reference point is known, and with more objectives than it can be computed for in time."""
-        if len(self.first) < REFERENCE_TRIALS or len(self.directions) > MOST_OBJECTIVES_FOR_HYPERVOLUME:
+        if len(self.first) < REFERENCE_TRIALS or len(self.directions) > MAX_HYPERVOLUME_OBJECTIVES:
             return None
         return hypervolume([one.values for one in self.members], self.directions, self._reference)
 

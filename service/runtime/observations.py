@@ -1,8 +1,8 @@
 """Translates an experiment and its trials into the terms of the search."""
 
 from search.constraints import violations
-from search.early_stopping import rule_for
-from search.problem import Observation, Problem, Status
+from search.problem import Observation, Status
+from search.study import Study
 from service.domain.statuses import TrialStatus
 from service.runtime.objective_values import newest_values
 from service.specification.models import ExperimentSpec
@@ -19,18 +19,8 @@ _STATUSES: dict[TrialStatus, Status] = {
 }
 
 
-def problem_of(spec: ExperimentSpec, seed: int) -> Problem:
-    return Problem(
-        space=spec.space,
-        directions=tuple(objective.direction for objective in spec.objectives),
-        sampler=spec.search,
-        seed=seed,
-        constrained=spec.setting.constrained,
-        prunes=spec.setting.prunes,
-        population=spec.setting.population,
-        max_trials=spec.limits.max_trials,
-        parallelism=spec.limits.parallelism,
-    )
+def study_of(spec: ExperimentSpec, experiment_id: str) -> Study:
+    return Study(spec.problem, spec.search, seed_of(spec, experiment_id))
 
 
 def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
@@ -62,5 +52,5 @@ def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
         return "failed"  # there is no value to learn from
     if trial.status == TrialStatus.PAUSED:
         # A trial that waits because it is worse counts as pruned there; one that takes turns is simply not finished.
-        return "pruned" if rule_for(spec.early_stopping).waiting_is_losing else "running"
+        return "pruned" if spec.early_stopping.paused_trials_lose else "running"
     return _STATUSES[TrialStatus(trial.status)]

@@ -16,7 +16,7 @@ from search.problem import SpaceExhausted
 from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import StudyView
-from service.runtime.observations import observation_of, problem_of, seed_of
+from service.runtime.observations import observation_of, study_of
 from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.lookup import experiment_named
@@ -156,7 +156,7 @@ def _empty_view(session: Session, experiment_id: str) -> _View:
     """A view without trials. The spec and the event of its last change are read in one query."""
     experiment = experiment_named(session, experiment_id)
     spec = spec_of(experiment)
-    problem = problem_of(spec, seed_of(spec, experiment_id))
+    study = study_of(spec, experiment_id)
     warm = session.get(WarmStartRow, experiment_id) if spec.search.warm_start else None
-    known = still_fitting(problem, from_json(warm.observations)) if warm else []
-    return _View(spec, experiment.spec_changed_at_event, StudyView(problem, known))
+    known = still_fitting(study, from_json(warm.observations)) if warm else []
+    return _View(spec, experiment.spec_changed_at_event, StudyView(study, known))

@@ -21,10 +21,10 @@ from pydantic import (
 
 from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
-from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
-from search.early_stopping.rules.pbt import FEWEST_MEMBERS, Pbt
+from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
+from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.mistakes import Mistake, refuse
-from search.problem import Direction, Setting
+from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.space import Space
@@ -124,11 +124,11 @@ class ExperimentSpec(SpecPart):
         return self.objectives[0]
 
     @property
-    def setting(self) -> Setting:
-        """What the search is chosen for."""
-        return Setting(
+    def problem(self) -> Problem:
+        """What the search knows of the experiment before its first trial."""
+        return Problem(
             space=self.space,
-            objective_count=len(self.objectives),
+            directions=tuple(objective.direction for objective in self.objectives),
             constrained=bool(self.constraints),
             prunes=not isinstance(self.early_stopping, NoneSpec),
             max_trials=self.limits.max_trials,
@@ -137,13 +137,13 @@ class ExperimentSpec(SpecPart):
         )
 
     @property
-    def measure(self) -> Measure:
-        """What early stopping compares trials by."""
-        return measure_of(self.early_stopping, self._measures)
+    def compared_metric(self) -> ComparedMetric:
+        """The metric that early stopping compares trials by."""
+        return compared_metric_of(self.early_stopping, self.objective_metrics)
 
     @property
-    def _measures(self) -> list[Measure]:
-        return [Measure(objective.metric, objective.direction) for objective in self.objectives]
+    def objective_metrics(self) -> list[ComparedMetric]:
+        return [ComparedMetric(objective.metric, objective.direction) for objective in self.objectives]
 
     @model_validator(mode="after")
     def _check_consistency(self, validation: ValidationInfo) -> Self:
@@ -156,11 +156,11 @@ class ExperimentSpec(SpecPart):
         yield from _repeated("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
         for mistake in mistakes_in_forbidden(self.space):
             yield mistake.under("forbid")
-        yield from self.search.unsuited(self.setting)
-        for mistake in mistakes_in_measure(self.early_stopping, self._measures):
+        yield from self.search.mistakes_with(self.problem)
+        for mistake in mistakes_in_metric(self.early_stopping, self.objective_metrics):
             yield mistake.under("early_stopping")
-        if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < FEWEST_MEMBERS:
-            yield Mistake(("limits", "max_trials"), "is the population of pbt: must be 2 or more")
+        if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < MIN_MEMBERS:
+            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {MIN_MEMBERS} or more")
         if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
             yield Mistake(("trainer", "entrypoint"), "is required: module:function, as in train:train_fn")
         if self.limits.no_improvement and len(self.objectives) > 1:

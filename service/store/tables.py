@@ -222,7 +222,7 @@ class ReportRow(Base):
 class MilestoneRow(Base):
     """The value of a trial at a step at which early stopping compares trials; step -1 is the end of a completed trial.
 
-    `pool` is the group of trials that are compared (`search.early_stopping.contract` names them). `change` is the
+    `pool` is the group of trials that are compared (`search.early_stopping.history` names them). `change` is the
     number of the row's last change. All rows are replaced when the early-stopping rule changes.
     """
 

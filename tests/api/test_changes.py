@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from search.problem import Observation, Problem
-from search.propose import propose
 from search.samplers import SamplerSpec
 from search.space.space import Space
+from search.study import Study, propose
 from service.runtime.proposal_cache import ProposalCache
 from service.settings import Settings
 from service.store.sql.database import Database
@@ -243,7 +243,7 @@ def test_a_grid_continues_in_the_narrowed_space(service: Api) -> None:
         ({"lr": {"low": 0.5, "high": 0.1}}, "space.lr.low", "must be <= high"),
         ({"lr": {"log": False}}, "space.lr.log", "cannot be changed"),
         ({"lr": {"type": "int", "low": 1, "high": 1, "step": 1}}, "space.lr.type", "it is float"),
-        ({"lr": None}, "space.lr", "cannot be taken"),
+        ({"lr": None}, "space.lr", "cannot be removed"),
         ({"new": {"type": "int", "low": 0, "high": 1}}, "space.new", "cannot be added"),
         ({"hidden": {"low": 20}}, "space.hidden.low", "multiple of 16"),
         ({"hidden": {"step": 8}}, "space.hidden.step", "cannot be changed"),
@@ -301,8 +301,8 @@ def test_after_a_narrowing_the_search_uses_only_the_trials_inside(service: Api) 
         history.append(Observation(number, {"n": n}, "completed", (n / 1000,), 1, n / 1000))
     patched(service, name, space={"n": {"high": 500}})
     narrowed = Space.model_validate({"n": {"type": "int", "low": 0, "high": 500}})
-    problem = Problem(narrowed, ("maximize",), SamplerSpec.model_validate(search), seed=3)
-    assert asked(service, name).assignment["params"] == propose(problem, history[:3], 6)
+    study = Study(Problem(narrowed, ("maximize",)), SamplerSpec.model_validate(search), seed=3)
+    assert asked(service, name).assignment["params"] == propose(study, history[:3], 6)
 
 
 def test_a_stopped_experiment_stays_stopped_and_names_the_alternative(service: Api) -> None:

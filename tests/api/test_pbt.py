@@ -164,7 +164,7 @@ def test_auto_spreads_a_population_evenly_unless_it_has_something_to_learn_from(
     Trainer().train_all(service, earlier)
     alone = service.create(**a_population(search={"sampler": "auto"}))["sampler"]
     assert alone["name"] == "qmc"
-    assert "before any of them has ended" in alone["why"]
+    assert "before any of them ends" in alone["why"]
     informed = service.create(**a_population(search={"sampler": "auto", "warm_start": [earlier]}))
     assert informed["sampler"]["name"] == "tpe"
     assert informed["warm_start"][0]["taken"] == 4
@@ -193,7 +193,7 @@ def test_every_generation_is_shown_with_its_donor_params_and_sentence(service: A
     assert (exploited["value"], exploited["cutoff"]) == (loss_of(3, 2), loss_of(2, 2))
     assert (exploited["compared_count"], exploited["compared_with"]) == (3, [0, 1, 2])
     assert exploited["reason"].startswith(
-        "loss 3.98 at step 2 is among the worst 1 of 4; goes on from trial 0's checkpoint at step 2 (loss 0.98) with "
+        "loss 3.98 at step 2 is among the worst 1 of 4; resumes from trial 0's checkpoint at step 2 (loss 0.98) with "
     )
     assert "(was " in exploited["reason"]
     [told, _] = [event for event in service.events(name) if event["kind"] == "trial.exploited"]
@@ -202,7 +202,7 @@ def test_every_generation_is_shown_with_its_donor_params_and_sentence(service: A
     assert told["data"]["reason"] == exploited["reason"]
     best = decisions(service, others[0])
     assert [one["decision"] for one in best] == ["pause", "continue", "pause", "continue"]
-    assert best[1]["reason"] == "loss 0.98 at step 2 is among the best 1 of 4; goes on as it is"
+    assert best[1]["reason"] == "loss 0.98 at step 2 is among the best 1 of 4; resumes as it is"
 
 
 def a_pair_of_which_the_worse_ran_on(service: Api) -> str:
@@ -429,7 +429,7 @@ def test_without_a_checkpoint_nobody_is_exploited_and_the_sentence_says_so(servi
     worst = trials(service, name)[3]
     assert worst["generations"] == []
     [said, _] = [one for one in decisions(service, worst) if one["decision"] == "continue"]
-    assert said["reason"].endswith("but the best of them saved no checkpoint (trial 0); goes on as it is")
+    assert said["reason"].endswith("but the best of them saved no checkpoint (trial 0); resumes as it is")
     assert trainer.of(0)[1].resume is None  # begins anew, over known ground
     assert trainer.of(0)[1].reported == [1, 2, 3, 4]
     assert trials(service, name)[0]["status"] == "completed"

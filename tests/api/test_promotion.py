@@ -9,9 +9,9 @@ import pytest
 
 from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Observation, Problem
-from search.propose import propose
 from search.samplers import SamplerSpec
 from search.space.space import Space
+from search.study import Study, propose
 from service.settings import Settings
 from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, a_spec, running
@@ -136,12 +136,12 @@ def test_the_search_learns_from_a_trial_that_waits_what_it_would_from_one_that_w
     values = [0.9, 0.1, 0.2, 0.8]
     name = paused_ones(service, values, search=tpe)
     space = Space.model_validate(a_spec()["space"])
-    problem = Problem(space, ("maximize",), SamplerSpec.model_validate(tpe), seed=3, prunes=True)
+    study = Study(Problem(space, ("maximize",), prunes=True), SamplerSpec.model_validate(tpe), seed=3)
     seen = [
         Observation(number, trial["params"], "pruned", last_step=1, last_value=value)
         for number, (trial, value) in enumerate(zip(trials(service, name), values, strict=True))
     ]
-    assert given(service, name).assignment["params"] == propose(problem, seen, len(values))
+    assert given(service, name).assignment["params"] == propose(study, seen, len(values))
 
 
 def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
@@ -151,13 +151,12 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
     second = trials(service, name)[1]
     assert (second["status"], second["stopping"], second["ended_at"]) == ("paused", None, None)
     assert second["reason"] == (
-        "rung 1 lets nobody go on until 3 trials have reached it, and accuracy 0.9 at step 1 is number 2; "
-        "it waits there"
+        "no trial passes rung 1 until 3 have reached it, and accuracy 0.9 at step 1 is number 2; it is paused there"
     )
     train(given(service, name), 0.5)
     [*_, pause] = decisions(service, name, "pause")
     assert pause["reason"] == (
-        "accuracy 0.5 at step 1 is below 0.9, the cutoff of the best third of 3 trials at rung 1; it waits there"
+        "accuracy 0.5 at step 1 is below 0.9, the cutoff of the best third of 3 trials at rung 1; it is paused there"
     )
     [promotion] = decisions(service, name, "promote")
     assert promotion == {
@@ -256,7 +255,7 @@ def test_what_comes_while_it_leaves_is_judged_when_it_goes_on(service: Api) -> N
         (0, "pause", 3, 0.7),
     ]
     assert eager.shown()["status"] == "paused"
-    assert "rung 3 lets nobody go on" in eager.shown()["reason"]
+    assert "no trial passes rung 3" in eager.shown()["reason"]
     run_out(service, name, [0.9, 0, 0, 0.3, 0, 0, 0.2, 0, 0])
     assert eager.shown()["status"] == "completed"
     assert eager.shown()["attempts"][1]["resumed_from"] == "/3"
@@ -393,7 +392,7 @@ def test_who_fails_after_its_promotion_has_the_next_best_go_to_the_end(
     told = decisions(service, name, "promote")[1]
     assert (told["number"], told["milestone"], told["cutoff"]) == (2, 1, None)
     assert told["reason"] == (
-        "accuracy 0.5 is the best of those that wait at rung 1, and nobody has come to the end: promoted"
+        "accuracy 0.5 is the best of the trials paused at rung 1, and no trial has completed: promoted"
     )
     answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": PROMOTE})
     assert sorted(map(facts, answer["released"]), key=str) == sorted(

@@ -12,7 +12,7 @@ from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
-SENTENCE = "val_accuracy 0.2 at step 2 is among the worst 1 of 2; goes on from trial 1's checkpoint at step 2"
+SENTENCE = "val_accuracy 0.2 at step 2 is among the worst 1 of 2; resumes from trial 1's checkpoint at step 2"
 
 
 def exploited(database: Database, story: Any, trial_id: str, number: int, **params: Any) -> None:

@@ -52,13 +52,13 @@ def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
 def test_a_trial_that_waits_has_a_run_that_waits() -> None:
     events = [
         event(1, "trial.running", attempt=1, agent="here"),
-        event(2, "trial.paused", number=0, milestone=3, step=4, reason="0.1 is below 0.5; it waits there"),
+        event(2, "trial.paused", number=0, milestone=3, step=4, reason="0.1 is below 0.5; it is paused there"),
     ]
     told = project(Facts(experiment(), {"t-0": trial()}, counts={"paused": 1}), events)
     update = told.runs[RunOf("t-0")]
     assert (update.status, update.ended_at) == ("SCHEDULED", None)
     assert (update.tags["paceline.status"], update.tags["paceline.last_step"]) == ("paused", "4")
-    assert update.tags[DESCRIPTION] == "paused at step 3: 0.1 is below 0.5; it waits there"
+    assert update.tags[DESCRIPTION] == "paused at step 3: 0.1 is below 0.5; it is paused there"
     assert told.parent.tags["paceline.trials"] == "1 paused"
 
 

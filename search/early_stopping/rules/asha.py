@@ -1,22 +1,22 @@
-"""Asynchronous successive halving (Li et al., 2020); without promotion as Optuna's SuccessiveHalvingPruner has it."""
+"""Asynchronous successive halving (Li et al., 2020); without promotion as Optuna's SuccessiveHalvingPruner does it."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from search.early_stopping.rule_base import MAX_COUNT
-from search.early_stopping.rules.halving import Halving
+from search.early_stopping.rule import MAX_STEP
+from search.early_stopping.rules.successive_halving import SuccessiveHalving
 
 
-class Asha(Halving):
+class Asha(SuccessiveHalving):
     """The rungs are the steps `min_step * reduction_factor ** (min_early_stopping_rate + i)`, i = 0, 1, 2, ...
 
-    There is none at `max_step`, the last step of a whole trial, and none beyond.
+    There is no rung at or beyond `max_step`, the last step of a trial that is not stopped.
     """
 
     rule: Literal["asha"] = "asha"
     min_early_stopping_rate: Annotated[int, Field(ge=0, le=50)] = 0
-    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+    max_step: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
 
     @property
     def rungs_end(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner has it."""
+"""Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner does it."""
 
 import math
 from collections.abc import Iterable
@@ -9,35 +9,35 @@ from zlib import crc32
 
 from pydantic import Field, model_validator
 
-from search.early_stopping.rule_base import MAX_COUNT
-from search.early_stopping.rules.halving import Halving
+from search.early_stopping.rule import MAX_STEP
+from search.early_stopping.rules.successive_halving import SuccessiveHalving
 
 
-class Hyperband(Halving):
-    """Several brackets of successive halving, the later ones with a higher first rung; trials meet in their own only.
+class Hyperband(SuccessiveHalving):
+    """Several brackets of successive halving, each with a higher first rung than the one before.
 
-    `max_step` is the last step of a trial that nobody stops. A trial's bracket is a function of its number. With
-    `promote` there is no rung at that step: who is there has come to its end.
+    A trial is compared only within its bracket, which is a function of its number. `max_step` is the last step of a
+    trial that is not stopped. With `promote` there is no rung at that step, because the trial ends there.
     """
 
     rule: Literal["hyperband"] = "hyperband"
-    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    max_step: Annotated[int, Field(ge=1, le=MAX_STEP)]
 
     @model_validator(mode="after")
-    def _there_is_a_bracket(self) -> Self:
+    def _has_a_bracket(self) -> Self:
         if self.max_step < self.min_step:
             raise ValueError(f"max_step must be at least min_step, which is {self.min_step}")
         return self
 
     def bracket_of(self, number: int) -> int:
-        place = crc32(f"hyperband_{number}".encode()) % self._shares[-1]
-        return next(bracket for bracket, share in enumerate(self._shares) if place < share)
+        position = crc32(f"hyperband_{number}".encode()) % self._share_ends[-1]
+        return next(bracket for bracket, end in enumerate(self._share_ends) if position < end)
 
     def pool_of(self, number: int) -> int:
         return self.bracket_of(number)
 
     def pools_at(self, rung: int) -> Iterable[int]:
-        return (bracket for bracket in range(len(self._shares)) if self._first_rung(bracket) <= rung)
+        return (bracket for bracket in range(len(self._share_ends)) if self._first_rung(bracket) <= rung)
 
     @property
     def rungs_end(self) -> int | None:
@@ -53,7 +53,7 @@ class Hyperband(Halving):
         return self.min_step * int(self.reduction_factor**bracket)
 
     @cached_property
-    def _shares(self) -> list[int]:
-        """Up to which place, of as many as the last one says, trials go to each bracket."""
+    def _share_ends(self) -> list[int]:
+        """The end of each bracket's share of the trials, in parts of the last end."""
         count = math.floor(math.log(self.max_step / self.min_step, self.reduction_factor)) + 1
         return list(accumulate(math.ceil(count * self.reduction_factor**s / (s + 1)) for s in reversed(range(count))))

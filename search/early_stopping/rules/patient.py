@@ -1,44 +1,45 @@
-"""Tolerance for another rule: it may stop a trial only while that gets no better, as Optuna's PatientPruner has it."""
+"""Patience around another rule, which may stop a trial only while it does not improve, as Optuna's PatientPruner."""
 
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from search.early_stopping.contract import History, Reported, Verdict
-from search.early_stopping.rule_base import RuleOptions, StoppingRule, compared, if_finite
-from search.early_stopping.rules.simple import NoneSpec, SimpleRule
+from search.early_stopping.decision import Verdict, compared, if_finite
+from search.early_stopping.history import History, MetricReport
+from search.early_stopping.rule import Rule, StoppingRule
+from search.early_stopping.rules.wrappable import NoneSpec, WrappableRule
 from search.mistakes import Mistake, refuse
 
-_COMMON = tuple(StoppingRule.model_fields)
+_COMMON = tuple(name for name in StoppingRule.model_fields if name != "rule")
 
 
 class Patient(StoppingRule):
-    """The wrapped rule is asked once a trial's last `patience + 1` reports are worse than its best before them.
+    """The wrapped rule judges a trial once its last `patience + 1` reports are worse than the best before them.
 
-    Worse by more than `min_delta`. Without a wrapped rule, such a trial is stopped.
+    They are worse if the difference is more than `min_delta`. Without a wrapped rule, such a trial is stopped.
     """
 
     rule: Literal["patient"] = "patient"
-    wrapped_rule: SimpleRule = Field(default_factory=NoneSpec)
+    wrapped_rule: WrappableRule = Field(default_factory=NoneSpec)
     patience: Annotated[int, Field(ge=0)]
     min_delta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
     @model_validator(mode="before")
     @classmethod
-    def _common_options_stand_once(cls, given: Any) -> Any:
+    def _common_options_are_not_repeated(cls, given: Any) -> Any:
         wrapped = given.get("wrapped_rule") if isinstance(given, dict) else None
         if isinstance(wrapped, dict):
-            twice = [name for name in _COMMON if wrapped.get(name)]
-            mistakes = [Mistake(("wrapped_rule", name), "goes beside wrapped_rule") for name in twice]
+            repeated = [name for name in _COMMON if wrapped.get(name)]
+            mistakes = [Mistake(("wrapped_rule", name), "belongs beside wrapped_rule") for name in repeated]
             refuse(cls.__name__, mistakes, given)
         return given
 
     @field_validator("wrapped_rule")
     @classmethod
-    def _nobody_waits(cls, wrapped: RuleOptions) -> RuleOptions:
+    def _wrapped_rule_does_not_pause(cls, wrapped: Rule) -> Rule:
         if wrapped.pauses:
-            raise ValueError("must be a rule that has no trials wait, such as asha without promote")
+            raise ValueError("must be a rule that does not pause trials, such as asha without promote")
         return wrapped
 
     @property
@@ -48,28 +49,28 @@ class Patient(StoppingRule):
     def pool_of(self, number: int) -> int:
         return self.wrapped_rule.pool_of(number)
 
-    def milestones(self, report: Reported, history: History) -> list[int]:
-        """A trial that gets better passes rungs unseen, and is looked at when it no longer does."""
+    def milestones(self, report: MetricReport, history: History) -> list[int]:
+        """Those of the wrapped rule; but a trial that improves passes rungs unrecorded until it stops improving."""
         if isinstance(self.wrapped_rule, NoneSpec):
             return [report.step]
         if not self.wrapped_rule.by_rungs:
             return self.wrapped_rule.milestones(report, history)
-        if self._waited(report, history) is None:
+        if self._after_patience(report, history) is None:
             return []
         return self.wrapped_rule.milestones(replace(report, previous_step=None), history)
 
-    def _look(self, report: Reported, milestone: int, history: History) -> Verdict | None:
-        waited = self._waited(report, history)
-        if waited is None:
+    def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict | None:
+        values = self._after_patience(report, history)
+        if values is None:
             return None
-        value, before = waited
-        mine, relation = compared(value, before)
+        value, before = values
+        own, relation = compared(value, before)
         reason = (
-            f"the best {report.metric} of the last {self.patience + 1} reports, {mine}, is {relation}, the best before"
+            f"the best {report.metric} of the last {self.patience + 1} reports, {own}, is {relation}, the best before"
         )
         if not isinstance(self.wrapped_rule, NoneSpec):
-            said = self.wrapped_rule.judge(report, milestone, history)
-            return said and replace(said, rule=self.rule, reason=f"{reason}, and {said.reason}")
+            wrapped = self.wrapped_rule.judge(report, milestone, history)
+            return wrapped and replace(wrapped, rule=self.rule, reason=f"{reason}, and {wrapped.reason}")
         return Verdict(
             stop=True,
             rule=self.rule,
@@ -81,8 +82,8 @@ class Patient(StoppingRule):
             reason=reason,
         )
 
-    def _waited(self, report: Reported, history: History) -> tuple[float, float] | None:
-        """The best since, and the best before, when patience is over."""
+    def _after_patience(self, report: MetricReport, history: History) -> tuple[float, float] | None:
+        """The best value of the last reports and the best before them, if patience is exhausted."""
         values = [value for _, value in sorted(history.curve().items())]
         if len(values) <= self.patience + 1:
             return None

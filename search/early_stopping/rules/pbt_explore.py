@@ -1,4 +1,4 @@
-"""Exploring around a configuration (Jaderberg et al., 2017): each parameter is perturbed, or drawn anew."""
+"""The explore step of PBT (Jaderberg et al., 2017): each parameter is perturbed or resampled."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,61 +11,61 @@ from search.space.parameters import CategoricalParameter, FloatParameter, IntPar
 from search.space.space import Params, Space
 
 Item = TypeVar("Item")
-Chance = Callable[[], float]
-"""Gives numbers from 0 to below 1."""
+Random = Callable[[], float]
+"""Returns numbers in [0, 1)."""
 
 
 @dataclass(frozen=True)
-class Exploring:
-    """A parameter is drawn anew with `resample_probability`, else perturbed.
+class Explore:
+    """A parameter is resampled with `resample_probability`, otherwise perturbed.
 
-    A number is multiplied by one of `factors`. A choice becomes the one before or after, as they are written, or stays
-    at either end.
+    A number is multiplied by one of `factors`. A choice becomes the previous or the next one in the order of the spec;
+    the first and the last choice may stay.
     """
 
     resample_probability: float
     factors: Sequence[float]
 
 
-def explored(space: Space, params: Params, how: Exploring, chance: Chance) -> Params:
-    """A configuration of the space near to `params`, which may have been one of a wider space.
+def explored(space: Space, params: Params, explore: Explore, random: Random) -> Params:
+    """A configuration of the space near `params`, which may be from a wider space.
 
-    What exists under the perturbed parents is there, and nothing else: a child that `params` lacks is drawn. Of one
-    that turns out to be forbidden as much is kept as can be. The same chance gives the same.
+    It has exactly the parameters that exist under the perturbed parents; a child that `params` lacks is drawn. If it is
+    forbidden, an allowed configuration that keeps as many of its values as possible replaces it.
     """
 
     def choose(name: str, parameter: Parameter) -> JsonValue:
-        if name not in params or chance() < how.resample_probability:
-            return _drawn(parameter, chance)
-        return _perturbed(parameter, params[name], how.factors, chance)
+        if name not in params or random() < explore.resample_probability:
+            return _drawn(parameter, random)
+        return _perturbed(parameter, params[name], explore.factors, random)
 
     wanted = space.draw(choose)
-    return wanted if space.forbids(wanted) is None else space.configurations.nearby(wanted, chance)
+    return wanted if space.forbids(wanted) is None else space.configurations.nearby(wanted, random)
 
 
-def _drawn(parameter: Parameter, chance: Chance) -> JsonValue:
+def _drawn(parameter: Parameter, random: Random) -> JsonValue:
     values = parameter.values()
     if isinstance(parameter, CategoricalParameter) or not parameter.log:
         if values is not None:
-            return _one_of(values, chance)
-        assert isinstance(parameter, FloatParameter)  # noqa: S101 (the only kind without end)
-        return _within(parameter, parameter.low + chance() * (parameter.high - parameter.low))
+            return _one_of(values, random)
+        assert isinstance(parameter, FloatParameter)  # noqa: S101 (the only kind with infinitely many values)
+        return _within(parameter, parameter.low + random() * (parameter.high - parameter.low))
     if isinstance(parameter, FloatParameter):
-        return _within(parameter, _between_logs(parameter.low, parameter.high, chance))
+        return _within(parameter, _between_logs(parameter.low, parameter.high, random))
     # Each integer has the share of the logarithmic scale that rounds to it.
-    drawn = _between_logs(parameter.low - 0.5, parameter.high + 0.5, chance)
+    drawn = _between_logs(parameter.low - 0.5, parameter.high + 0.5, random)
     return parameter.values()[_nearest(parameter, drawn)]
 
 
-def _perturbed(parameter: Parameter, value: JsonValue, factors: Sequence[float], chance: Chance) -> JsonValue:
+def _perturbed(parameter: Parameter, value: JsonValue, factors: Sequence[float], random: Random) -> JsonValue:
     if isinstance(parameter, CategoricalParameter):
-        place = position(parameter.choices, value)
-        if place is None:
-            return _drawn(parameter, chance)
-        place += _one_of((-1, 1), chance)
-        return parameter.choices[min(max(place, 0), len(parameter.choices) - 1)]
+        index = position(parameter.choices, value)
+        if index is None:
+            return _drawn(parameter, random)
+        index += _one_of((-1, 1), random)
+        return parameter.choices[min(max(index, 0), len(parameter.choices) - 1)]
     assert isinstance(value, int | float)  # noqa: S101 (of a configuration)
-    target = value * _one_of(factors, chance)
+    target = value * _one_of(factors, random)
     values = parameter.values()
     if isinstance(parameter, FloatParameter) and not isinstance(values, Steps):
         return _within(parameter, target)
@@ -73,7 +73,7 @@ def _perturbed(parameter: Parameter, value: JsonValue, factors: Sequence[float],
 
 
 def _moved(parameter: FloatParameter | IntParameter, value: float, target: float) -> JsonValue:
-    """The value nearest to the target, and at least the next one in its direction: else small integers never moved."""
+    """The value nearest to the target, but at least one step towards it; otherwise small integers would not change."""
     values = parameter.values()
     assert values is not None  # noqa: S101 (it has steps)
     before, after = _nearest(parameter, value), _nearest(parameter, target)
@@ -83,7 +83,7 @@ def _moved(parameter: FloatParameter | IntParameter, value: float, target: float
 
 
 def _nearest(parameter: FloatParameter | IntParameter, target: float) -> int:
-    """The position, among the values of a parameter with steps, of the one that comes nearest to the target."""
+    """The index of the value nearest to the target, of a parameter with steps."""
     values = parameter.values()
     assert values is not None and parameter.step  # noqa: PT018, S101 (it has steps)
     within = min(max(target, parameter.low), parameter.high)
@@ -94,9 +94,9 @@ def _within(parameter: FloatParameter, value: float) -> float:
     return min(max(value, parameter.low), parameter.high)
 
 
-def _between_logs(low: float, high: float, chance: Chance) -> float:
-    return math.exp(math.log(low) + chance() * (math.log(high) - math.log(low)))
+def _between_logs(low: float, high: float, random: Random) -> float:
+    return math.exp(math.log(low) + random() * (math.log(high) - math.log(low)))
 
 
-def _one_of(values: Sequence[Item], chance: Chance) -> Item:
-    return values[int(chance() * len(values))]
+def _one_of(values: Sequence[Item], random: Random) -> Item:
+    return values[int(random() * len(values))]

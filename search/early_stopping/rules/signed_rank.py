@@ -1,40 +1,40 @@
-"""Wilcoxon's signed-rank test, one-sided, as scipy.stats.wilcoxon has it with `zsplit`, at a tenth of the time."""
+"""Wilcoxon's one-sided signed-rank test, as scipy.stats.wilcoxon with `zsplit`, in a tenth of the time."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-MOST_EXACT = 50
-MOST_EXACT_WITH_TIES = 13
+MAX_EXACT = 50
+MAX_EXACT_WITH_TIES = 13
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """How likely differences at least as far above zero are, if their signs are chance. There must be one.
+    """The probability of differences at least as far above zero if their signs are random. At least one is needed.
 
-    Exact for up to 50 differences, with ties or zeros for up to 13; beyond that by the normal distribution.
+    Exact for up to 50 differences, or up to 13 with ties or zeros; otherwise approximated by the normal distribution.
     """
     sizes = np.abs(differences)
     ranks, ties = _ranks(sizes)
-    # A zero counts half for each side.
+    # Half of a zero's rank counts for each sign.
     plus = float(ranks[np.asarray(differences) > 0].sum() + ranks[sizes == 0].sum() / 2)
     count = len(differences)
     is_plain = not (ties > 1).any() and not (sizes == 0).any()
-    if count <= (MOST_EXACT if is_plain else MOST_EXACT_WITH_TIES):
+    if count <= (MAX_EXACT if is_plain else MAX_EXACT_WITH_TIES):
         return _exact(ranks[sizes > 0], plus - float(ranks[sizes == 0].sum() / 2))
     return _by_normal(count, ties, plus)
 
 
 def _ranks(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From 1, equal sizes sharing the mean of their places; and how many share each."""
-    _, place, ties = np.unique(sizes, return_inverse=True, return_counts=True)
+    """The ranks from 1, where equal sizes share their mean rank; and the number of differences of each size."""
+    _, index, ties = np.unique(sizes, return_inverse=True, return_counts=True)
     last = np.cumsum(ties)
-    return (last - (ties - 1) / 2)[place], ties
+    return (last - (ties - 1) / 2)[index], ties
 
 
 def _exact(ranks: np.ndarray, plus: float) -> float:
-    """The part of all choices of signs in which the ranks above zero sum up to `plus` or more."""
-    halves = np.rint(2 * ranks).astype(int)  # shared ranks may end in a half
+    """The share of all choices of signs for which the sum of the positive ranks is at least `plus`."""
+    halves = np.rint(2 * ranks).astype(int)  # a mean rank may be a multiple of a half
     ways = np.zeros(int(halves.sum()) + 1)
     ways[0] = 1
     for rank in halves:

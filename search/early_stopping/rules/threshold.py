@@ -1,12 +1,12 @@
-"""Bounds that no trial may leave, as Optuna's ThresholdPruner has them."""
+"""Bounds on the metric, as Optuna's ThresholdPruner implements them."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from search.early_stopping.contract import History, Reported, Verdict
-from search.early_stopping.rule_base import StoppingRule, compared
-from search.early_stopping.rules.percentile import is_due
+from search.early_stopping.decision import Verdict, compared
+from search.early_stopping.history import History, MetricReport
+from search.early_stopping.rule import StoppingRule
 
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -14,7 +14,7 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 class Threshold(StoppingRule):
     """Stops a trial whose value is below `lower` or above `upper`.
 
-    It says nothing before step `n_warmup_steps` and between its intervals.
+    There is no verdict before step `n_warmup_steps` and between intervals.
     """
 
     rule: Literal["threshold"] = "threshold"
@@ -24,17 +24,17 @@ class Threshold(StoppingRule):
     interval_steps: Annotated[int, Field(ge=1)] = 1
 
     @model_validator(mode="after")
-    def _bounds_make_sense(self) -> Self:
+    def _has_valid_bounds(self) -> Self:
         if self.lower is None and self.upper is None:
             raise ValueError("needs lower, upper or both")
         if self.lower is not None and self.upper is not None and self.lower > self.upper:
             raise ValueError(f"lower must not be above upper, which is {self.upper:g}")
         return self
 
-    def milestones(self, report: Reported, history: History) -> list[int]:  # noqa: ARG002
-        return [report.step] if is_due(report, self.n_warmup_steps, self.interval_steps) else []
+    def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
+        return [report.step] if report.is_due(self.n_warmup_steps, self.interval_steps) else []
 
-    def _look(self, report: Reported, milestone: int, history: History) -> Verdict:  # noqa: ARG002
+    def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict:  # noqa: ARG002
         stop, name, bound = self._nearest(report.value)
         value, relation = compared(report.value, bound)
         return Verdict(
@@ -49,7 +49,7 @@ class Threshold(StoppingRule):
         )
 
     def _nearest(self, value: float) -> tuple[bool, str, float]:
-        """The bound that the value has left, or the one that it is nearest to."""
+        """Whether a bound is violated, with its name and value; if none is, the nearest bound."""
         bounds = [(name, bound) for name, bound in (("lower", self.lower), ("upper", self.upper)) if bound is not None]
         for name, bound in bounds:
             if value < bound if name == "lower" else value > bound:

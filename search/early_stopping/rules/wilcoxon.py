@@ -1,4 +1,4 @@
-"""A signed-rank test (Wilcoxon, 1945) against the best trial at the same steps, as Optuna's WilcoxonPruner does."""
+"""A signed-rank test (Wilcoxon, 1945) against the best trial at the same steps, as Optuna's WilcoxonPruner does it."""
 
 import math
 from collections.abc import Sequence
@@ -6,40 +6,41 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from search.early_stopping.contract import AT_END, COMPLETED, History, Peer, Peers, Reported, Verdict
-from search.early_stopping.rule_base import StoppingRule, compared
+from search.early_stopping.decision import Verdict, compared
+from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
+from search.early_stopping.rule import StoppingRule
 from search.early_stopping.rules.signed_rank import signed_rank_p
 from search.problem import Direction, sign_of
 
-FEWEST_STEPS = 2
+MIN_SHARED_STEPS = 2
 
 
 class Wilcoxon(StoppingRule):
-    """Stops a trial that is worse than the best completed one, as surely as `p_threshold` says.
+    """Stops a trial that is significantly worse than the best completed one: with a p-value below `p_threshold`.
 
-    A step stands for a case that the metric is measured on, such as a fold or an instance, and steps may come in any
-    order. It says nothing where the two share fewer than `n_startup_steps` steps, or two. A trial whose average is no
-    worse than the best one's goes on.
+    A step stands for a case on which the metric is measured, such as a fold or an instance; steps may come in any
+    order. There is no verdict if the two trials share fewer than `n_startup_steps` steps, or fewer than two. A trial
+    whose average is no worse than that of the best one is not stopped.
     """
 
     rule: Literal["wilcoxon"] = "wilcoxon"
     p_threshold: Annotated[float, Field(ge=0, le=1)] = 0.1
-    n_startup_steps: Annotated[int, Field(ge=0)] = FEWEST_STEPS
+    n_startup_steps: Annotated[int, Field(ge=0)] = MIN_SHARED_STEPS
 
     @property
     def compares_completed(self) -> bool:
         return True
 
-    def milestones(self, report: Reported, history: History) -> list[int]:  # noqa: ARG002
+    def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
         return [report.step]
 
-    def _look(self, report: Reported, milestone: int, history: History) -> Verdict | None:
+    def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict | None:
         best = _first_of_the_best(history.peers(AT_END, COMPLETED), report.direction)
         if best is None:
             return None
         own, rival = history.curve(), history.curve(best.number)
         shared = sorted(own.keys() & rival.keys())
-        if len(shared) < max(FEWEST_STEPS, self.n_startup_steps):
+        if len(shared) < max(MIN_SHARED_STEPS, self.n_startup_steps):
             return None
         loses = report.is_worse(_average(list(own.values())), _average(list(rival.values())))
         p = _p_value([own[step] - rival[step] for step in shared], report) if loses else None
@@ -56,18 +57,20 @@ class Wilcoxon(StoppingRule):
             compared_with=(best.number,),
         )
 
-    def _reason(self, report: Reported, best: Peer, count: int, comparison: tuple[str, str], p: float | None) -> str:
+    def _reason(
+        self, report: MetricReport, best: Peer, count: int, comparison: tuple[str, str], p: float | None
+    ) -> str:
         value, relation = comparison
         average = f"over {count} shared steps the average {report.metric}, {value},"
         what = f"{average} is {relation}, that of trial {best.number}"
         if p is None:
-            return f"{what}, the best so far, whose average over all its steps is no better"
-        sure = "below" if p < self.p_threshold else "not below"
-        return f"{what}, the best so far (that it is no worse: p = {p:.3g}, {sure} {self.p_threshold:g})"
+            return f"{what}, the best trial so far, whose average over all of its steps is no better"
+        significance = "below" if p < self.p_threshold else "not below"
+        return f"{what}, the best trial so far (p = {p:.3g} that it is no worse, {significance} {self.p_threshold:g})"
 
 
 def _first_of_the_best(peers: Peers, direction: Direction) -> Peer | None:
-    """Of those that tie, the one with the lowest number, wherever the ranking has it."""
+    """The best peer; of those that tie, the one with the lowest number."""
     for best in peers.ranked(direction, 0, 1):
         older_count = peers.standing(best.value, direction, best.number).better_count
         return peers.ranked(direction, older_count, 1)[0] if older_count else best
@@ -79,6 +82,6 @@ def _average(values: Sequence[float]) -> float:
     return total / len(values) if math.isfinite(total) else sum(value / len(values) for value in values)
 
 
-def _p_value(differences: Sequence[float], report: Reported) -> float:
-    """Of such differences coming from a trial that is no worse."""
+def _p_value(differences: Sequence[float], report: MetricReport) -> float:
+    """The probability of such differences if the trial is no worse."""
     return signed_rank_p([sign_of(report.direction) * difference for difference in differences])

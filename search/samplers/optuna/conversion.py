@@ -1,22 +1,20 @@
-"""Our parameters and observations in the terms of Optuna."""
+"""Parameters and observations converted to Optuna's distributions and frozen trials, and values converted back."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
+from search.problem import Observation, Problem
 from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, coded, position
 from search.space.space import Space
 
-if TYPE_CHECKING:
-    from search.problem import Observation, Problem
-
-_SOME_TIME = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (Optuna's times have no zone; no sampler looks at this one)
+_ANY_TIME = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (Optuna's times have no zone; no sampler reads this one)
 
 _STATES = {
     "running": TrialState.RUNNING,
@@ -28,20 +26,20 @@ _STATES = {
 }
 
 
-def remembered(
-    problem: "Problem", observation: "Observation", distributions: Mapping[str, BaseDistribution]
+def frozen_trial_of(
+    problem: Problem, observation: Observation, distributions: Mapping[str, BaseDistribution]
 ) -> FrozenTrial:
-    """The trial as Optuna's samplers shall see it; `distributions` are those of the problem's space.
+    """The trial as Optuna's samplers should see it; `distributions` are those of the problem's space.
 
-    One that diverged is learned from as the worst there is: pruned, with nothing to show. (As completed with the worst
-    value seen it would still rank before every pruned trial.) One that a user stopped counts as pruned if it has
-    reported, and else like one that failed, from which nothing is learned. Optuna ranks pruned trials for a single
-    objective only; with several they all come last.
+    A trial that diverged counts as the worst: pruned, without a value. (As completed with the worst value seen so far
+    it would still rank before every pruned trial.) A trial that a user stopped counts as pruned if it has reported;
+    otherwise as failed, and nothing is learned from it. Optuna ranks pruned trials only for a single objective; with
+    several they all come last.
     """
     state = _STATES[observation.status]
     if observation.status == "stopped" and observation.last_value is None:
         state = TrialState.FAIL
-    return frozen(
+    return frozen_trial(
         observation.number,
         state,
         params={name: coded(problem.space.root[name], value) for name, value in observation.params.items()},
@@ -52,7 +50,7 @@ def remembered(
     )
 
 
-def frozen(
+def frozen_trial(
     number: int,
     state: TrialState,
     *,
@@ -68,8 +66,8 @@ def frozen(
         state=state,
         value=None,
         values=values,
-        datetime_start=_SOME_TIME,
-        datetime_complete=_SOME_TIME if state.is_finished() else None,
+        datetime_start=_ANY_TIME,
+        datetime_complete=_ANY_TIME if state.is_finished() else None,
         params=dict(params or {}),
         distributions=dict(distributions or {}),
         user_attrs={},
@@ -79,7 +77,7 @@ def frozen(
 
 
 def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution | CategoricalDistribution:
-    """Choices are told by their position, because Optuna takes 1 and true for the same."""
+    """A choice is represented by its index, because Optuna does not distinguish 1 from true."""
     match parameter:
         case CategoricalParameter():
             return CategoricalDistribution(range(len(parameter.choices)))
@@ -92,12 +90,12 @@ def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution
 
 
 def distributions_of(space: Space) -> dict[str, BaseDistribution]:
-    """In the order of the names, in which Optuna's samplers draw."""
+    """By name, in alphabetical order: the order in which Optuna's samplers draw."""
     return {name: distribution_of(space.root[name]) for name in sorted(space.root)}
 
 
-def searched(space: Space) -> dict[str, BaseDistribution]:
-    """What there is to search: the parameters that always exist and have more than one value."""
+def joint_distributions_of(space: Space) -> dict[str, BaseDistribution]:
+    """Those of the parameters that can be sampled jointly: that always exist and have more than one value."""
     distributions = distributions_of(space)
     return {name: one for name, one in distributions.items() if not one.single() and not space.root[name].when}
 
@@ -106,15 +104,15 @@ def from_optuna(parameter: Parameter, value: Any) -> JsonValue:
     if isinstance(parameter, CategoricalParameter):
         return parameter.choices[int(value)]
     if isinstance(parameter, IntParameter):
-        # Beyond what floats can say exactly, Optuna's arithmetic leaves the steps.
+        # For integers that a float cannot represent exactly, Optuna's arithmetic misses the steps.
         return parameter.values()[round(Fraction(int(value) - parameter.low, parameter.step))]
-    steps = parameter.values()  # as people write them: 0.3, where Optuna adds up to 0.30000000000000004
-    place = None if steps is None else position(steps, value)
-    return steps[place] if steps is not None and place is not None else float(value)
+    steps = parameter.values()  # in decimal: 0.3, where Optuna's sum is 0.30000000000000004
+    index = None if steps is None else position(steps, value)
+    return steps[index] if steps is not None and index is not None else float(value)
 
 
-def _curve(observation: "Observation") -> dict[int, float]:
-    """Of the curve, samplers look at the newest value alone."""
+def _curve(observation: Observation) -> dict[int, float]:
+    """Only the newest value: samplers do not look at the others."""
     if observation.status == "diverged" or observation.last_step is None or observation.last_value is None:
         return {}
     return {observation.last_step: observation.last_value}

@@ -1,4 +1,4 @@
-"""Trials that have ended, as a study of Optuna that can be looked at and not gone on with."""
+"""A read-only study of Optuna over given trials."""
 
 from collections.abc import Container, Sequence
 
@@ -8,21 +8,21 @@ from optuna.trial import FrozenTrial, TrialState
 from search.problem import Direction
 
 
-def study_of(directions: Sequence[Direction], trials: Sequence[FrozenTrial]) -> optuna.Study:
-    return optuna.create_study(storage=Shown(trials), directions=list(directions))
+def frozen_study(directions: Sequence[Direction], trials: Sequence[FrozenTrial]) -> optuna.Study:
+    return optuna.create_study(storage=FrozenStorage(trials), directions=list(directions))
 
 
-class Shown(optuna.storages.InMemoryStorage):
-    """It shares the trials: Optuna's own storages copy each one, which takes longer than looking at them."""
+class FrozenStorage(optuna.storages.InMemoryStorage):
+    """Shares the trials. Optuna's own storages copy each trial, which takes longer than reading them."""
 
     def __init__(self, trials: Sequence[FrozenTrial]) -> None:
         super().__init__()
-        self._shown = trials
+        self._frozen_trials = trials
 
     def get_all_trials(
         self,
         study_id: int,  # noqa: ARG002
-        deepcopy: bool = True,  # noqa: ARG002 (nobody changes what is over)
+        deepcopy: bool = True,  # noqa: ARG002 (the trials never change)
         states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
-        return [trial for trial in self._shown if states is None or trial.state in states]
+        return [trial for trial in self._frozen_trials if states is None or trial.state in states]

@@ -1,7 +1,7 @@
-"""The density of Optuna's Parzen estimators, without a pass over memory for each operation.
+"""The density of Optuna's Parzen estimators as one matrix product, instead of a pass over memory for each operation.
 
-A kernel's logarithm is a sum over parameters. For a categorical it is one of a few numbers, and for a float a
-polynomial of the value, so all of them together are one product of matrices.
+The logarithm of a kernel is a sum over parameters. For a categorical parameter a term is one of a few numbers; for a
+float it is a polynomial of the value. So all terms together are a product of two matrices.
 """
 
 from typing import Any
@@ -22,12 +22,12 @@ from scipy.special import ndtr
 Array = NDArray[np.float64]
 _Continuous = _BatchedTruncNormDistributions | _BatchedTruncLogNormDistributions
 
-_FAR = 8.5
-"""So many sigmas from both ends of the range, a float cannot tell a kernel's mass in it from 1."""
+_MAX_SIGMAS = 8.5
+"""If both ends of the range are this many sigmas away, the kernel's mass within the range rounds to 1."""
 
 
 def log_density(mixture: _MixtureOfProductDistribution, points: Array) -> Array:
-    """At each of the points, which have a column of Optuna's internal numbers for each of the mixture's parameters."""
+    """The log density at each of the points, which have a column of Optuna's internal values for each parameter."""
     of_points: list[Array] = []
     of_kernels: list[Array] = []
     logs = np.log(mixture.weights)
@@ -43,28 +43,28 @@ def log_density(mixture: _MixtureOfProductDistribution, points: Array) -> Array:
                 of_kernels.extend((linear, square))
                 logs = logs + constant
             case _:
-                stepped = stepped + _of_steps(kernels, values)
+                stepped = stepped + _log_step_masses(kernels, values)
     product = np.array(of_points).T @ np.array(of_kernels) if of_points else 0.0
-    found = _log_sum(product + logs + stepped)
-    # At the limits of numbers the long way round still knows something.
-    return found if np.isfinite(found).all() else mixture.log_pdf(points)
+    density = _log_sum(product + logs + stepped)
+    # Where this under- or overflows, Optuna's own computation may not.
+    return density if np.isfinite(density).all() else mixture.log_pdf(points)
 
 
 def _polynomial(kernels: _Continuous, values: Array) -> tuple[Array, Array, Array, Array]:
-    """The values from 0 to 1, and what to multiply their powers with for each kernel's logarithm."""
+    """The values scaled to 0 to 1, and for each kernel the coefficients of its logarithm as a polynomial of them."""
     low, width = kernels.adapted_low, kernels.adapted_high - kernels.adapted_low
     value = ((np.log(values) if kernels.is_log else values) - low) / width
     mu, sigma = (kernels.mu - low) / width, kernels.sigma / width
     mass = np.ones_like(mu)
-    near = np.minimum(mu, 1 - mu) < _FAR * sigma
+    near = np.minimum(mu, 1 - mu) < _MAX_SIGMAS * sigma
     mass[near] = ndtr((1 - mu[near]) / sigma[near]) - ndtr(-mu[near] / sigma[near])
     square = -0.5 / sigma**2
     constant = square * mu**2 - np.log(mass * kernels.sigma) - _norm_pdf_logC
     return value, constant, -2 * square * mu, square
 
 
-def _of_steps(kernels: Any, values: Array) -> Array:
-    """Of a parameter with steps, where many kernels are alike."""
+def _log_step_masses(kernels: Any, values: Array) -> Array:
+    """For a parameter with steps, where many kernels are equal."""
     value, of_point = np.unique(values, return_inverse=True)
     mu, sigma, of_kernel = _unique_inverse_2d(kernels.mu, kernels.sigma)
     ends = np.array([value - kernels.step / 2, value + kernels.step / 2])

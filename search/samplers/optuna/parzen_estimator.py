@@ -1,4 +1,4 @@
-"""Optuna's Parzen estimator over a long history, without sorting each parameter anew for each proposal."""
+"""Optuna's Parzen estimator for a long history: it does not sort each parameter again for each proposal."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +18,10 @@ from search.samplers.optuna.parzen_density import Array
 Order = NDArray[np.intp]
 
 
-class Kernels(_ParzenEstimator):
-    """`orders` has, for parameters whose values are all different, the places of the observations in rising order.
+class SortedParzenEstimator(_ParzenEstimator):
+    """`orders` has, by parameter, the indexes that sort its observations.
 
-    How wide a kernel is depends on its neighbours alone, which Optuna finds by sorting twice.
+    The width of a kernel depends only on its neighbours, which Optuna finds by sorting twice.
     """
 
     def __init__(self, *arguments: Any, orders: Mapping[str, Order]) -> None:
@@ -37,16 +37,16 @@ class Kernels(_ParzenEstimator):
     ) -> _BatchedDistributions:
         order = self._orders.get(param_name)
         if order is not None and isinstance(search_space, FloatDistribution) and search_space.step is None:
-            found = _of_floats(observations, order, search_space, parameters)
-            if found is not None:
-                return found
+            distributions = _float_kernels(observations, order, search_space, parameters)
+            if distributions is not None:
+                return distributions
         return super()._calculate_distributions(observations, param_name, search_space, parameters)
 
 
-def _of_floats(
+def _float_kernels(
     observations: Array, order: Order, space: FloatDistribution, parameters: _ParzenEstimatorParameters
 ) -> _BatchedDistributions | None:
-    """Of two or more. None where values are alike: Optuna tells those apart by the places its sorting gives them."""
+    """For two or more observations. None if two values are equal: Optuna orders these as its own sorting does."""
     scaled, low, high = observations, space.low, space.high
     if space.log:
         scaled, low, high = np.log(observations), np.log(low), np.log(high)

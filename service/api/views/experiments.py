@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from search.samplers import Choice
+from search.samplers import ChosenSampler
 from service.api.views.trials import TrialView, trial_views
 from service.domain.placement import waiting_for
 from service.domain.statuses import CONTENDERS, ExperimentStatus
@@ -33,8 +33,8 @@ class SamplerView(BaseModel):
     why: str | None
 
     @classmethod
-    def of(cls, choice: Choice) -> Self:
-        return cls(name=choice.name, options=choice.sampler.model_dump(mode="json"), why=choice.why)
+    def of(cls, chosen: ChosenSampler) -> Self:
+        return cls(name=chosen.name, options=chosen.sampler.model_dump(mode="json"), why=chosen.reason)
 
 
 class ExperimentView(BaseModel):
@@ -96,7 +96,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,
-            sampler=SamplerView.of(spec.search.chosen(spec.setting)),
+            sampler=SamplerView.of(spec.search.chosen_for(spec.problem)),
             created_at=row.created_at,
             ended_at=row.ended_at,
             warm_start=warm_starts.get(row.id),

@@ -7,9 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping import Release, Reported, Verdict, decide, rule_for
-from search.early_stopping.measure import number_in
-from service.domain.grounds import grounds_of
+from search.early_stopping import MetricReport, Release, Verdict
+from search.early_stopping.compared_metric import number_in
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
@@ -34,16 +33,16 @@ class Decider:
         Returns the milestones that were judged. A report without the rule's metric reaches none. Reports that arrive
         while the trial leaves for a pause are judged when it continues.
         """
-        measure = self.spec.measure
-        value = number_in(metrics, measure.metric)
+        compared = self.spec.compared_metric
+        value = number_in(metrics, compared.name)
         if value is None or trial.stop_cause == StopCause.PAUSED:
             return []
-        report = Reported(trial.number, measure.metric, measure.direction, step, value, trial.judged_step)
+        report = MetricReport(trial.number, compared.name, compared.direction, step, value, trial.judged_step)
         change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
             return []
         milestones = []
-        for verdict in decide(rule_for(self.spec.early_stopping), report, self._history(trial, report.previous_step)):
+        for verdict in self.spec.early_stopping.decide(report, self._history(trial, report.previous_step)):
             self._apply(trial, verdict)
             milestones.append(verdict.milestone)
         return milestones
@@ -53,9 +52,9 @@ class Decider:
         facts = {
             "decision": decision,
             "rule": self.spec.early_stopping.rule,
-            "metric": self.spec.measure.metric,
+            "metric": self.spec.compared_metric.name,
             "step": step,
-            **grounds_of(said),
+            **said.grounds(),
         }
         row = {"trial_id": trial.id, "attempt": attempt, "at": self.now, **facts}
         add_later(self.session, DecisionRow, row)
@@ -64,11 +63,11 @@ class Decider:
 
     def record_completion(self, trial: TrialRow) -> None:
         """Let rules that compare with completed trials see this one."""
-        if rule_for(self.spec.early_stopping).compares_completed:
+        if self.spec.early_stopping.compares_completed:
             self._history(trial, trial.judged_step).complete()
 
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
-        metric = self.spec.measure.metric
+        metric = self.spec.compared_metric.name
         other = None if metric == self.spec.objective.metric else metric
         return StoredHistory(self.session, trial, other, previous_step)
 
@@ -77,7 +76,7 @@ class Decider:
         self.record(trial, decision, verdict.step, verdict)
         if verdict.pauses:
             trial.judged_step = trial.paused_milestone = verdict.milestone
-            trial.paused_pool = rule_for(self.spec.early_stopping).pool_of(trial.number)
+            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number)
             trial.paused_value = verdict.value
         if verdict.stop:
             request_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

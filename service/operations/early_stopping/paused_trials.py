@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping import Release, rule_for
+from search.early_stopping import Release
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.exploit import exploit
@@ -38,14 +38,14 @@ def release(
     `reached`: the milestones that trials have reached or paused at since the last call; None means all. The caller
     holds the lock of the experiment, which is open, and has flushed its changes to paused trials.
     """
-    rule = rule_for(spec.early_stopping)
+    rule = spec.early_stopping
     if not rule.pauses:
         return False
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     decider = Decider(session, experiment, spec, now)
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.limits.max_trials
     waiting = StoredWaiting(
-        session, experiment.id, spec.measure, spec.space, seed_of(spec, experiment.id), more_to_come, reached
+        session, experiment.id, spec.compared_metric, spec.space, seed_of(spec, experiment.id), more_to_come, reached
     )
     found, any_queued = True, False
     # The changes that a report makes to its own trial do not matter here: a running trial is not paused.
@@ -69,7 +69,7 @@ def has_released(session: Session) -> bool:
 
 def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: datetime) -> None:
     """End the paused trials of an experiment that has ended: as pruned, or as stopped under a rule with turns (PBT)."""
-    loses = rule_for(spec_of(experiment).early_stopping).waiting_is_losing
+    loses = spec_of(experiment).early_stopping.paused_trials_lose
     to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
     for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
         why = f"paused at step {trial.paused_milestone} when the experiment ended: {reason}"

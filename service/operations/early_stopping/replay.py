@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from search.analysis.replay import Course, best_of, replay
-from search.early_stopping import EarlyStoppingSpec, rule_for
-from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
+from search.analysis.replay import TrialReplay, best_of, replay
+from search.early_stopping import EarlyStoppingSpec
+from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
 from search.mistakes import Mistake
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid
@@ -31,9 +31,9 @@ class Replayed:
     `best` is the best trial as recorded, `best_then` the best trial among those that the rule would not have stopped.
     """
 
-    measure: Measure
+    metric: ComparedMetric
     trials: dict[int, TrialRow]
-    courses: dict[int, Course]
+    courses: dict[int, TrialReplay]
     values: dict[int, float]
     best: int | None
     best_then: int | None
@@ -52,32 +52,29 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
         found = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
         exploits = exploits_of(session, experiment.id)
     spec = spec_of(experiment)
-    measure = _measure(rule, spec)
+    metric = _compared_metric(rule, spec)
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
     kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
     recorded = recorded_events(context.database.read, experiment.id, kinds, experiment.event_count)
-    events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, measure.metric)
-    courses = replay(rule_for(rule), measure, spec.space, events)
+    events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
+    courses = replay(rule, metric, spec.space, events)
     if seen and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))
-        raise Invalid(
-            [Mistake(("early_stopping", "metric"), f"{measure.metric} was never reported; known here: {known}")]
-        )
+        raise Invalid([Mistake(("early_stopping", "metric"), f"{metric.name} was never reported; known here: {known}")])
     trials = {trial.number: trial for trial in found}
-    values, by = _values(spec, measure, trials, courses)
+    values, by = _values(spec, metric, trials, courses)
     then = {number: value for number, value in values.items() if courses[number].stop is None}
-    return Replayed(measure, trials, courses, values, best_of(values, by), best_of(then, by))
+    return Replayed(metric, trials, courses, values, best_of(values, by), best_of(then, by))
 
 
-def _measure(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> Measure:
+def _compared_metric(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> ComparedMetric:
     if rule.not_replayed:
         raise Invalid([Mistake(("early_stopping", "rule"), f"{rule.rule} cannot be replayed: it {rule.not_replayed}")])
-    objectives = [Measure(one.metric, one.direction) for one in spec.objectives]
-    mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_measure(rule, objectives)]
+    mistakes = [mistake.under("early_stopping") for mistake in mistakes_in_metric(rule, spec.objective_metrics)]
     if mistakes:
         raise Invalid(mistakes)
-    return measure_of(rule, objectives)
+    return compared_metric_of(rule, spec.objective_metrics)
 
 
 def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[RecordedEvent]:
@@ -96,14 +93,14 @@ def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[R
 
 
 def _values(
-    spec: ExperimentSpec, measure: Measure, trials: dict[int, TrialRow], courses: dict[int, Course]
-) -> tuple[dict[int, float], Measure]:
+    spec: ExperimentSpec, metric: ComparedMetric, trials: dict[int, TrialRow], courses: dict[int, TrialReplay]
+) -> tuple[dict[int, float], ComparedMetric]:
     """The final values of the trials that may be the best, by the only objective or else the rule's metric."""
     if len(spec.objectives) == 1:
-        by = Measure(spec.objective.metric, spec.objective.direction)
+        by = ComparedMetric(spec.objective.metric, spec.objective.direction)
         found = {number: trial.value for number, trial in _contenders(spec, trials.values())}
     else:
-        by = measure
+        by = metric
         found = {
             number: courses[number].last_value for number, _ in _contenders(spec, trials.values()) if number in courses
         }

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from search.analysis.replay import Closing, Completion, Event, Left, OfTrial, Point
-from search.early_stopping.measure import number_in
+from search.analysis.replay import Closing, Completion, Event, Left, Report, TrialEvent
+from search.early_stopping.compared_metric import number_in
 from service.domain.statuses import NO_NEW_TRIALS, EndReason
 from service.store.generations import Exploit
 from service.store.recorded_events import RecordedEvent
@@ -33,7 +33,7 @@ def replay_events(recorded: Iterable[RecordedEvent], numbers: Mapping[str, int],
         number = numbers.get(one.trial_id or "", -1)
         if one.kind == "decision":
             if pending and pending.number == number and one.data["decision"] == "pause":
-                pending = replace(pending, told_to_pause=True)
+                pending = replace(pending, pause_requested=True)
             continue
         if one.kind == "experiment.ending":
             leaving = leaving or _stops_trials(one)
@@ -44,7 +44,7 @@ def replay_events(recorded: Iterable[RecordedEvent], numbers: Mapping[str, int],
         if pending:
             yield pending
         event = _event(one, number, metric, judged=not leaving)
-        pending = event if isinstance(event, Point) else None
+        pending = event if isinstance(event, Report) else None
         if event is not None and pending is None:
             yield event
     if pending:
@@ -60,17 +60,17 @@ def _event(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> Eve
     return _of_trial(one, number, metric, judged=judged) if number >= 0 else None
 
 
-def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> OfTrial | None:
+def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> TrialEvent | None:
     match one.kind:
         case "report":
             value = number_in(one.data["metrics"], metric)
-            return None if value is None else Point(number, one.data["step"], value, judged)
+            return None if value is None else Report(number, one.data["step"], value, judged)
         case "trial.completed":
             return Completion(number)
         case "trial.paused":
             return Left(number)
         case "trial.failed" | "trial.stopped":
-            return Left(number, for_good=True)
+            return Left(number, final=True)
         case _:
             return None
 

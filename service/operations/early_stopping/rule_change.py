@@ -7,8 +7,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from search.analysis.replay import remember
-from search.early_stopping import Memory, rule_for
+from search.analysis.replay import recorded_history
+from search.early_stopping import InMemoryHistory
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.replay_events import KINDS, replay_events, without_discarded
@@ -30,16 +30,14 @@ def rebuild_milestones(session: Session, experiment: ExperimentRow, spec: Experi
     numbers = {trial.id: trial.number for trial in trials}
     recorded = recorded_events(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
     counted = without_discarded(recorded, exploits_of(session, experiment.id))
-    rule = rule_for(spec.early_stopping)
-    memory = remember(rule, spec.measure, replay_events(counted, numbers, spec.measure.metric))
+    rule, metric = spec.early_stopping, spec.compared_metric
+    history = recorded_history(rule, metric, replay_events(counted, numbers, metric.name))
     ids = {number: trial_id for trial_id, number in numbers.items()}
-    replace_milestones(session, experiment, _rows(memory, ids))
+    replace_milestones(session, experiment, _rows(history, ids))
     for trial in trials:
-        trial.judged_step = max(
-            memory.curves[trial.number], default=None
-        )  # also of ended trials, which a user may retry
+        trial.judged_step = max(history.curves[trial.number], default=None)  # also if ended: a user may retry it
         if trial.paused_milestone is not None:
-            reached = memory.reached[trial.number] if rule.pauses else {}
+            reached = history.reached[trial.number] if rule.pauses else {}
             _move_pause(session, experiment, trial, reached, now)
 
 
@@ -56,7 +54,7 @@ def _move_pause(
         move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=RULE_CHANGED, at=now)
 
 
-def _rows(memory: Memory, ids: dict[int, str]) -> Iterator[tuple[str, int, int, float, int]]:
-    for number, reached in memory.reached.items():
+def _rows(history: InMemoryHistory, ids: dict[int, str]) -> Iterator[tuple[str, int, int, float, int]]:
+    for number, reached in history.reached.items():
         for milestone, (value, pool) in reached.items():
             yield ids[number], number, milestone, value, pool

@@ -10,10 +10,11 @@ from sqlalchemy.orm import Session
 
 from search.analysis.warm_start import Source, to_json, warm_start
 from search.mistakes import Mistake
+from search.study import Study
 from service.errors import Invalid
 from service.runtime.context import Context
 from service.runtime.objective_values import newest_values
-from service.runtime.observations import observation_of, problem_of
+from service.runtime.observations import observation_of
 from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
@@ -44,10 +45,10 @@ def gather_warm_start(context: Context, spec: ExperimentSpec) -> WarmStart | Non
             raise Invalid(mistakes)
         rows = [row for row in found if row is not None]
         read = [_source(session, spec, row) for row in rows]
-    observations, report = warm_start(problem_of(spec, seed=0), [source for source, _ in read])
+    observations, report = warm_start(Study(spec.problem, spec.search, seed=0), [source for source, _ in read])
     for taken, (_, left_out) in zip(report, read, strict=True):
         taken.left_out += left_out
-    sources = [{"id": row.id, **taken.shown()} for row, taken in zip(rows, report, strict=True)]
+    sources = [{"id": row.id, **taken.to_json()} for row, taken in zip(rows, report, strict=True)]
     return WarmStart(to_json(observations), sources)
 
 

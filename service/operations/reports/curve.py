@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from search.early_stopping.measure import number_in
+from search.early_stopping.compared_metric import number_in
 from search.mistakes import Mistake
 from service.domain.statuses import EndReason, StopCause
 from service.errors import Invalid

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search.constraints import total_violation
-from search.early_stopping.measure import number_in
+from search.early_stopping.compared_metric import number_in
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec

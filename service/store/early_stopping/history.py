@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peers
-from search.early_stopping.measure import number_in
+from search.early_stopping.compared_metric import number_in
 from search.problem import Direction
 from service.store.early_stopping.milestones import milestones_of
 from service.store.tables import ReportRow, TrialRow

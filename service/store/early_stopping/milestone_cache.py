@@ -8,7 +8,7 @@ from threading import Lock
 
 from cachetools import LRUCache
 
-from search.early_stopping.in_memory_history import MemoryPeers, Ranking
+from search.early_stopping.ranked_peers import RankedPeers, Ranking
 
 MAX_WEIGHT = 300_000
 """Of all cached experiments together, some 60 MB. A trial at a milestone weighs 1."""
@@ -44,11 +44,11 @@ class MilestoneTrials:
         self._trials[number] = value, pool
         insort(self._rankings[pool], (value, number))
 
-    def peers(self, pool: int, but: int | None = None) -> MemoryPeers:
+    def peers(self, pool: int, but: int | None = None) -> RankedPeers:
         """All trials of a pool, without the trial number `but`."""
         ranking, own = self._rankings[pool], None if but is None else self._trials.get(but)
         is_included = own is not None and own[1] == pool
-        return MemoryPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_included else None)
+        return RankedPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_included else None)
 
 
 @dataclass

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from search.early_stopping import Member, Peer, Peers
-from search.early_stopping.measure import Measure
+from search.early_stopping import PausedTrial, Peer, Peers
+from search.early_stopping.compared_metric import ComparedMetric
 from search.problem import Direction
 from search.space.space import Space
 from service.domain.statuses import TrialStatus
@@ -19,7 +19,7 @@ from service.store.trials import any_with
 
 @dataclass(frozen=True)
 class StoredWaiting:
-    """`search.early_stopping.Waiting` of an experiment. Each method is a query.
+    """`search.early_stopping.PausedTrials` of an experiment. Each method is a query.
 
     `more_to_come`: new trials may still be created. `reached`: the milestones that trials have reached or paused at
     since the last look; None means all.
@@ -27,7 +27,7 @@ class StoredWaiting:
 
     session: Session
     experiment_id: str
-    measure: Measure
+    compared_metric: ComparedMetric
     space: Space
     seed: int
     more_to_come: bool
@@ -35,11 +35,11 @@ class StoredWaiting:
 
     @property
     def metric(self) -> str:
-        return self.measure.metric
+        return self.compared_metric.name
 
     @property
     def direction(self) -> Direction:
-        return self.measure.direction
+        return self.compared_metric.direction
 
     @property
     def others_may_come(self) -> bool:
@@ -66,12 +66,12 @@ class StoredWaiting:
         row = self.session.execute(query.order_by(order, TrialRow.number).limit(1)).first()
         return None if row is None or row.paused_value is None else Peer(row.number, row.paused_value)
 
-    def members(self, milestone: int) -> Sequence[Member]:
+    def members(self, milestone: int) -> Sequence[PausedTrial]:
         query = select(TrialRow).where(*self._paused, self._there(milestone)).order_by(TrialRow.number)
         rows = self.session.scalars(query).all()
         points = resume_points(self.session, [row.id for row in rows])
         return [
-            Member(row.number, row.paused_value, row.params, points[row.id].step if row.id in points else None)
+            PausedTrial(row.number, row.paused_value, row.params, points[row.id].step if row.id in points else None)
             for row in rows
             if row.paused_value is not None
         ]

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from search.problem import Problem
-from search.propose import propose
+from search.study import Study, propose
 from service.domain.statuses import LIVE_TRIAL
 from service.specification.models import ExperimentSpec
 from tests.chaos.snapshot import Experiment, Snapshot, Trial
@@ -104,15 +103,14 @@ def _twice(experiment: Experiment) -> Iterator[str]:
 
 
 def _disturbed(experiment: Experiment) -> Iterator[str]:
-    problem = problem_of(experiment.spec)
+    study = study_of(experiment.spec)
     for trial in experiment.trials:
-        undisturbed = propose(problem, [], trial.number)
+        undisturbed = propose(study, [], trial.number)
         if trial.params != undisturbed:
             yield f"{experiment.name}: trial {trial.number} is {trial.params}; undisturbed it would be {undisturbed}"
 
 
-def problem_of(document: Mapping[str, Any]) -> Problem:
+def study_of(document: Mapping[str, Any]) -> Study:
     spec = ExperimentSpec.model_validate(document)
     assert spec.search.seed is not None
-    directions = tuple(objective.direction for objective in spec.objectives)
-    return Problem(space=spec.space, directions=directions, sampler=spec.search, seed=spec.search.seed)
+    return Study(spec.problem, spec.search, spec.search.seed)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from search.early_stopping import RULES, EarlyStoppingSpec, Memory, Reported, Rule, Verdict, decide, rule_for
-from search.early_stopping.measure import Measure, measure_of, mistakes_in_measure
+from search.early_stopping import RULES, EarlyStoppingSpec, InMemoryHistory, MetricReport, Rule, Verdict
+from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
 from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Direction
 
@@ -20,7 +20,7 @@ class Spec(BaseModel):
 
 
 def rule_of(**options: Any) -> Rule:
-    return rule_for(Spec.model_validate({"early_stopping": options}).early_stopping)
+    return Spec.model_validate({"early_stopping": options}).early_stopping
 
 
 class Trials:
@@ -28,13 +28,13 @@ class Trials:
 
     def __init__(self, rule: Rule, direction: Direction = "maximize", metric: str = "val_accuracy") -> None:
         self.rule, self.direction, self.metric = rule, direction, metric
-        self.memory = Memory()
+        self.memory = InMemoryHistory()
 
     def report(self, number: int, step: int, value: float) -> list[Verdict]:
         curve = self.memory.curves[number]
-        report = Reported(number, self.metric, self.direction, step, value, max(curve, default=None))
+        report = MetricReport(number, self.metric, self.direction, step, value, max(curve, default=None))
         curve[step] = value
-        return list(decide(self.rule, report, self.memory.of(number)))
+        return list(self.rule.decide(report, self.memory.of(number)))
 
     def complete(self, number: int) -> None:
         curve = self.memory.curves[number]
@@ -125,7 +125,7 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             [0.1],
             True,
             0.9,
-            "rung 3 lets nobody pass until 3 trials have reached it, and val_accuracy 0.9 at step 3 is number 2",
+            "no trial passes rung 3 until 3 have reached it, and val_accuracy 0.9 at step 3 is number 2",
         ),
         (
             {"rule": "asha", "min_step": 3, "grace_steps": 4},
@@ -135,7 +135,7 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             0.83,
             (
                 "val_accuracy 0.82 at step 3 is below 0.83, the cutoff of the best of 2 trials at rung 3; "
-                "nobody is stopped before step 4"
+                "no trial is stopped before step 4"
             ),
         ),
         (
@@ -247,7 +247,7 @@ def test_the_signed_rank_test_names_the_best_trial_and_how_sure_it_is() -> None:
     [verdict] = trials.report(2, 4, 0.4)
     assert (verdict.stop, verdict.compared_with, verdict.compared_count) == (True, (1,), 1)
     assert "over 5 shared steps" in verdict.reason
-    assert "that of trial 1, the best so far (that it is no worse: p = 0.0312, below 0.1)" in verdict.reason
+    assert "that of trial 1, the best trial so far (p = 0.0312 that it is no worse, below 0.1)" in verdict.reason
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
@@ -365,8 +365,8 @@ def complaints(make: Callable[[], object]) -> list[str]:
         (
             {"rule": "patient", "patience": 1, "wrapped_rule": {"rule": "asha", "metric": "loss", "grace_steps": 3}},
             [
-                "early_stopping.wrapped_rule.metric: goes beside wrapped_rule",
-                "early_stopping.wrapped_rule.grace_steps: goes beside wrapped_rule",
+                "early_stopping.wrapped_rule.metric: belongs beside wrapped_rule",
+                "early_stopping.wrapped_rule.grace_steps: belongs beside wrapped_rule",
             ],
         ),
     ],
@@ -388,7 +388,7 @@ def test_what_is_stored_of_a_rule_is_the_rule(options: dict[str, Any]) -> None:
     assert Spec.model_validate(spec.model_dump(mode="json")) == spec
 
 
-ACCURACY, LATENCY = Measure("accuracy", "maximize"), Measure("latency", "minimize")
+ACCURACY, LATENCY = ComparedMetric("accuracy", "maximize"), ComparedMetric("latency", "minimize")
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ ACCURACY, LATENCY = Measure("accuracy", "maximize"), Measure("latency", "minimiz
     [
         ({}, [ACCURACY], ACCURACY),
         ({"metric": "latency"}, [ACCURACY, LATENCY], LATENCY),
-        ({"metric": "val_loss", "direction": "minimize"}, [ACCURACY, LATENCY], Measure("val_loss", "minimize")),
+        ({"metric": "val_loss", "direction": "minimize"}, [ACCURACY, LATENCY], ComparedMetric("val_loss", "minimize")),
         ({}, [ACCURACY, LATENCY], ["metric"]),
         ({"direction": "maximize"}, [ACCURACY], ["direction"]),
         ({"metric": "val_loss"}, [ACCURACY], ["direction"]),
@@ -404,16 +404,16 @@ ACCURACY, LATENCY = Measure("accuracy", "maximize"), Measure("latency", "minimiz
     ],
 )
 def test_trials_are_compared_by_the_only_objective_or_by_a_named_metric(
-    options: dict[str, Any], objectives: list[Measure], expected: Measure | list[str]
+    options: dict[str, Any], objectives: list[ComparedMetric], expected: ComparedMetric | list[str]
 ) -> None:
     rule = Spec.model_validate({"early_stopping": {"rule": "asha", **options}}).early_stopping
-    mistakes = [str(mistake.path[0]) for mistake in mistakes_in_measure(rule, objectives)]
+    mistakes = [str(mistake.path[0]) for mistake in mistakes_in_metric(rule, objectives)]
     if mistakes:
         assert mistakes == expected
     else:
-        assert measure_of(rule, objectives) == expected
+        assert compared_metric_of(rule, objectives) == expected
 
 
 def test_without_a_rule_several_objectives_need_no_metric() -> None:
     rule = Spec.model_validate({"early_stopping": {}}).early_stopping
-    assert list(mistakes_in_measure(rule, [ACCURACY, LATENCY])) == []
+    assert list(mistakes_in_metric(rule, [ACCURACY, LATENCY])) == []

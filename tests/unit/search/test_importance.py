@@ -8,7 +8,7 @@ import optuna
 import pytest
 from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvaluator, get_param_importances
 
-from search.analysis.importance import FEWEST_TRIALS, MOST_TRIALS, Evaluator, Measured, importance_of, sampled
+from search.analysis.importance import MAX_TRIALS, MIN_TRIALS, Evaluator, Measured, importance_of, sampled
 from search.problem import Direction
 from search.space.space import Space
 
@@ -78,10 +78,10 @@ def test_fanova_says_that_it_cannot_judge_conditional_parameters() -> None:
 
 
 def test_too_few_trials_give_a_reason_instead_of_numbers() -> None:
-    found = importance_of(SPACE, "minimize", trials(FEWEST_TRIALS - 1))
+    found = importance_of(SPACE, "minimize", trials(MIN_TRIALS - 1))
     assert found.parameters == {}
     assert found.reason is not None
-    assert f"at least {FEWEST_TRIALS}" in found.reason
+    assert f"at least {MIN_TRIALS}" in found.reason
 
 
 @pytest.mark.parametrize("evaluator", BOTH)
@@ -102,6 +102,6 @@ def test_many_trials_are_sampled_the_same_way_each_time() -> None:
     numbers = list(range(5000))
     some = sampled(numbers, "fanova")
     assert some == sampled(list(reversed(numbers)), "fanova")
-    assert len(some) == len(set(some)) == MOST_TRIALS["fanova"]
+    assert len(some) == len(set(some)) == MAX_TRIALS["fanova"]
     assert max(some) > 4000
     assert sampled([3, 1, 2], "fanova") == [1, 2, 3]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import create_trial
 
-from search.analysis.pareto import beats, hypervolume, pareto_front
+from search.analysis.pareto import dominates, hypervolume, pareto_front
 from search.problem import Direction
 from tests.conftest import examples
 
@@ -36,7 +36,9 @@ def test_the_front_is_the_one_that_optuna_finds(case: tuple[list[list[float]], l
 @given(measured())
 def test_on_the_front_are_those_that_nobody_beats(case: tuple[list[list[float]], list[Direction]]) -> None:
     values, directions = case
-    unbeaten = [place for place, one in enumerate(values) if not any(beats(other, one, directions) for other in values)]
+    unbeaten = [
+        place for place, one in enumerate(values) if not any(dominates(other, one, directions) for other in values)
+    ]
     assert pareto_front(values, directions) == unbeaten
 
 

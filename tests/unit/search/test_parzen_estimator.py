@@ -1,4 +1,4 @@
-"""Kernels of values whose order is known are those that Optuna finds by sorting."""
+"""SortedParzenEstimator of values whose order is known are those that Optuna finds by sorting."""
 
 import numpy as np
 from hypothesis import given
@@ -7,7 +7,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator, _ParzenEstimatorParameters
 from optuna.samplers._tpe.sampler import default_weights
 
-from search.samplers.optuna.parzen_estimator import Kernels
+from search.samplers.optuna.parzen_estimator import SortedParzenEstimator
 
 
 @given(
@@ -20,7 +20,9 @@ def test_they_stand_and_spread_as_optunas(values: list[float], *, log: bool, end
     space: dict[str, BaseDistribution] = {"x": FloatDistribution(1e-3, 1.0, log=log)}
     parameters = _ParzenEstimatorParameters(1.0, magic_clip, endpoints, default_weights, multivariate=True)
     seen = {"x": np.array(values)}
-    [ours] = Kernels(seen, space, parameters, orders={"x": np.argsort(seen["x"])})._mixture_distribution.distributions
+    [ours] = SortedParzenEstimator(
+        seen, space, parameters, orders={"x": np.argsort(seen["x"])}
+    )._mixture_distribution.distributions
     [theirs] = _ParzenEstimator(seen, space, parameters)._mixture_distribution.distributions
     assert type(ours) is type(theirs)
     for name in ("mu", "sigma"):

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from search.early_stopping import EarlyStoppingSpec, Memory, Reported, decide, rule_for
-from search.early_stopping.contract import Peer, Peers
-from search.early_stopping.pause_contract import Member, Release
-from search.early_stopping.rules.pbt import Pbt, told
+from search.early_stopping import EarlyStoppingSpec, InMemoryHistory, MetricReport, PausedTrial, Peer, Peers, Release
+from search.early_stopping.rules.pbt import Pbt, changes_in_words
 from search.problem import Direction
 from search.space.space import Params, Space
 
@@ -24,7 +22,7 @@ SPACE = Space.model_validate({"lr": {"type": "float", "low": 1e-4, "high": 1.0, 
 class Population:
     """All that wait, at their milestones."""
 
-    at: dict[int, list[Member]]
+    at: dict[int, list[PausedTrial]]
     space: Space = SPACE
     seed: int = 7
     direction: Direction = "minimize"
@@ -36,7 +34,7 @@ class Population:
     def milestones(self) -> Sequence[int]:
         return sorted(self.at)
 
-    def members(self, milestone: int) -> Sequence[Member]:
+    def members(self, milestone: int) -> Sequence[PausedTrial]:
         return self.at[milestone]
 
     def best(self, milestone: int, pool: int) -> Peer | None:
@@ -50,8 +48,8 @@ def pbt(**options: Any) -> Pbt:
     return Pbt(**{"interval": 5, "max_step": 2**53, **options})
 
 
-def member(number: int, value: float, lr: float = 0.1, saved_step: int | None = 5) -> Member:
-    return Member(number, value, {"lr": lr}, saved_step)
+def member(number: int, value: float, lr: float = 0.1, saved_step: int | None = 5) -> PausedTrial:
+    return PausedTrial(number, value, {"lr": lr}, saved_step)
 
 
 def eight(**changes: Any) -> Population:
@@ -65,13 +63,13 @@ def released(population: Population, **options: Any) -> dict[int, Release]:
 
 def paused_at(rule: Pbt, *steps: int) -> list[int]:
     """The milestones at which a trial pauses that reports at these steps and always goes on."""
-    memory, before, found = Memory(), None, []
+    memory, before, found = InMemoryHistory(), None, []
     for step in steps:
-        report = Reported(0, "loss", "minimize", step, 1.0, before)
-        while verdicts := list(decide(rule, report, memory.of(0))):
+        report = MetricReport(0, "loss", "minimize", step, 1.0, before)
+        while verdicts := list(rule.decide(report, memory.of(0))):
             assert (verdicts[-1].stop, verdicts[-1].pauses) == (True, True)
             found.append(verdicts[-1].milestone)
-            report = Reported(0, "loss", "minimize", step, 1.0, found[-1])
+            report = MetricReport(0, "loss", "minimize", step, 1.0, found[-1])
         before = step
     return found
 
@@ -98,9 +96,9 @@ def test_a_trial_pauses_at_each_multiple_of_the_interval(
 
 
 def test_what_was_reached_before_a_retry_is_not_paused_at_again() -> None:
-    memory = Memory()
-    assert list(decide(pbt(), Reported(0, "loss", "minimize", 5, 1.0, None), memory.of(0)))
-    assert not list(decide(pbt(), Reported(0, "loss", "minimize", 5, 0.5, None), memory.of(0)))
+    memory = InMemoryHistory()
+    assert list(pbt().decide(MetricReport(0, "loss", "minimize", 5, 1.0, None), memory.of(0)))
+    assert not list(pbt().decide(MetricReport(0, "loss", "minimize", 5, 0.5, None), memory.of(0)))
 
 
 def test_the_worst_go_on_from_the_best_and_the_others_as_they_are() -> None:
@@ -110,8 +108,8 @@ def test_the_worst_go_on_from_the_best_and_the_others_as_they_are() -> None:
     ) | dict.fromkeys((6, 7), "exploit")
     assert {found[6].donor, found[7].donor} <= {0, 1}
     assert (found[7].cutoff, found[7].compared_count, found[7].compared_with) == (0.5, 7, (0, 1, 2, 3, 4, 5, 6))
-    assert found[0].reason == "loss 0 at step 5 is among the best 2 of 8; goes on as it is"
-    assert found[3].reason == "loss 0.3 at step 5 is not among the worst 2 of 8; goes on as it is"
+    assert found[0].reason == "loss 0 at step 5 is among the best 2 of 8; resumes as it is"
+    assert found[3].reason == "loss 0.3 at step 5 is not among the worst 2 of 8; resumes as it is"
 
 
 def test_an_exploit_says_from_whom_and_with_what() -> None:
@@ -120,7 +118,7 @@ def test_an_exploit_says_from_whom_and_with_what() -> None:
     assert told.params == {"lr": 0.2}
     assert told.reason == (
         "loss 0.9 at step 10 is among the worst 1 of 2; "
-        "goes on from trial 1's checkpoint at step 9 (loss 0.2) with lr 0.2 (was 0.5)"
+        "resumes from trial 1's checkpoint at step 9 (loss 0.2) with lr 0.2 (was 0.5)"
     )
 
 
@@ -143,13 +141,13 @@ def test_those_that_have_come_least_far_go_on_first() -> None:
 def test_the_last_one_of_a_population_goes_on_by_itself() -> None:
     [only] = released(Population({5: [member(3, 0.5)]})).values()
     assert (only.decision, only.cutoff, only.compared_count) == ("continue", None, 0)
-    assert only.reason == "loss 0.5 at step 5 is the only one to end a generation there; goes on as it is"
+    assert only.reason == "loss 0.5 at step 5 is the only one at the end of this generation; resumes as it is"
 
 
 def test_there_is_nothing_to_gain_from_those_that_are_no_better() -> None:
     found = released(Population({5: [member(number, 0.5) for number in range(4)]}))
     assert {one.decision for one in found.values()} == {"continue"}
-    assert found[3].reason.endswith("is among the worst 1 of 4, but the best of them are no better; goes on as it is")
+    assert found[3].reason.endswith("is among the worst 1 of 4, but the best of them are no better; resumes as it is")
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from() -> None:
@@ -158,7 +156,7 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from() -> None:
     assert found[7].decision == "continue"
     assert found[7].reason == (
         "loss 0.7 at step 5 is among the worst 2 of 8, "
-        "but the best of them saved no checkpoint (trials 0, 1); goes on as it is"
+        "but the best of them saved no checkpoint (trials 0, 1); resumes as it is"
     )
     one_saved = [*members[:1], member(1, 0.1), *members[2:]]
     assert released(Population({5: one_saved}))[7].donor == 1
@@ -199,10 +197,13 @@ def test_another_seed_or_milestone_draws_otherwise() -> None:
 
 
 def test_what_changes_is_told_in_few_words() -> None:
-    assert told({"a": 1, "b": "x", "c": 0.5}, {"a": 1, "b": "y", "d": 2}) == 'b "y" (was "x"), d 2 (new), without c'
-    assert told({"a": 1}, {"a": 1}) == "its own params"
+    assert (
+        changes_in_words({"a": 1, "b": "x", "c": 0.5}, {"a": 1, "b": "y", "d": 2})
+        == 'b "y" (was "x"), d 2 (new), without c'
+    )
+    assert changes_in_words({"a": 1}, {"a": 1}) == "its own params"
     many: Params = {str(number): number for number in range(12)}
-    assert told({}, many).endswith("9 9 (new), 2 more")
+    assert changes_in_words({}, many).endswith("9 9 (new), 2 more")
 
 
 @pytest.mark.parametrize(
@@ -229,4 +230,4 @@ def test_a_mistake_in_the_rule_is_told(options: dict[str, Any], path: str, messa
 
 def test_it_is_a_rule_by_its_name() -> None:
     spec = TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "pbt", "interval": 5, "max_step": 30})
-    assert rule_for(spec).pauses
+    assert spec.pauses

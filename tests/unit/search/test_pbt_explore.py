@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.early_stopping.rules.pbt_explore import Exploring, explored
+from search.early_stopping.rules.pbt_explore import Explore, explored
 from search.space.space import Space
 from tests.conftest import examples
 
 FACTORS = (0.8, 1.2)
-PERTURB, RESAMPLE = Exploring(0, FACTORS), Exploring(1, FACTORS)
+PERTURB, RESAMPLE = Explore(0, FACTORS), Explore(1, FACTORS)
 WIDE = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "layers": {"type": "int", "low": 1, "high": 8},
@@ -27,7 +27,7 @@ def chance(seed: int) -> Callable[[], float]:
     return np.random.default_rng(abs(seed)).random
 
 
-def seen(space: dict[str, Any], params: dict[str, Any], how: Exploring, name: str, count: int = 200) -> set[Any]:
+def seen(space: dict[str, Any], params: dict[str, Any], how: Explore, name: str, count: int = 200) -> set[Any]:
     whole = Space.model_validate(space)
     return {explored(whole, params, how, chance(seed)).get(name) for seed in range(count)}
 
@@ -39,7 +39,7 @@ def test_what_is_explored_obeys_the_space(
 ) -> None:
     space = data.draw(draws.spaces().flatmap(draws.forbidden))
     params = data.draw(draws.configurations(space))
-    how = Exploring(probability, factors)
+    how = Explore(probability, factors)
     found = explored(space, params, how, chance(seed))
     assert space.mistakes_in(found) == []
     assert list(found) == [name for name in space.root if name in found]
@@ -60,7 +60,7 @@ def test_params_from_another_space_lead_into_this_one(draws: Any, data: st.DataO
             "momentum": {"type": "float", "low": 0.5, "high": 0.6, "when": {"optimizer": "sgd"}},
         }
     )
-    assert narrow.mistakes_in(explored(narrow, params, Exploring(0.5, FACTORS), chance(seed))) == []
+    assert narrow.mistakes_in(explored(narrow, params, Explore(0.5, FACTORS), chance(seed))) == []
 
 
 def test_a_perturbed_float_is_multiplied_and_kept_within_its_bounds() -> None:
@@ -100,7 +100,7 @@ def test_what_is_drawn_anew_comes_from_the_whole_range() -> None:
 
 def test_so_much_is_drawn_anew_as_the_probability_says() -> None:
     space = Space.model_validate({"lr": WIDE["lr"]})
-    how = Exploring(0.25, FACTORS)
+    how = Explore(0.25, FACTORS)
     found = [explored(space, {"lr": 0.1}, how, chance(seed))["lr"] for seed in range(2000)]
     assert sum(one in (0.1 * 0.8, 0.1 * 1.2) for one in found) / 2000 == pytest.approx(0.75, abs=0.04)
 

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.analysis.replay import Closing, Completion, Course, Event, Left, Point, replay
-from search.early_stopping import Memory, Pausing, Reported, decide, rule_for
-from search.early_stopping.in_memory_paused import Paused
-from search.early_stopping.measure import Measure
+from search.analysis.replay import Closing, Completion, Event, Left, Report, TrialReplay, replay
+from search.early_stopping import InMemoryHistory, MetricReport, Rule
+from search.early_stopping.compared_metric import ComparedMetric
+from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials as InMemory
 from search.early_stopping.rules.asha import Asha
 from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Direction, sign_of
@@ -25,18 +25,18 @@ DIRECTIONS: st.SearchStrategy[Any] = st.sampled_from(["minimize", "maximize"])
 class Race:
     """Trials that run to their next rung one at a time, in any order, and wait there or not."""
 
-    def __init__(self, rule: Pausing, direction: Direction, waiting: type[Paused] = Paused) -> None:
+    def __init__(self, rule: Rule, direction: Direction, waiting: type[InMemory] = InMemory) -> None:
         self.rule, self.direction = rule, direction
-        self.memory = Memory()
+        self.memory = InMemoryHistory()
         self.paused = waiting(self.memory, "accuracy", direction, SPACE)
         self.more_to_come = True
         self.running: set[int] = set()
         self.steps: dict[int, int | None] = defaultdict(lambda: None)
 
     def arrive(self, number: int, step: int, value: float) -> None:
-        report = Reported(number, "accuracy", self.direction, step, value, self.steps[number])
+        report = MetricReport(number, "accuracy", self.direction, step, value, self.steps[number])
         self.steps[number] = step
-        [verdict] = decide(self.rule, report, self.memory.of(number))
+        [verdict] = self.rule.decide(report, self.memory.of(number))
         if verdict.pauses:
             self.running.remove(number)
             self.paused.pause(number, verdict.milestone, verdict.value, self.rule.pool_of(number))
@@ -55,7 +55,7 @@ class Race:
         return released
 
 
-class Attentive(Paused):
+class Attentive(InMemory):
     """Looks where somebody has just come to and nowhere else, as the service does with every report."""
 
     reached = 0
@@ -82,12 +82,16 @@ class Paper:
             self.promoted[rung] |= {number for _, number in best}
 
 
-@given(st.data(), DIRECTIONS, st.integers(2, 4), st.integers(0, 3), st.sampled_from([Paused, Attentive]))
+@given(st.data(), DIRECTIONS, st.integers(2, 4), st.integers(0, 3), st.sampled_from([InMemory, Attentive]))
 def test_who_goes_on_when_is_as_in_the_paper(
-    data: st.DataObject, direction: Direction, reduction_factor: int, extra_count: int, waiting: type[Paused]
+    data: st.DataObject,
+    direction: Direction,
+    reduction_factor: int,
+    extra_count: int,
+    waiting: type[InMemory],
 ) -> None:
     rule = Asha(promote=True, reduction_factor=reduction_factor, extra_count=extra_count)
-    race = Race(rule_for(rule), direction, waiting)
+    race = Race(rule, direction, waiting)
     paper = Paper(reduction_factor, direction, extra_count)
     next_rung: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 40), label="arrivals")):
@@ -104,7 +108,7 @@ def test_who_goes_on_when_is_as_in_the_paper(
 
 def test_when_no_more_are_to_come_one_of_each_pool_goes_on_at_once() -> None:
     rule = Hyperband(promote=True, max_step=9)
-    race = Race(rule_for(rule), "maximize")
+    race = Race(rule, "maximize")
     first = {rule.bracket_of(number): number for number in reversed(range(20)) if rule.bracket_of(number) < 2}
     race.running |= set(first.values())
     for number in first.values():
@@ -114,12 +118,12 @@ def test_when_no_more_are_to_come_one_of_each_pool_goes_on_at_once() -> None:
     assert sorted(race.release()) == sorted(first.values())
 
 
-@given(st.data(), DIRECTIONS, st.sampled_from([Paused, Attentive]))
+@given(st.data(), DIRECTIONS, st.sampled_from([InMemory, Attentive]))
 def test_each_bracket_of_hyperband_goes_by_itself_as_in_the_paper(
-    data: st.DataObject, direction: Direction, waiting: type[Paused]
+    data: st.DataObject, direction: Direction, waiting: type[InMemory]
 ) -> None:
     rule = Hyperband(promote=True, max_step=8, reduction_factor=2)
-    race = Race(rule_for(rule), direction, waiting)
+    race = Race(rule, direction, waiting)
     papers = [Paper(2, direction) for _ in range(4)]
     next_step: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 60), label="reports")):
@@ -146,7 +150,7 @@ def test_when_no_more_are_to_come_one_of_each_pool_at_least_goes_to_the_end(
 ) -> None:
     last = reduction_factor**4
     rule = kind(promote=True, reduction_factor=reduction_factor, max_step=last)
-    race = Race(rule_for(rule), "maximize")
+    race = Race(rule, "maximize")
     steps = {number: rule.first_rung(number) for number in range(count)}
     race.running |= set(steps)
     race.more_to_come = False
@@ -161,13 +165,13 @@ def test_when_no_more_are_to_come_one_of_each_pool_at_least_goes_to_the_end(
     assert at_end == {rule.pool_of(number) for number in steps}
 
 
-def replayed(events: Iterable[Event], **options: Any) -> dict[int, Course]:
-    rule = rule_for(Asha(promote=True, **options))
-    return replay(rule, Measure("accuracy", "maximize"), SPACE, events)
+def replayed(events: Iterable[Event], **options: Any) -> dict[int, TrialReplay]:
+    rule = Asha(promote=True, **options)
+    return replay(rule, ComparedMetric("accuracy", "maximize"), SPACE, events)
 
 
 def ran(number: int, value: float, steps: int = 9) -> list[Event]:
-    return [*(Point(number, step, value) for step in range(1, steps + 1)), Completion(number)]
+    return [*(Report(number, step, value) for step in range(1, steps + 1)), Completion(number)]
 
 
 def test_of_whole_curves_those_that_wait_are_held_back_until_they_are_promoted() -> None:
@@ -191,21 +195,21 @@ def test_those_that_wait_when_the_experiment_is_cut_off_have_lost() -> None:
 
 
 def test_who_is_leaving_cannot_be_promoted_and_is_judged_by_what_came_meanwhile_when_it_goes_on() -> None:
-    told = Point(0, 1, 0.5, told_to_pause=True)
-    before = [told, *(Point(0, step, 0.5 + step / 10) for step in (2, 3)), Point(1, 1, 0.1), Point(2, 1, 0.2)]
+    told = Report(0, 1, 0.5, pause_requested=True)
+    before = [told, *(Report(0, step, 0.5 + step / 10) for step in (2, 3)), Report(1, 1, 0.1), Report(2, 1, 0.2)]
     assert not replayed(before)[0].releases
     course = replayed([*before, Left(0)])[0]
     assert [one.milestone for one in course.releases] == [1]
     assert [(pause.milestone, pause.value) for pause in course.pauses] == [(1, 0.5), (3, 0.8)]
     assert replayed([*before, Completion(0)])[0].stop is None
-    failed = replayed([*before, Left(0, for_good=True)])[0]
+    failed = replayed([*before, Left(0, final=True)])[0]
     assert (failed.stop, failed.step_count) == (None, 3)
 
 
 def test_a_user_takes_one_that_waits_out_of_the_race() -> None:
-    told = [replace(one, told_to_pause=True) for one in (Point(0, 1, 0.5), Point(1, 1, 0.4))]
+    told = [replace(one, pause_requested=True) for one in (Report(0, 1, 0.5), Report(1, 1, 0.4))]
     courses = replayed(
-        [*told, Left(0), Left(1), Left(0, for_good=True), Point(2, 1, 0.1), *(Point(n, 1, 0) for n in (3, 4, 5))]
+        [*told, Left(0), Left(1), Left(0, final=True), Report(2, 1, 0.1), *(Report(n, 1, 0) for n in (3, 4, 5))]
     )
     assert not courses[0].releases
     assert [one.milestone for one in courses[1].releases] == [1]
@@ -219,11 +223,13 @@ def test_no_trial_waits_where_it_ends() -> None:
 def test_hyperband_has_nobody_wait_where_a_trial_ends() -> None:
     rule = Hyperband(promote=True, max_step=9)
     events = [one for number in range(60) for one in ran(number, number)]
-    courses = replay(rule_for(rule), Measure("accuracy", "maximize"), SPACE, events)
+    courses = replay(rule, ComparedMetric("accuracy", "maximize"), SPACE, events)
     waited = {(rule.bracket_of(number), one.milestone) for number, course in courses.items() for one in course.pauses}
     assert waited == {(0, 1), (0, 3), (1, 3)}
 
 
 def test_a_patient_rule_has_nobody_wait() -> None:
     said = complaints(lambda: rule_of(rule="patient", patience=1, wrapped_rule={"rule": "asha", "promote": True}))
-    assert said == ["early_stopping.wrapped_rule: must be a rule that has no trials wait, such as asha without promote"]
+    assert said == [
+        "early_stopping.wrapped_rule: must be a rule that does not pause trials, such as asha without promote"
+    ]

@@ -1,4 +1,4 @@
-"""A proposal is a function of the problem, the history and the trial's number; Optuna itself says what it should be."""
+"""A proposal is a function of the study, the history and the trial's number; Optuna itself says what it should be."""
 
 from typing import Any
 
@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from search.problem import Observation, Problem, Setting, SpaceExhausted
-from search.propose import propose
+from search.problem import Observation, Problem, SpaceExhausted
 from search.samplers import SamplerSpec
-from search.samplers.base import stream
+from search.samplers.sampler import derived_seed
 from search.space.space import Params, Space
-from search.study import StudyView
+from search.study import Study, StudyView, propose
 from tests.conftest import examples
 from tests.unit.search.conftest import outcome
 
@@ -79,20 +78,20 @@ def told(observation: Observation) -> optuna.trial.FrozenTrial:
     )
 
 
-def problem_of(
+def study_of(
     space: Space = SPACE, sampler: SamplerSpec | None = None, direction: Any = "minimize", seed: int = 7
-) -> Problem:
-    return Problem(space, (direction,), sampler or SamplerSpec(), seed)
+) -> Study:
+    return Study(Problem(space, (direction,)), sampler or SamplerSpec(), seed)
 
 
 def completed(number: int, params: Params, value: float) -> Observation:
     return Observation(number, params, "completed", (value,), 1, value)
 
 
-def run(problem: Problem, count: int, objective: Any) -> list[Observation]:
+def run(study: Study, count: int, objective: Any) -> list[Observation]:
     history: list[Observation] = []
     for number in range(count):
-        params = propose(problem, history, number)
+        params = propose(study, history, number)
         history.append(completed(number, params, objective(params)))
     return history
 
@@ -103,15 +102,15 @@ def test_every_proposal_of_every_sampler_belongs_to_the_space_and_comes_again_fo
 ) -> None:
     space = data.draw(draws.spaces(finite=True if sampler.sampler == "grid" else None))
     history = data.draw(draws.histories(space))
-    problem = problem_of(space, sampler, direction, seed=data.draw(st.integers(0, 2**32 - 1)))
-    assert sampler.unsuited(problem.setting) == []
+    study = study_of(space, sampler, direction, seed=data.draw(st.integers(0, 2**32 - 1)))
+    assert sampler.mistakes_with(study.problem) == []
     try:
-        params = propose(problem, history, 41)
+        params = propose(study, history, 41)
     except SpaceExhausted:
         assert len({repr(observation.params) for observation in history}) >= (space.size() or 0)
         return
     assert space.mistakes_in(params) == []
-    assert propose(problem, data.draw(st.permutations(history)), 41) == params
+    assert propose(study, data.draw(st.permutations(history)), 41) == params
 
 
 @given(data=st.data(), sampler=st.sampled_from(SAMPLERS))
@@ -120,14 +119,14 @@ def test_a_view_told_of_changes_proposes_what_the_pure_function_does(
     data: st.DataObject, draws: Any, sampler: SamplerSpec
 ) -> None:
     space = data.draw(draws.spaces(finite=True if sampler.sampler == "grid" else None))
-    problem = problem_of(space, sampler)
-    view = StudyView(problem)
+    study = study_of(space, sampler)
+    view = StudyView(study)
     known: dict[int, Observation] = {}
     for _ in range(data.draw(st.integers(1, 4))):
         changes = data.draw(draws.histories(space, max_size=8, numbers=12))
         known |= {observation.number: observation for observation in changes}
         number = data.draw(st.integers(0, 14))
-        assert outcome(view.propose, changes, number) == outcome(propose, problem, list(known.values()), number)
+        assert outcome(view.propose, changes, number) == outcome(propose, study, list(known.values()), number)
 
 
 @given(data=st.data(), direction=st.sampled_from(["minimize", "maximize"]), seed=st.integers(0, 2**32 - 1))
@@ -139,35 +138,35 @@ def test_tpe_proposes_what_a_study_of_optuna_with_the_same_seed_does(
     size = data.draw(st.integers(0, 25))
     history = [data.draw(draws.observations(SPACE, number)) for number in range(size)]
     grouped: dict[str, Any] = {"multivariate": True} if "group" in options else {}
-    study = optuna.create_study(
-        direction=direction, sampler=optuna.samplers.TPESampler(seed=stream(seed, size), **options, **grouped)
+    optuna_study = optuna.create_study(
+        direction=direction, sampler=optuna.samplers.TPESampler(seed=derived_seed(seed, size), **options, **grouped)
     )
-    study.add_trials([told(observation) for observation in history])
-    problem = problem_of(sampler=SamplerSpec(options=options), direction=direction, seed=seed)
-    assert propose(problem, history, size) == suggested(study.ask())
+    optuna_study.add_trials([told(observation) for observation in history])
+    study = study_of(sampler=SamplerSpec(options=options), direction=direction, seed=seed)
+    assert propose(study, history, size) == suggested(optuna_study.ask())
 
 
 @given(seed=st.integers(0, 2**32 - 1), number=st.integers(0, 10_000))
 @examples(30)
 def test_random_proposes_what_a_study_of_optuna_with_the_same_seed_does(seed: int, number: int) -> None:
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=stream(seed, number)))
-    problem = problem_of(sampler=SamplerSpec(sampler="random"), seed=seed)
-    assert propose(problem, [], number) == suggested(study.ask())
+    optuna_study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=derived_seed(seed, number)))
+    study = study_of(sampler=SamplerSpec(sampler="random"), seed=seed)
+    assert propose(study, [], number) == suggested(optuna_study.ask())
 
 
 def test_a_search_rebuilt_after_a_restart_repeats_no_random_numbers() -> None:
-    problem = problem_of(sampler=SamplerSpec(sampler="random"))
-    assert len({repr(propose(problem, [], number)) for number in range(50)}) == 50
+    study = study_of(sampler=SamplerSpec(sampler="random"))
+    assert len({repr(propose(study, [], number)) for number in range(50)}) == 50
 
 
 def test_the_order_of_a_history_is_of_no_account_even_among_equals() -> None:
-    history = [completed(number, propose(problem_of(), [], number), 1.0) for number in range(30)]
-    assert propose(problem_of(), history[::-1], 30) == propose(problem_of(), history, 30)
+    history = [completed(number, propose(study_of(), [], number), 1.0) for number in range(30)]
+    assert propose(study_of(), history[::-1], 30) == propose(study_of(), history, 30)
 
 
 def test_steps_are_proposed_as_people_write_them() -> None:
     space = Space.model_validate({"p": {"type": "float", "low": 0, "high": 1, "step": 0.1}})
-    found = {propose(problem_of(space), [], number)["p"] for number in range(100)}
+    found = {propose(study_of(space), [], number)["p"] for number in range(100)}
     assert found == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
 
 
@@ -192,13 +191,13 @@ def test_a_range_at_the_limits_of_numbers_is_kept_to(extreme: dict[str, Any], *,
     sampler = SamplerSpec(options={"n_startup_trials": 3, "multivariate": multivariate})
     history: list[Observation] = []
     for number, value in enumerate([0.0, 1e300, float("inf"), -1e300, float("-inf"), 1.0] * 2):
-        params = propose(problem_of(space, sampler), history, number)
+        params = propose(study_of(space, sampler), history, number)
         assert space.mistakes_in(params) == []
         history.append(completed(number, params, value))
 
 
 def test_another_seed_is_another_search() -> None:
-    assert propose(problem_of(seed=1), [], 0) != propose(problem_of(seed=2), [], 0)
+    assert propose(study_of(seed=1), [], 0) != propose(study_of(seed=2), [], 0)
 
 
 def test_tpe_finds_the_good_region_more_often_than_chance() -> None:
@@ -209,14 +208,14 @@ def test_tpe_finds_the_good_region_more_often_than_chance() -> None:
         return abs(lr - 0.01) * 10 + abs(hidden - 128) / 128
 
     def found(sampler: str) -> float:
-        values = [one.values for one in run(problem_of(sampler=SamplerSpec(sampler=sampler)), 50, distance)]
+        values = [one.values for one in run(study_of(sampler=SamplerSpec(sampler=sampler)), 50, distance)]
         return sum(value[0] for value in values[20:] if value) / 30
 
     assert found("tpe") < found("random") / 2
 
 
 def test_tpe_keeps_away_from_where_trials_diverge() -> None:
-    problem = problem_of(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}))
+    study = study_of(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}))
 
     def seen(number: int, x: float) -> Observation:
         if x > 0.5:
@@ -224,39 +223,39 @@ def test_tpe_keeps_away_from_where_trials_diverge() -> None:
         return Observation(number, {"x": x}, "pruned", last_step=3, last_value=1.0)
 
     history = [seen(number, (number % 20) / 20) for number in range(60)]
-    proposals = [propose(problem, history, number)["x"] for number in range(60, 80)]
+    proposals = [propose(study, history, number)["x"] for number in range(60, 80)]
     assert all(isinstance(x, float) and x <= 0.6 for x in proposals)
 
 
 def test_nothing_is_learned_from_trials_that_failed_or_were_stopped_before_reporting() -> None:
-    history = run(problem_of(), 15, lambda params: params["lr"])
+    history = run(study_of(), 15, lambda params: params["lr"])
     silent = [
         Observation(15, history[0].params, "failed", last_step=2, last_value=-5.0),
         Observation(16, history[1].params, "stopped"),
     ]
-    assert propose(problem_of(), history + silent, 17) == propose(problem_of(), history, 17)
+    assert propose(study_of(), history + silent, 17) == propose(study_of(), history, 17)
 
 
 def test_tpe_knows_of_running_trials_unless_told_not_to() -> None:
-    history = run(problem_of(), 15, lambda params: params["lr"])
-    here = propose(problem_of(), history, 20)
+    history = run(study_of(), 15, lambda params: params["lr"])
+    here = propose(study_of(), history, 20)
     running = [*history, *(Observation(number, here, "running") for number in range(15, 20))]
-    deaf = problem_of(sampler=SamplerSpec(options={"constant_liar": False}))
-    assert propose(problem_of(), running, 20) != here
+    deaf = study_of(sampler=SamplerSpec(options={"constant_liar": False}))
+    assert propose(study_of(), running, 20) != here
     assert propose(deaf, running, 20) == propose(deaf, history, 20)
 
 
 def test_tpe_searches_for_several_objectives() -> None:
-    problem = Problem(SPACE, ("minimize", "maximize"), SamplerSpec(options={"n_startup_trials": 3}), 7)
+    study = Study(Problem(SPACE, ("minimize", "maximize")), SamplerSpec(options={"n_startup_trials": 3}), 7)
     history = [
-        Observation(n, propose(problem, [], n), "completed" if n % 2 else "pruned", (n, -n) if n % 2 else None, 1, n)
+        Observation(n, propose(study, [], n), "completed" if n % 2 else "pruned", (n, -n) if n % 2 else None, 1, n)
         for n in range(12)
     ]
-    assert SPACE.mistakes_in(propose(problem, history, 12)) == []
+    assert SPACE.mistakes_in(propose(study, history, 12)) == []
 
 
-def walked(problem: Problem) -> list[Params]:
-    view = StudyView(problem)
+def walked(study: Study) -> list[Params]:
+    view = StudyView(study)
     found: list[Params] = []
     changes: list[Observation] = []
     while True:
@@ -271,16 +270,16 @@ GRID = SamplerSpec(sampler="grid", options={"search_space": {"lr": [0.1, 0.01], 
 
 
 def test_grid_proposes_each_configuration_once_and_then_says_that_the_space_is_exhausted() -> None:
-    found = walked(problem_of(sampler=GRID))
+    found = walked(study_of(sampler=GRID))
     assert len(found) == 2 * 16 * (3 + 1)
     assert len({repr(params) for params in found}) == len(found)
     assert all(SPACE.mistakes_in(params) == [] for params in found)
     with pytest.raises(SpaceExhausted, match="all 128 configurations"):
-        propose(problem_of(sampler=GRID), [completed(n, params, 0) for n, params in enumerate(found)], len(found))
+        propose(study_of(sampler=GRID), [completed(n, params, 0) for n, params in enumerate(found)], len(found))
 
 
 def test_grid_goes_through_the_space_in_an_order_of_the_seed() -> None:
-    one, other = walked(problem_of(sampler=GRID)), walked(problem_of(sampler=GRID, seed=8))
+    one, other = walked(study_of(sampler=GRID)), walked(study_of(sampler=GRID, seed=8))
     assert one != other
     assert sorted(map(repr, one)) == sorted(map(repr, other))
     assert len({params["hidden"] for params in one[:16]}) > 5
@@ -288,13 +287,16 @@ def test_grid_goes_through_the_space_in_an_order_of_the_seed() -> None:
 
 def test_grid_passes_over_what_was_enqueued() -> None:
     space = Space.model_validate({"p": {"type": "float", "low": 0, "high": 1, "step": 1}})
-    problem = problem_of(space, SamplerSpec(sampler="grid"))
-    assert propose(problem, [completed(0, {"p": 1}, 0.0)], 1) == {"p": 0.0}
+    study = study_of(space, SamplerSpec(sampler="grid"))
+    assert propose(study, [completed(0, {"p": 1}, 0.0)], 1) == {"p": 0.0}
 
 
 def test_grid_refuses_a_continuous_parameter_without_values_and_values_outside_the_space() -> None:
     options: Any = {"search_space": {"momentum": [0.5, 2, 0.5], "hidden": [], "depth": [1]}}
-    told = [str(mistake) for mistake in SamplerSpec(sampler="grid", options=options).unsuited(Setting(SPACE))]
+    told = [
+        str(mistake)
+        for mistake in SamplerSpec(sampler="grid", options=options).mistakes_with(Problem(SPACE, ("minimize",)))
+    ]
     assert told == [
         "space.lr: grid needs a step here, or values in search.options.search_space.lr",
         "search.options.search_space.momentum.1: must be between 0 and 0.99, not 2",

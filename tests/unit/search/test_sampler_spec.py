@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from search.mistakes import listed
-from search.problem import Setting
+from search.problem import Problem
 from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.tpe import Tpe
 from search.space.space import Space
@@ -43,19 +43,20 @@ def test_a_wrong_sampler_or_option_is_told_with_the_right_ones(spec: dict[str, A
     [{"type": "int", "low": 1, "high": 10**9, "log": True}, {"type": "float", "low": 0, "high": 1, "step": 1e-9}],
 )
 def test_more_values_than_gp_can_lay_out_are_refused_and_not_given_to_it(many: dict[str, Any]) -> None:
-    setting = Setting(
-        Space.model_validate({"few": {"type": "int", "low": 0, "high": 10**6}, "many": many}), max_trials=50
+    space = Space.model_validate({"few": {"type": "int", "low": 0, "high": 10**6}, "many": many})
+    problem = Problem(space, ("minimize",), max_trials=50)
+    [mistake] = SamplerSpec(sampler="gp").mistakes_with(problem)
+    assert str(mistake).startswith(
+        "space.many: gp supports at most 2,000,000 values, and this parameter has 1,000,000,00"
     )
-    [mistake] = SamplerSpec(sampler="gp").unsuited(setting)
-    assert str(mistake).startswith("space.many: gp takes at most 2,000,000 values, here are 1,000,000,00")
-    assert SamplerSpec(sampler="auto").chosen(setting).name == "tpe"
+    assert SamplerSpec(sampler="auto").chosen_for(problem).name == "tpe"
 
 
 def test_more_reference_points_than_can_be_held_against_are_refused() -> None:
-    setting = Setting(Space.model_validate({"p": {"type": "int", "low": 0, "high": 9}}), objective_count=8)
-    [mistake] = SamplerSpec(sampler="nsga3", options={"dividing_parameter": 100}).unsuited(setting)
-    assert str(mistake).startswith("search.options.dividing_parameter: makes 26,075,972,546 reference points of 8 obj")
-    assert SamplerSpec(sampler="nsga3", options={"dividing_parameter": 10}).unsuited(setting) == []
+    problem = Problem(Space.model_validate({"p": {"type": "int", "low": 0, "high": 9}}), ("minimize",) * 8)
+    [mistake] = SamplerSpec(sampler="nsga3", options={"dividing_parameter": 100}).mistakes_with(problem)
+    assert str(mistake).startswith("search.options.dividing_parameter: makes 26,075,972,546 reference points for 8 obj")
+    assert SamplerSpec(sampler="nsga3", options={"dividing_parameter": 10}).mistakes_with(problem) == []
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_more_reference_points_than_can_be_held_against_are_refused() -> None:
     [("tpe", "n_ei_candidates", 10_000), ("cmaes", "popsize", 100_000), ("nsga3", "dividing_parameter", 100_000)],
 )
 def test_options_that_would_only_fill_the_memory_are_refused(sampler: str, option: str, most: int) -> None:
-    setting = Setting(Space.model_validate({"p": {"type": "float", "low": 0, "high": 9}}))
-    [mistake] = SamplerSpec(sampler=sampler, options={option: most + 1}).unsuited(setting)
+    problem = Problem(Space.model_validate({"p": {"type": "float", "low": 0, "high": 9}}), ("minimize",))
+    [mistake] = SamplerSpec(sampler=sampler, options={option: most + 1}).mistakes_with(problem)
     assert str(mistake) == f"search.options.{option}: must be at most {most:,}"
-    assert SamplerSpec(sampler=sampler, options={option: most}).unsuited(setting) == []
+    assert SamplerSpec(sampler=sampler, options={option: most}).mistakes_with(problem) == []

@@ -24,12 +24,11 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 from optuna.samplers._nsgaiii._elite_population_selection_strategy import NSGAIIIElitePopulationSelectionStrategy
 from optuna.samplers.nsgaii._elite_population_selection_strategy import NSGAIIElitePopulationSelectionStrategy
 
-from search.problem import Direction, Observation, Problem, Setting, SpaceExhausted
-from search.propose import propose
+from search.problem import Direction, Observation, Problem, SpaceExhausted
 from search.samplers import SAMPLERS, SamplerSpec
-from search.samplers.base import stream
+from search.samplers.sampler import derived_seed
 from search.space.space import Params, Space
-from search.study import StudyView
+from search.study import Study, StudyView, propose
 from tests.conftest import examples
 from tests.unit.search.conftest import outcome
 
@@ -82,8 +81,8 @@ def size(params: Params) -> float:
 DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize", "minimize")
 
 
-def problem_of(space: Space, sampler: SamplerSpec, objectives: int = 1, *, constrained: bool = False) -> Problem:
-    return Problem(space, DIRECTIONS[:objectives], sampler, 7, constrained)
+def study_of(space: Space, sampler: SamplerSpec, objectives: int = 1, *, constrained: bool = False) -> Study:
+    return Study(Problem(space, DIRECTIONS[:objectives], constrained), sampler, 7)
 
 
 def observed(number: int, params: Params, objectives: int) -> Observation:
@@ -91,25 +90,25 @@ def observed(number: int, params: Params, objectives: int) -> Observation:
     return Observation(number, params, "completed", values, 1, values[0])
 
 
-def of_paceline(problem: Problem, count: int) -> list[Params]:
+def of_paceline(study: Study, count: int) -> list[Params]:
     """As the trials of one worker would be."""
-    view, found, changes = StudyView(problem), list[Params](), list[Observation]()
+    view, found, changes = StudyView(study), list[Params](), list[Observation]()
     for number in range(count):
         found.append(view.propose(changes, number))
-        changes = [observed(number, found[-1], len(problem.directions))]
+        changes = [observed(number, found[-1], len(study.problem.directions))]
     return found
 
 
 def of_optuna(
-    problem: Problem, count: int, sampler: Callable[[int], BaseSampler], suggest: Callable[[optuna.Trial], Params]
+    study: Study, count: int, sampler: Callable[[int], BaseSampler], suggest: Callable[[optuna.Trial], Params]
 ) -> list[Params]:
     """The same by Optuna, with its state in its own storage, and each trial's random numbers from (seed, number)."""
-    study, found = optuna.create_study(directions=list(problem.directions)), list[Params]()
+    optuna_study, found = optuna.create_study(directions=list(study.problem.directions)), list[Params]()
     for number in range(count):
-        study.sampler = sampler(stream(problem.seed, number))
-        trial = study.ask()
+        optuna_study.sampler = sampler(derived_seed(study.seed, number))
+        trial = optuna_study.ask()
         found.append(suggest(trial))
-        study.tell(trial, list(observed(number, found[-1], len(problem.directions)).values or ()))
+        optuna_study.tell(trial, list(observed(number, found[-1], len(study.problem.directions)).values or ()))
     return found
 
 
@@ -119,34 +118,34 @@ def of_optuna(
 def test_tpe_proposes_what_a_study_of_optuna_does(
     options: dict[str, Any], objectives: int, *, constrained: bool
 ) -> None:
-    problem = problem_of(MIXED, SamplerSpec(options=options), objectives)
+    study = study_of(MIXED, SamplerSpec(options=options), objectives)
     history = [
         replace(observed(number, params, objectives), constraints=(size(params) - 100, -1) if constrained else None)
-        for number, params in enumerate(of_paceline(problem_of(MIXED, SamplerSpec(sampler="random")), 60))
+        for number, params in enumerate(of_paceline(study_of(MIXED, SamplerSpec(sampler="random")), 60))
     ]
-    study = optuna.create_study(
-        directions=list(problem.directions), sampler=TPESampler(seed=stream(problem.seed, 60), **options)
+    optuna_study = optuna.create_study(
+        directions=list(study.problem.directions), sampler=TPESampler(seed=derived_seed(study.seed, 60), **options)
     )
-    study.add_trials([told(observation) for observation in history])
-    assert propose(problem, history, 60) == mixed(study.ask())
+    optuna_study.add_trials([told(observation) for observation in history])
+    assert propose(study, history, 60) == mixed(optuna_study.ask())
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["all values differ", "some values are alike"])
 def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: bool) -> None:
-    problem = problem_of(MIXED, SamplerSpec())
-    drawn = of_paceline(problem_of(MIXED, SamplerSpec(sampler="random")), 400)
+    study = study_of(MIXED, SamplerSpec())
+    drawn = of_paceline(study_of(MIXED, SamplerSpec(sampler="random")), 400)
     if alike:
         drawn[50] = {**drawn[50], "lr": drawn[20]["lr"]}
     history = [observed(number, params, 1) for number, params in enumerate(drawn)]
-    study = optuna.create_study(direction="minimize")
-    study.add_trials([told(observation) for observation in history])
-    view = StudyView(problem, history)
+    optuna_study = optuna.create_study(direction="minimize")
+    optuna_study.add_trials([told(observation) for observation in history])
+    view = StudyView(study, history)
     for number in range(400, 405):
-        study.sampler = TPESampler(seed=stream(problem.seed, number))
-        trial = study.ask()
+        optuna_study.sampler = TPESampler(seed=derived_seed(study.seed, number))
+        trial = optuna_study.ask()
         params = view.propose([], number)
         assert params == mixed(trial)
-        study.tell(trial, score(params))
+        optuna_study.tell(trial, score(params))
         view.update([observed(number, params, 1)])
 
 
@@ -191,12 +190,10 @@ class Steady(CmaEsSampler):
     ids=str,
 )
 def test_cmaes_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> None:
-    problem = problem_of(NUMBERS, SamplerSpec(sampler="cmaes", options=options))
-    ours = of_paceline(problem, 60)
+    study = study_of(NUMBERS, SamplerSpec(sampler="cmaes", options=options))
+    ours = of_paceline(study, 60)
     # Optuna's optimizer has been through more roundings: it is told after it was asked.
-    for one, other in zip(
-        ours, of_optuna(problem, 60, lambda seed: Steady(seed=seed, **options), numbers), strict=True
-    ):
+    for one, other in zip(ours, of_optuna(study, 60, lambda seed: Steady(seed=seed, **options), numbers), strict=True):
         assert one == pytest.approx(other, rel=1e-6)
 
 
@@ -229,8 +226,8 @@ def test_nsga2_proposes_what_a_study_of_optuna_does(
         select = InOrder(population_size=6)
         return NSGAIISampler(seed=seed, population_size=6, elite_population_selection_strategy=select, **theirs)
 
-    problem = problem_of(MIXED, ours, objectives)
-    assert of_paceline(problem, 40) == of_optuna(problem, 40, sampler, mixed)
+    study = study_of(MIXED, ours, objectives)
+    assert of_paceline(study, 40) == of_optuna(study, 40, sampler, mixed)
 
 
 @pytest.mark.filterwarnings("error")
@@ -248,7 +245,7 @@ def test_children_of_parents_at_the_limits_of_floats_are_in_their_space(crossove
     spec = SamplerSpec(
         sampler=sampler, options={"population_size": 4, "crossover": crossover, "mutation": "polynomial"}
     )
-    view, changes = StudyView(Problem(space, ("minimize", "maximize"), spec, 7)), list[Observation]()
+    view, changes = StudyView(Study(Problem(space, ("minimize", "maximize")), spec, 7)), list[Observation]()
     for number in range(40):
         params = view.propose(changes, number)
         assert space.mistakes_in(params) == []
@@ -262,45 +259,45 @@ class Drawn(NSGAIIIElitePopulationSelectionStrategy):
 
     def __call__(self, study: optuna.Study, population: list[optuna.trial.FrozenTrial]) -> Any:
         self.generation += 1
-        self._rng = LazyRandomState(stream(7, self.generation, 1))
+        self._rng = LazyRandomState(derived_seed(7, self.generation, 1))
         return sorted(super().__call__(study, population), key=lambda trial: trial.number)
 
 
 @pytest.mark.parametrize("options", [{}, {"dividing_parameter": 2}, {"reference_points": [[1, 0, 0], [0, 1, 1]]}])
 def test_nsga3_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> None:
-    problem = problem_of(MIXED, SamplerSpec(sampler="nsga3", options={**options, "population_size": 8}), 3)
+    study = study_of(MIXED, SamplerSpec(sampler="nsga3", options={**options, "population_size": 8}), 3)
     points = {"reference_points": np.array(options["reference_points"])} if "reference_points" in options else options
     select = Drawn(population_size=8, rng=LazyRandomState(0), **points)
 
     def sampler(seed: int) -> NSGAIIISampler:
         return NSGAIIISampler(seed=seed, population_size=8, elite_population_selection_strategy=select)
 
-    assert of_paceline(problem, 40) == of_optuna(problem, 40, sampler, mixed)
+    assert of_paceline(study, 40) == of_optuna(study, 40, sampler, mixed)
 
 
 @pytest.mark.parametrize("options", [{}, {"scramble": True}, {"qmc_type": "halton"}], ids=str)
 def test_qmc_proposes_the_points_of_optunas_sequence(options: dict[str, Any]) -> None:
-    problem = problem_of(MIXED, SamplerSpec(sampler="qmc", options=options))
+    study = study_of(MIXED, SamplerSpec(sampler="qmc", options=options))
     # Optuna finds out from its first trial what the space is, so its sequence begins with the second.
     theirs = of_optuna(
-        problem, 33, lambda _: QMCSampler(seed=problem.seed, warn_independent_sampling=False, **options), mixed
+        study, 33, lambda _: QMCSampler(seed=study.seed, warn_independent_sampling=False, **options), mixed
     )
-    assert of_paceline(problem, 32) == theirs[1:]
+    assert of_paceline(study, 32) == theirs[1:]
 
 
 @pytest.mark.parametrize(("objectives", "constrained"), [pytest.param(1, False, marks=pytest.mark.slow), (1, True)])
 def test_gp_proposes_what_a_study_of_optuna_does(objectives: int, *, constrained: bool) -> None:
-    problem = problem_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), objectives)
+    study = study_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), objectives)
     history = [
         replace(observed(number, params, objectives), constraints=(size(params) - 100,) if constrained else None)
-        for number, params in enumerate(of_paceline(problem_of(MIXED, SamplerSpec(sampler="random")), 8))
+        for number, params in enumerate(of_paceline(study_of(MIXED, SamplerSpec(sampler="random")), 8))
     ]
-    study = optuna.create_study(
-        directions=list(problem.directions),
-        sampler=GPSampler(seed=stream(7, 8), n_startup_trials=4, warn_independent_sampling=False),
+    optuna_study = optuna.create_study(
+        directions=list(study.problem.directions),
+        sampler=GPSampler(seed=derived_seed(7, 8), n_startup_trials=4, warn_independent_sampling=False),
     )
-    study.add_trials([told(observation) for observation in history])
-    assert propose(problem, history, 8) == mixed(study.ask())
+    optuna_study.add_trials([told(observation) for observation in history])
+    assert propose(study, history, 8) == mixed(optuna_study.ask())
 
 
 EVERYTHING = [
@@ -329,51 +326,51 @@ def test_whatever_the_space_a_proposal_obeys_it_and_comes_again_after_a_restart(
 ) -> None:
     space = data.draw(draws.spaces(finite=True if sampler.sampler in ("brute_force", "grid") else None))
     space = data.draw(draws.forbidden(space))
-    problem = Problem(space, ("minimize",), sampler, 7, max_trials=2000)
-    assume(sampler.unsuited(problem.setting) == [])
-    view, known = StudyView(problem), dict[int, Observation]()
+    study = Study(Problem(space, ("minimize",), max_trials=2000), sampler, 7)
+    assume(sampler.mistakes_with(study.problem) == [])
+    view, known = StudyView(study), dict[int, Observation]()
     for _ in range(data.draw(st.integers(1, 3))):
         changes = data.draw(draws.histories(space, max_size=12, numbers=20))
         known |= {observation.number: observation for observation in changes}
         number = data.draw(st.integers(0, 22))
         proposed = outcome(view.propose, changes, number)
         assert isinstance(proposed, str) or space.mistakes_in(proposed) == []
-        assert outcome(propose, problem, data.draw(st.permutations(list(known.values()))), number) == proposed
+        assert outcome(propose, study, data.draw(st.permutations(list(known.values()))), number) == proposed
 
 
 @pytest.mark.slow
 def test_gp_obeys_the_space_and_proposes_the_same_after_a_restart() -> None:
-    problem = problem_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 2}))
-    history = [observed(number, propose(problem, [], number), 1) for number in range(3)]
-    history += [Observation(3, propose(problem, [], 3), "running"), Observation(4, propose(problem, [], 4), "diverged")]
-    view = StudyView(problem, history)
+    study = study_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 2}))
+    history = [observed(number, propose(study, [], number), 1) for number in range(3)]
+    history += [Observation(3, propose(study, [], 3), "running"), Observation(4, propose(study, [], 4), "diverged")]
+    view = StudyView(study, history)
     assert MIXED.mistakes_in(view.propose([], 5)) == []
-    assert view.propose([], 6) == propose(problem, history[::-1], 6)
+    assert view.propose([], 6) == propose(study, history[::-1], 6)
 
 
 def test_cmaes_takes_a_space_of_a_single_configuration() -> None:
     only = Space.model_validate({"a": {"type": "float", "low": 0.5, "high": 0.5}})
-    problem = problem_of(only, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
+    study = study_of(only, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
     history = [Observation(number, {"a": 0.5}, "completed", (1.0,)) for number in range(9)]
-    assert propose(problem, history, 9) == {"a": 0.5}
+    assert propose(study, history, 9) == {"a": 0.5}
 
 
 def test_a_late_trial_takes_its_place_among_the_generations() -> None:
-    problem = problem_of(NUMBERS, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
-    history = [observed(number, params, 1) for number, params in enumerate(of_paceline(problem, 30))]
+    study = study_of(NUMBERS, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
+    history = [observed(number, params, 1) for number, params in enumerate(of_paceline(study, 30))]
     view = StudyView(
-        problem, [replace(one, status="running", values=None) if one.number in (3, 9) else one for one in history]
+        study, [replace(one, status="running", values=None) if one.number in (3, 9) else one for one in history]
     )
     without = view.propose([], 30)
-    assert view.propose([history[9], history[3]], 30) == propose(problem, history, 30) != without
+    assert view.propose([history[9], history[3]], 30) == propose(study, history, 30) != without
 
 
 def test_brute_force_tries_each_configuration_once_and_can_wait_for_what_is_running() -> None:
     space = Space.model_validate({"a": {"type": "int", "low": 1, "high": 3}, "b": MIXED.root["act"]})
-    once = walked(problem_of(space, SamplerSpec(sampler="brute_force")))
+    once = walked(study_of(space, SamplerSpec(sampler="brute_force")))
     found = [Observation(number, params, "running") for number, params in enumerate(once)]
     assert len({repr(one.params) for one in found}) == len(found) == 9
-    patient = problem_of(space, SamplerSpec(sampler="brute_force", options={"avoid_premature_stop": True}))
+    patient = study_of(space, SamplerSpec(sampler="brute_force", options={"avoid_premature_stop": True}))
     assert propose(patient, found, 9) in [one.params for one in found]
     over = [replace(one, status="failed") for one in found]
     assert propose(patient, [*over[:4], found[4], *over[5:]], 9) == found[4].params
@@ -381,8 +378,8 @@ def test_brute_force_tries_each_configuration_once_and_can_wait_for_what_is_runn
         propose(patient, over, 9)
 
 
-def walked(problem: Problem) -> list[Params]:
-    view, found = StudyView(problem), list[Params]()
+def walked(study: Study) -> list[Params]:
+    view, found = StudyView(study), list[Params]()
     while not isinstance(proposed := outcome(view.propose, [], len(found)), str):
         view.update([Observation(len(found), proposed, "running")])
         found.append(proposed)
@@ -395,7 +392,7 @@ UNDER_X = {"type": "float", "low": 0, "high": 1, "when": {"c": "x"}}
 
 
 @pytest.mark.parametrize(
-    ("space", "setting", "needed"),
+    ("space", "facts", "needed"),
     [
         ({"c": ONE_OF_TWO}, {}, "categorical parameters"),
         (
@@ -403,19 +400,21 @@ UNDER_X = {"type": "float", "low": 0, "high": 1, "when": {"c": "x"}}
             {},
             "parameters under conditions",
         ),
-        ({"n": {"type": "int", "low": 0, "high": 1}}, {"objective_count": 2}, "several objectives"),
+        ({"n": {"type": "int", "low": 0, "high": 1}}, {"directions": ("minimize",) * 2}, "several objectives"),
         ({"n": {"type": "int", "low": 0, "high": 1}}, {"constrained": True}, "constraints"),
     ],
 )
 def test_a_sampler_says_what_it_does_not_do_and_which_ones_do(
-    space: dict[str, Any], setting: dict[str, Any], needed: str
+    space: dict[str, Any], facts: dict[str, Any], needed: str
 ) -> None:
-    asked = Setting(Space.model_validate(space), **setting)
-    (mistake,) = SamplerSpec(sampler="cmaes").unsuited(asked)
-    able = [name for name in SAMPLERS if name not in ("gp", "grid") and SamplerSpec(sampler=name).unsuited(asked) == []]
-    assert str(mistake).startswith(f"search.sampler: cmaes does not search with {needed}; those that can: auto, tpe")
+    asked = Problem(Space.model_validate(space), **{"directions": ("minimize",), **facts})
+    (mistake,) = SamplerSpec(sampler="cmaes").mistakes_with(asked)
+    able = [
+        name for name in SAMPLERS if name not in ("gp", "grid") and SamplerSpec(sampler=name).mistakes_with(asked) == []
+    ]
+    assert str(mistake).startswith(f"search.sampler: cmaes does not support {needed}; these samplers do: auto, tpe")
     assert all(name in str(mistake) for name in able)
-    assert SamplerSpec().unsuited(asked) == []
+    assert SamplerSpec().mistakes_with(asked) == []
 
 
 def test_one_choice_is_nothing_to_search_and_one_number_is_enough_for_cmaes() -> None:
@@ -424,16 +423,16 @@ def test_one_choice_is_nothing_to_search_and_one_number_is_enough_for_cmaes() ->
     )
     for options in ({}, {"use_separable_cma": True}, {"with_margin": True}):
         sampler = SamplerSpec(sampler="cmaes", options=options)
-        assert sampler.unsuited(Setting(space)) == []
+        assert sampler.mistakes_with(Problem(space, ("minimize",))) == []
         history = [Observation(n, {"c": "x", "n": n}, "completed", (n,)) for n in range(9)]
-        assert space.mistakes_in(propose(problem_of(space, sampler), history, 9)) == []
+        assert space.mistakes_in(propose(study_of(space, sampler), history, 9)) == []
 
 
 FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
 
 
 @pytest.mark.parametrize(
-    ("space", "setting", "chosen"),
+    ("space", "facts", "chosen"),
     [
         ({"c": ONE_OF_TWO}, {"max_trials": 2}, "brute_force"),
         ({"c": ONE_OF_TWO}, {"max_trials": 1}, "gp"),
@@ -442,22 +441,26 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
         (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 50}, "tpe"),
         (FLAT, {"max_trials": 20, "prunes": True, "population": True}, "qmc"),
-        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 20, "population": True, "objective_count": 2}, "qmc"),
+        (
+            {"c": ONE_OF_TWO, "p": UNDER_X},
+            {"max_trials": 20, "population": True, "directions": ("minimize",) * 2},
+            "qmc",
+        ),
         (FLAT, {"max_trials": 1000}, "tpe"),
         (FLAT, {"max_trials": 5000}, "cmaes"),
         (FLAT, {"max_trials": 5000, "constrained": True}, "tpe"),
         (FLAT, {}, "cmaes"),
-        (FLAT, {"max_trials": 100, "objective_count": 2}, "tpe"),
-        (FLAT, {"max_trials": 5000, "objective_count": 2}, "nsga2"),
-        (FLAT, {"max_trials": 5000, "objective_count": 4}, "nsga3"),
-        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 5000, "objective_count": 4}, "tpe"),
+        (FLAT, {"max_trials": 100, "directions": ("minimize",) * 2}, "tpe"),
+        (FLAT, {"max_trials": 5000, "directions": ("minimize",) * 2}, "nsga2"),
+        (FLAT, {"max_trials": 5000, "directions": ("minimize",) * 4}, "nsga3"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 5000, "directions": ("minimize",) * 4}, "tpe"),
     ],
 )
 def test_auto_chooses_for_the_experiment_and_says_why(
-    space: dict[str, Any], setting: dict[str, Any], chosen: str
+    space: dict[str, Any], facts: dict[str, Any], chosen: str
 ) -> None:
-    asked = Setting(Space.model_validate(space), **setting)
-    choice = SamplerSpec(sampler="auto").chosen(asked)
+    asked = Problem(Space.model_validate(space), **{"directions": ("minimize",), **facts})
+    choice = SamplerSpec(sampler="auto").chosen_for(asked)
     assert choice.name == chosen
-    assert choice.why
-    assert SamplerSpec(sampler=chosen).unsuited(asked) == []
+    assert choice.reason
+    assert SamplerSpec(sampler=chosen).mistakes_with(asked) == []

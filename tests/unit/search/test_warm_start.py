@@ -7,11 +7,10 @@ import pytest
 
 from search.analysis.warm_start import MAX_TRIALS, Source, from_json, still_fitting, to_json, warm_start
 from search.problem import Observation, Problem, Status
-from search.propose import propose
 from search.samplers import SamplerSpec
-from search.samplers.base import stream
+from search.samplers.sampler import derived_seed
 from search.space.space import Params, Space
-from search.study import StudyView
+from search.study import Study, StudyView, propose
 
 # `group` and others are still marked as experimental in Optuna.
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -27,8 +26,8 @@ SPACE = Space.model_validate(
 ADAMW: Params = {"lr": 0.01, "layers": 2, "optimizer": "adamw"}
 
 
-def a_problem(space: Space = SPACE, **search: Any) -> Problem:
-    return Problem(space, ("maximize",), SamplerSpec(**search), seed=7)
+def a_study(space: Space = SPACE, **search: Any) -> Study:
+    return Study(Problem(space, ("maximize",)), SamplerSpec(**search), seed=7)
 
 
 def observed(params: Params, value: float = 0.5, status: Status = "completed", number: int = 0) -> Observation:
@@ -41,8 +40,8 @@ def source(*trials: Observation, **config: Any) -> Source:
 
 
 def taken(*sources: Source, **search: Any) -> tuple[list[Observation], list[dict[str, Any]]]:
-    observations, report = warm_start(a_problem(**search), sources)
-    return observations, [one.shown() for one in report]
+    observations, report = warm_start(a_study(**search), sources)
+    return observations, [one.to_json() for one in report]
 
 
 def test_what_lies_in_the_space_is_taken_before_every_trial_the_newest_last() -> None:
@@ -117,8 +116,8 @@ def test_they_survive_being_stored() -> None:
 def test_after_a_narrowing_only_what_still_fits_counts() -> None:
     observations, _ = taken(source(observed(ADAMW), observed(ADAMW | {"lr": 0.1}), observed({"lr": 0.01, "layers": 2})))
     narrower = Space.model_validate(SPACE.model_dump() | {"lr": {"type": "float", "low": 0.001, "high": 0.05}})
-    assert [one.number for one in still_fitting(a_problem(narrower), observations)] == [-1, -3]
-    assert [one.number for one in still_fitting(a_problem(narrower, sampler="random"), observations)] == [-1]
+    assert [one.number for one in still_fitting(a_study(narrower), observations)] == [-1, -3]
+    assert [one.number for one in still_fitting(a_study(narrower, sampler="random"), observations)] == [-1]
 
 
 HISTORY = [
@@ -149,33 +148,33 @@ HISTORY = [
 def test_every_sampler_goes_on_from_trials_with_numbers_below_zero(search: dict[str, Any]) -> None:
     steps = {"type": "float", "low": 0.0, "high": 1.0, "step": 0.1}
     space = Space.model_validate({"x": steps, "y": {"type": "int", "low": 0, "high": 4}})
-    problem = a_problem(space, **search)
+    study = a_study(space, **search)
     points = [(round(step % 11 / 10, 1), step % 5) for step in range(20)]
     trials = [observed({"x": x, "y": y}, x - y, number=step) for step, (x, y) in enumerate(points)]
-    observations, [report] = warm_start(problem, [source(*trials)])
+    observations, [report] = warm_start(study, [source(*trials)])
     assert report.count == 20
-    view = StudyView(problem, observations)
+    view = StudyView(study, observations)
     seen = list(observations)
     for number in range(3):
         proposed = view.propose(seen, number)
         assert space.mistakes_in(proposed) == []
-        assert proposed == propose(problem, seen, number)
+        assert proposed == propose(study, seen, number)
         seen.append(observed(proposed, 0.5, number=number))
 
 
 @pytest.mark.parametrize("multivariate", [True, False])
 def test_tpe_proposes_what_optuna_does_after_the_same_trials_were_added(multivariate: bool) -> None:
     search: dict[str, Any] = {"options": {"multivariate": multivariate, "n_startup_trials": 5}}
-    problem = a_problem(**search)
+    study = a_study(**search)
     parts = [observed({"lr": 0.02, "layers": 3}, 0.7), observed({"lr": 0.03}, 0.8)]
-    observations, _ = warm_start(problem, [source(*reversed([*HISTORY, *parts]))])
+    observations, _ = warm_start(study, [source(*reversed([*HISTORY, *parts]))])
     assert len(observations) == 22
     sampler = optuna.samplers.TPESampler(
-        seed=stream(7, 0), multivariate=multivariate, constant_liar=True, n_startup_trials=5
+        seed=derived_seed(7, 0), multivariate=multivariate, constant_liar=True, n_startup_trials=5
     )
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.add_trials([added(one) for one in sorted(observations, key=lambda one: one.number)])
-    trial = study.ask()
+    optuna_study = optuna.create_study(direction="maximize", sampler=sampler)
+    optuna_study.add_trials([added(one) for one in sorted(observations, key=lambda one: one.number)])
+    trial = optuna_study.ask()
     expected: Params = {
         "lr": trial.suggest_float("lr", 0.001, 0.1, log=True),
         "layers": trial.suggest_int("layers", 1, 4),
@@ -183,7 +182,7 @@ def test_tpe_proposes_what_optuna_does_after_the_same_trials_were_added(multivar
     }
     if expected["optimizer"] == "sgd":
         expected["momentum"] = trial.suggest_float("momentum", 0.0, 0.9)
-    assert propose(problem, observations, 0) == expected
+    assert propose(study, observations, 0) == expected
 
 
 def added(observation: Observation) -> optuna.trial.FrozenTrial:

@@ -1,27 +1,22 @@
-"""The history as columns of numbers, for samplers that look at all of it for each proposal."""
+"""The history as columns of numbers, because TPE reads all of it for each proposal."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers._tpe.sampler import _split_complete_trials_multi_objective
 from optuna.search_space.group_decomposed import _SearchSpaceGroup
 from optuna.trial import FrozenTrial, TrialState
 
-from search.problem import sign_of
-from search.samplers.optuna.conversion import distributions_of, remembered
-
-if TYPE_CHECKING:
-    import optuna
-
-    from search.problem import Observation, Problem
+from search.problem import Observation, Problem, sign_of
+from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 
 Rows = NDArray[np.intp]
 
-_FIRST = 64
-"""Rows to begin with."""
+_INITIAL_ROWS = 64
 
 _COMPLETE, _PRUNED, _RUNNING, _FAILED = range(4)
 _CODES = {
@@ -30,44 +25,44 @@ _CODES = {
     TrialState.RUNNING: _RUNNING,
     TrialState.FAIL: _FAILED,
 }
-_NOTHING_SHOWN = (1.0, 0.0)
-"""What Optuna ranks a pruned trial without a report by: behind all others, whose steps count below zero."""
+_RANK_WITHOUT_REPORT = (1.0, 0.0)
+"""Optuna's rank of a pruned trial without a report: last, because the steps of the others count negative."""
 
 
-class Columns:
+class TpeHistory:
     """A row for each trial, with Optuna's internal numbers; NaN for a parameter that a trial does not have."""
 
-    def __init__(self, problem: "Problem") -> None:
+    def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._distributions = distributions_of(problem.space)
         self._signs = np.array([sign_of(one) for one in problem.directions], dtype=float)
-        self._place = {name: place for place, name in enumerate(self._distributions)}
+        self._column = {name: index for index, name in enumerate(self._distributions)}
         self._row: dict[int, int] = {}
-        self._numbers = np.empty(_FIRST, dtype=np.int64)
-        self._codes = np.empty(_FIRST, dtype=np.int8)
-        self._losses = np.empty((_FIRST, len(self._signs)))
-        self._shown = np.empty((_FIRST, 2))
-        self._excess = np.empty(_FIRST)
-        self._params = np.empty((len(self._place), _FIRST))
+        self._numbers = np.empty(_INITIAL_ROWS, dtype=np.int64)
+        self._codes = np.empty(_INITIAL_ROWS, dtype=np.int8)
+        self._losses = np.empty((_INITIAL_ROWS, len(self._signs)))
+        self._ranks = np.empty((_INITIAL_ROWS, 2))
+        self._violations = np.empty(_INITIAL_ROWS)
+        self._params = np.empty((len(self._column), _INITIAL_ROWS))
         self._in_order: dict[str, Rows] = {}
 
-    def learn(self, observation: "Observation") -> None:
-        """Take in a trial, in place of what was known of its number."""
-        trial = remembered(self._problem, observation, self._distributions)
+    def learn(self, observation: Observation) -> None:
+        """Add a trial, or replace what was known of the trial with this number."""
+        trial = frozen_trial_of(self._problem, observation, self._distributions)
         row = self._row.setdefault(trial.number, len(self._row))
         if row == len(self._numbers):
-            self._make_room()
+            self._grow()
         self._numbers[row] = trial.number
         self._codes[row] = _CODES[trial.state]
         self._losses[row] = self._signs * trial.values if trial.values else np.nan
-        self._shown[row] = self._rank(trial)
-        self._excess[row] = sum(value for value in trial.constraints.values() if value > 0)
+        self._ranks[row] = self._rank(trial)
+        self._violations[row] = sum(value for value in trial.constraints.values() if value > 0)
         self._params[:, row] = np.nan
         for name, value in trial.params.items():
-            self._params[self._place[name], row] = self._distributions[name].to_internal_repr(value)
+            self._params[self._column[name], row] = self._distributions[name].to_internal_repr(value)
 
-    def besides(self, number: int, *, running: bool) -> Rows:
-        """Of all others, those that can be learned from, in the order of their numbers; `running`: and who runs."""
+    def without(self, number: int, *, running: bool) -> Rows:
+        """The trials to learn from except `number`, in the order of their numbers; with `running` also running ones."""
         count = len(self._row)
         codes, numbers = self._codes[:count], self._numbers[:count]
         rows: Rows = np.flatnonzero((codes <= (_RUNNING if running else _PRUNED)) & (numbers != number))
@@ -78,52 +73,52 @@ class Columns:
         ended: Rows = rows[self._codes[rows] != _RUNNING]
         return ended
 
-    def always_there(self, rows: Rows) -> dict[str, BaseDistribution]:
-        """The parameters that all of the rows have, in the order of their names; none of no rows."""
+    def in_all(self, rows: Rows) -> dict[str, BaseDistribution]:
+        """The parameters that all of the rows have, in the order of their names; empty if there are no rows."""
         if not len(rows):
             return {}
-        missing = {name for name, place in self._place.items() if np.isnan(self._params[place, rows]).any()}
+        missing = {name for name, column in self._column.items() if np.isnan(self._params[column, rows]).any()}
         return {name: one for name, one in self._distributions.items() if name not in missing}
 
     def groups(self, rows: Rows) -> _SearchSpaceGroup:
-        """Which parameters come together in the rows."""
+        """The groups of parameters that occur together in the rows."""
         found = _SearchSpaceGroup()
-        there = ~np.isnan(self._params[:, rows])
-        for kind in dict.fromkeys(map(bytes, there.T)):  # as they come first
+        present = ~np.isnan(self._params[:, rows])
+        for kind in dict.fromkeys(map(bytes, present.T)):  # in the order of their first row
             found.add_distributions(
-                {name: self._distributions[name] for name, place in self._place.items() if kind[place]}
+                {name: self._distributions[name] for name, column in self._column.items() if kind[column]}
             )
         return found
 
     def having(self, rows: Rows, names: Iterable[str]) -> Rows:
         """The rows that have all of these parameters."""
-        missing = np.logical_or.reduce([np.isnan(self._params[self._place[name], rows]) for name in names])
+        missing = np.logical_or.reduce([np.isnan(self._params[self._column[name], rows]) for name in names])
         return rows[~missing] if missing.any() else rows
 
     def observations(self, rows: Rows, names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
         """The values of these parameters in the rows, which have all of them."""
-        return {name: self._params[self._place[name], rows] for name in names}
+        return {name: self._params[self._column[name], rows] for name in names}
 
     def order(self, rows: Rows, name: str) -> Rows:
-        """The places of the rows, which all have the parameter, in the rising order of its values.
+        """The indexes that sort the rows, which all have the parameter, by its values.
 
-        All rows are kept in the order of the last time, which is nearly that of this time: sorting it is one pass.
+        All rows are kept in the order of the last call. It is nearly that of this call, so that sorting is one pass.
         """
-        count, column = len(self._row), self._params[self._place[name]]
+        count, column = len(self._row), self._params[self._column[name]]
         known = self._in_order.get(name, np.empty(0, dtype=np.intp))
         all_rows = np.concatenate([known, np.arange(len(known), count, dtype=np.intp)])
         all_rows = self._in_order[name] = all_rows[np.argsort(column[all_rows], kind="stable")]
-        place = np.full(count, -1, dtype=np.intp)
-        place[rows] = np.arange(len(rows))
-        places: Rows = place[all_rows]
-        return places[places >= 0]
+        index = np.full(count, -1, dtype=np.intp)
+        index[rows] = np.arange(len(rows))
+        indexes: Rows = index[all_rows]
+        return indexes[indexes >= 0]
 
-    def split(self, study: "optuna.Study", rows: Rows, below: Callable[[int], int]) -> tuple[Rows, Rows]:
-        """The best of the rows, and all others; `below` says how many of how many are to be called the best.
+    def split(self, study: optuna.Study, rows: Rows, below: Callable[[int], int]) -> tuple[Rows, Rows]:
+        """The best of the rows, and all others; `below` returns how many of that many trials are the best.
 
-        Feasible trials that are complete come first, then pruned ones, then those that overstep constraints.
+        Feasible completed trials come first, then pruned ones, then infeasible ones.
         """
-        codes, feasible = self._codes[rows], self._excess[rows] <= 0
+        codes, feasible = self._codes[rows], self._violations[rows] <= 0
         kinds = (
             (rows[feasible & (codes == _COMPLETE)], self._best_complete),
             (rows[feasible & (codes == _PRUNED)], self._best_pruned),
@@ -136,37 +131,37 @@ class Columns:
         chosen = np.isin(rows, np.concatenate(best))
         return rows[chosen], rows[~chosen]
 
-    def _best_complete(self, study: "optuna.Study", rows: Rows, count: int) -> Rows:
+    def _best_complete(self, study: optuna.Study, rows: Rows, count: int) -> Rows:
         if len(self._signs) == 1:
             return rows[np.argsort(self._losses[rows, 0], kind="stable")[:count]]
-        scored = [_Scored(row, self._signs * self._losses[row]) for row in rows]
+        scored = [_ValuesOfRow(row, self._signs * self._losses[row]) for row in rows]
         best, _ = _split_complete_trials_multi_objective(scored, study, count)  # type: ignore[arg-type]
         return np.array([one.row for one in best], dtype=np.intp)  # type: ignore[attr-defined]
 
-    def _best_pruned(self, _: "optuna.Study", rows: Rows, count: int) -> Rows:
-        return rows[np.lexsort((self._shown[rows, 1], self._shown[rows, 0]))[:count]]
+    def _best_pruned(self, _: optuna.Study, rows: Rows, count: int) -> Rows:
+        return rows[np.lexsort((self._ranks[rows, 1], self._ranks[rows, 0]))[:count]]
 
-    def _best_infeasible(self, _: "optuna.Study", rows: Rows, count: int) -> Rows:
-        return rows[np.argsort(self._excess[rows], kind="stable")[:count]]
+    def _best_infeasible(self, _: optuna.Study, rows: Rows, count: int) -> Rows:
+        return rows[np.argsort(self._violations[rows], kind="stable")[:count]]
 
     def _rank(self, trial: FrozenTrial) -> tuple[float, float]:
         if not trial.intermediate_values:
-            return _NOTHING_SHOWN
+            return _RANK_WITHOUT_REPORT
         step, value = max(trial.intermediate_values.items())
         return -step, np.inf if np.isnan(value) else self._signs[0] * value
 
-    def _make_room(self) -> None:
+    def _grow(self) -> None:
         self._numbers, self._codes = _doubled(self._numbers), _doubled(self._codes)
-        self._losses, self._shown = _doubled(self._losses), _doubled(self._shown)
-        self._excess, self._params = _doubled(self._excess), _doubled(self._params.T).T.copy()
+        self._losses, self._ranks = _doubled(self._losses), _doubled(self._ranks)
+        self._violations, self._params = _doubled(self._violations), _doubled(self._params.T).T.copy()
 
 
 def _doubled(array: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([array, np.empty_like(array)])
 
 
-class _Scored:
-    """As much of a trial as Optuna's ranking by several objectives looks at."""
+class _ValuesOfRow:
+    """The part of a trial that Optuna's ranking by several objectives reads."""
 
     def __init__(self, row: int, values: NDArray[np.float64]) -> None:
         self.row, self.values = row, values

@@ -1,21 +1,22 @@
-"""Who waits at which milestone, all at hand, for replays and tests."""
+"""Paused trials in memory, for replays and tests."""
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from search.early_stopping.contract import Peer
-from search.early_stopping.in_memory_history import Memory, MemoryPeers, Ranking
-from search.early_stopping.pause_contract import Member
+from search.early_stopping.history import Peer
+from search.early_stopping.in_memory_history import InMemoryHistory
+from search.early_stopping.paused_trials import PausedTrial
+from search.early_stopping.ranked_peers import RankedPeers, Ranking
 from search.problem import Direction
 from search.space.space import Params, Space
 
 
 @dataclass
-class Paused:
-    """`Waiting` beside a memory of who has reached which milestone. `params` and `saved_steps` are of members."""
+class InMemoryPausedTrials:
+    """`PausedTrials` beside a history. `params` and `saved_steps` are those of `members`."""
 
-    memory: Memory
+    history: InMemoryHistory
     metric: str
     direction: Direction
     space: Space
@@ -25,14 +26,14 @@ class Paused:
     params: Mapping[int, Params] = field(default_factory=dict)
     saved_steps: Mapping[int, int] = field(default_factory=dict)
     rankings: dict[tuple[int, int], Ranking] = field(default_factory=dict)
-    places: dict[int, tuple[int, int, float]] = field(default_factory=dict)
+    paused_at: dict[int, tuple[int, int, float]] = field(default_factory=dict)
 
     def pause(self, number: int, milestone: int, value: float, pool: int) -> None:
-        self.places[number] = milestone, pool, value
+        self.paused_at[number] = milestone, pool, value
         insort(self.rankings.setdefault((milestone, pool), []), (value, number))
 
     def resume(self, number: int) -> None:
-        milestone, pool, value = self.places.pop(number)
+        milestone, pool, value = self.paused_at.pop(number)
         ranking = self.rankings[milestone, pool]
         del ranking[bisect_left(ranking, (value, number))]
         if not ranking:
@@ -49,12 +50,12 @@ class Paused:
         value, number = ranking[bisect_left(ranking, (best,))]
         return Peer(number, value)
 
-    def members(self, milestone: int) -> Sequence[Member]:
-        waiting = sorted((number, value) for number, (there, _, value) in self.places.items() if there == milestone)
+    def members(self, milestone: int) -> Sequence[PausedTrial]:
+        found = sorted((number, value) for number, (at, _, value) in self.paused_at.items() if at == milestone)
         return [
-            Member(number, value, self.params.get(number, {}), self.saved_steps.get(number))
-            for number, value in waiting
+            PausedTrial(number, value, self.params.get(number, {}), self.saved_steps.get(number))
+            for number, value in found
         ]
 
-    def peers(self, milestone: int, pool: int) -> MemoryPeers:
-        return MemoryPeers(self.memory.rankings[milestone, pool], None)
+    def peers(self, milestone: int, pool: int) -> RankedPeers:
+        return RankedPeers(self.history.rankings[milestone, pool], None)

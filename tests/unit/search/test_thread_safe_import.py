@@ -8,13 +8,13 @@ import sys
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
-from search.study import StudyView
+from search.study import Study, StudyView
 
 space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}, "n": {"type": "int", "low": 0, "high": 9}})
 for heavy in ("scipy.stats", "torch", "sklearn", "cmaes"):
     assert heavy not in sys.modules, heavy
 for name, options in SAMPLERS:
-    view = StudyView(Problem(space, ("minimize",), SamplerSpec(sampler=name, options=options), 7))
+    view = StudyView(Study(Problem(space, ("minimize",)), SamplerSpec(sampler=name, options=options), 7))
     before = set(sys.modules)
     for number in range(7):
         params = view.propose([], number)

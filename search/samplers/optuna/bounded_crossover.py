@@ -1,4 +1,4 @@
-"""Optuna's crossovers, in ranges at the limits of floats too."""
+"""Optuna's crossovers, made safe at the limits of floats."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from optuna.samplers import nsgaii
 Array = NDArray[np.float64]
 
 
-class Bounded(nsgaii.BaseCrossover):
-    """A crossover whose child Optuna can always turn back into params.
+class BoundedCrossover(nsgaii.BaseCrossover):
+    """A crossover whose children Optuna can always convert back to params.
 
-    Optuna puts what lies above a range on its end, but not before it has taken the exponential of a logarithm, which a
-    float may be too small for. And where parents are too far apart for a float to say how far, no child is a number:
-    it inherits such a parameter.
+    Optuna clips a value above its range, but only after taking the exponential of a logarithm, which can overflow.
+    Where the distance of the parents overflows, the child is not a number: it inherits that parameter from the first
+    parent.
     """
 
     def __init__(self, crossover: nsgaii.BaseCrossover) -> None:

@@ -1,0 +1,53 @@
+"""The metric that early stopping compares trials by."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from search.early_stopping.rule import Rule, StoppingRule
+from search.mistakes import Mistake, listed
+from search.problem import Direction
+
+
+@dataclass(frozen=True)
+class ComparedMetric:
+    name: str
+    direction: Direction
+
+
+def compared_metric_of(rule: Rule, objectives: Sequence[ComparedMetric]) -> ComparedMetric:
+    """The rule's own metric, or the first objective. The rule has no `mistakes_in_metric`."""
+    metric = rule.metric if isinstance(rule, StoppingRule) else None
+    direction = rule.direction if isinstance(rule, StoppingRule) else None
+    by_name = {one.name: one for one in objectives}
+    if metric is None or metric in by_name:
+        return by_name.get(metric or "", objectives[0])
+    return ComparedMetric(metric, direction or "minimize")
+
+
+def mistakes_in_metric(rule: Rule, objectives: Sequence[ComparedMetric]) -> Iterator[Mistake]:
+    """Mistakes in the rule's `metric` and `direction`; paths start at the rule."""
+    if not isinstance(rule, StoppingRule):
+        return
+    by_name = {one.name: one for one in objectives}
+    if rule.metric is None:
+        if len(by_name) > 1:
+            yield Mistake(
+                ("metric",), f"is required with several objectives: one of {listed(by_name)}, or another metric"
+            )
+        if rule.direction is not None:
+            yield Mistake(("direction",), "needs metric; the objective has its own direction")
+    elif rule.metric not in by_name and rule.direction is None:
+        yield Mistake(("direction",), f"is required, because {rule.metric} is not an objective: minimize or maximize")
+    elif rule.metric in by_name and rule.direction not in {None, by_name[rule.metric].direction}:
+        yield Mistake(("direction",), f"must be {by_name[rule.metric].direction}, the direction of the objective")
+
+
+def number_in(metrics: Mapping[str, Any], name: str) -> float | None:
+    """A reported metric as a finite number; None if it is missing or not one."""
+    try:
+        value = float(metrics[name])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None

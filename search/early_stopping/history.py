@@ -1,0 +1,88 @@
+"""What an early stopping rule may look at when it judges a report: the read port of the history."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from search.problem import Direction
+
+ALL = 0
+"""The pool of rules that compare a trial with all that have come as far."""
+
+COMPLETED = -1
+"""The pool of trials that have completed, for rules that compare only with those."""
+
+AT_END = -1
+"""The milestone of having completed, reached with the last value. It is below any step."""
+
+
+@dataclass(frozen=True)
+class MetricReport:
+    """A report's value of the metric that trials are compared by; `previous_step` is the highest step before it."""
+
+    number: int
+    metric: str
+    direction: Direction
+    step: int
+    value: float
+    previous_step: int | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the trial has reached this step for the first time; a retry repeats steps."""
+        return self.previous_step is None or self.previous_step < self.step
+
+    def is_due(self, n_warmup_steps: int, interval_steps: int) -> bool:
+        """Whether this is the first report since the latest check was due."""
+        due = self.step - (self.step - n_warmup_steps) % interval_steps
+        before = -1 if self.previous_step is None else self.previous_step
+        return self.is_new and self.step >= n_warmup_steps and before < due
+
+    def best(self, values: Sequence[float]) -> float:
+        return max(values) if self.direction == "maximize" else min(values)
+
+    def is_worse(self, value: float, than: float) -> bool:
+        return value < than if self.direction == "maximize" else value > than
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The number of trials in a pool, and of those with a better value than a given one."""
+
+    count: int
+    better_count: int
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another trial's value at a milestone."""
+
+    number: int
+    value: float
+
+
+class Peers(Protocol):
+    """The other trials of a pool at a milestone. A rule queries only what it needs, because there may be thousands."""
+
+    def count(self) -> int: ...
+
+    def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
+        """With a number, trials that tie and have a lower number count as better."""
+
+    def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
+        """At most `count` peers from rank `first`, where the best has rank 0. Ties have a fixed order."""
+
+
+class History(Protocol):
+    """The stored history of an experiment, as seen by a rule that judges a report of one trial."""
+
+    def reach(self, milestone: int, value: float, pool: int) -> bool:
+        """Store the value with which the trial reached the milestone. False, and no change, if it had already."""
+
+    def peers(self, milestone: int, pool: int) -> Peers: ...
+
+    def curve(self, number: int | None = None) -> Mapping[int, float]:
+        """The values by step of that trial; without a number, of the judged trial, including this report."""
+
+    def best_value(self, direction: Direction) -> float:
+        """The best value in the curve of the judged trial."""

@@ -1,0 +1,92 @@
+"""The contract of an early stopping rule. A new rule is a subclass in `rules/` and a line in the registry."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from search.early_stopping.decision import Release, Verdict
+from search.early_stopping.history import ALL, History, MetricReport
+from search.early_stopping.paused_trials import PausedTrials
+from search.problem import Direction
+
+MAX_STEP = 2**53
+"""The maximum of options that count steps; larger numbers may not fit in a database column."""
+
+
+class Rule(BaseModel):
+    """The fields are the rule's options; a subclass has `rule: Literal["name"] = "name"`. This one never stops a trial.
+
+    Decisions are functions of stored reports by step, so that a retry or a restart changes nothing.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: str
+    by_rungs: ClassVar[bool] = False
+    """Whether the milestones are few steps, independent of the steps at which trials report."""
+    not_replayed: ClassVar[str | None] = None
+    """Why the rule cannot be replayed on recorded reports; None if it can."""
+
+    @property
+    def compares_completed(self) -> bool:
+        """Whether trials are compared only with completed ones, which then move to the pool COMPLETED."""
+        return False
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the rule may pause trials: its verdict then has `stop` and `pauses`."""
+        return False
+
+    @property
+    def paused_trials_lose(self) -> bool:
+        """Whether trials that are still paused at the end have lost. Otherwise they may be the best."""
+        return True
+
+    def pool_of(self, number: int) -> int:  # noqa: ARG002
+        """The pool in which the trial is recorded while it runs, and compared unless only completed ones count."""
+        return ALL
+
+    def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
+        """The milestones that the report reaches, in order; the trial may have reached some of them before."""
+        return []
+
+    def decide(self, report: MetricReport, history: History) -> Iterator[Verdict]:  # noqa: ARG002
+        """A verdict for each milestone that the trial reaches with this report, up to the first that stops it."""
+        return iter(())
+
+    def releases(self, paused: PausedTrials) -> Iterator[Release]:  # noqa: ARG002
+        """The trials that resume. The caller applies each before it takes the next, and `paused` reflects that."""
+        return iter(())
+
+
+class StoppingRule(Rule):
+    """A rule that may stop trials: a subclass implements `milestones` and `judge`.
+
+    `metric`, with its `direction`, is what trials are compared by; the default is the experiment's only objective.
+    `grace_steps`: no trial is stopped before this step, but it is recorded and compared.
+    """
+
+    metric: Annotated[str, Field(min_length=1)] | None = None
+    direction: Direction | None = None
+    grace_steps: Annotated[int, Field(ge=0)] = 0
+
+    def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict | None:
+        """The verdict on a trial that has reached the milestone, without regard to grace; None if there is none."""
+        raise NotImplementedError
+
+    def decide(self, report: MetricReport, history: History) -> Iterator[Verdict]:
+        """The first value at a milestone is kept. A trial that is stopped does not reach later milestones."""
+        for milestone in self.milestones(report, history):
+            if not history.reach(milestone, report.value, self.pool_of(report.number)):
+                continue
+            verdict = self.judge(report, milestone, history)
+            if verdict is None:
+                continue
+            if verdict.stop and report.step < self.grace_steps:
+                reason = f"{verdict.reason}; no trial is stopped before step {self.grace_steps}"
+                verdict = replace(verdict, stop=False, pauses=False, reason=reason)
+            yield verdict
+            if verdict.stop:
+                return

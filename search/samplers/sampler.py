@@ -1,0 +1,56 @@
+"""The contract of a sampler. A new sampler is a subclass in a file of its own and a line in the registry."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from search.mistakes import Mistake
+from search.problem import Feature, Observation, Problem
+from search.space.space import Params
+
+
+class Proposer(Protocol):
+    """A search in progress."""
+
+    def learn(self, observation: Observation) -> None:
+        """Add a trial, or replace what was known of the trial with this number."""
+
+    def propose(self, number: int) -> Params:
+        """The params of trial `number`: a function of what was learned, in any order. Changes nothing.
+
+        What was learned of trial `number` itself does not count. Raises SpaceExhausted when no configuration is left.
+        """
+
+
+class Sampler(BaseModel, ABC):
+    """The fields are the sampler's options, named as in Optuna."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    unsupported: ClassVar[frozenset[Feature]] = frozenset()
+    learns_from_partial_params: ClassVar[bool] = False
+    """Whether it learns from trials of which some parameters are not known."""
+
+    def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
+        """Why the options do not suit the problem, at paths from the experiment's spec; empty if they do."""
+        return []
+
+    @abstractmethod
+    def proposer(self, problem: Problem, seed: int) -> Proposer:
+        """A proposer that has learned nothing; all its random numbers are derived from the seed."""
+
+
+def too_large(option: str, value: int, maximum: int) -> list[Mistake]:
+    """For an option that would use up the service's memory or time.
+
+    The limit is checked when an experiment is submitted or changed. A limit on the field would be checked whenever the
+    spec is read, so that experiments submitted before the limit existed could not go on.
+    """
+    return [Mistake(("search", "options", option), f"must be at most {maximum:,}")] if value > maximum else []
+
+
+def derived_seed(seed: int, *numbers: int) -> int:
+    """A seed of 32 bits for Optuna's samplers, such as that of one trial. Trials of a warm start number below 0."""
+    return int(np.random.SeedSequence((seed, *(number % 2**32 for number in numbers))).generate_state(1)[0])

@@ -1,0 +1,91 @@
+"""The contract of `search.early_stopping.History`, for each implementation to inherit."""
+
+from typing import Protocol
+
+import numpy as np
+import pytest
+
+from search.early_stopping import AT_END, COMPLETED, History
+from search.early_stopping.history import ALL
+from search.problem import Direction
+
+TRIALS = 12
+OTHER_POOL = 1
+
+
+class Experiment(Protocol):
+    """An experiment of TRIALS running trials, numbered from 0, which an implementation records."""
+
+    def report(self, number: int, step: int, value: float) -> None:
+        """Store a report of the trial."""
+
+    def of(self, number: int) -> History:
+        """The history, as a rule sees it that judges a report of the trial."""
+
+    def complete(self, number: int) -> None:
+        """Record that the trial has completed, for rules that compare with completed trials."""
+
+
+class HistoryConformance:
+    """Inherit in a test module, with a fixture `experiment`."""
+
+    def test_the_first_value_at_a_milestone_is_kept(self, experiment: Experiment) -> None:
+        assert experiment.of(0).reach(3, 0.5, ALL)
+        assert not experiment.of(0).reach(3, 0.9, ALL)
+        [peer] = experiment.of(1).peers(3, ALL).ranked("maximize", 0, 10)
+        assert (peer.number, peer.value) == (0, 0.5)
+
+    def test_peers_are_the_others_of_the_pool_at_the_milestone(self, experiment: Experiment) -> None:
+        for number, milestone, pool in ((0, 3, ALL), (1, 3, ALL), (2, 3, OTHER_POOL), (3, 9, ALL)):
+            experiment.of(number).reach(milestone, 0.5, pool)
+        assert experiment.of(0).peers(3, ALL).count() == 1
+        assert experiment.of(4).peers(3, ALL).count() == 2
+        assert experiment.of(0).peers(3, OTHER_POOL).count() == 1
+        assert experiment.of(3).peers(9, ALL).count() == 0
+        assert experiment.of(3).peers(27, ALL).ranked("maximize", 0, 10) == []
+
+    @pytest.mark.parametrize("direction", ["minimize", "maximize"])
+    def test_standings_and_ranks_are_those_of_the_sorted_values(
+        self, experiment: Experiment, direction: Direction
+    ) -> None:
+        random = np.random.default_rng(0)
+        values = {number: float(random.integers(0, 4)) for number in range(TRIALS)}  # with ties
+        for number, value in values.items():
+            experiment.of(number).reach(3, value, ALL)
+        sign = 1 if direction == "minimize" else -1
+        for own in (0, 5, TRIALS - 1):
+            peers = experiment.of(own).peers(3, ALL)
+            others = sorted(sign * value for number, value in values.items() if number != own)
+            ranked = peers.ranked(direction, 0, TRIALS)
+            assert [sign * one.value for one in ranked] == others
+            assert {one.number: one.value for one in ranked} == {n: v for n, v in values.items() if n != own}
+            for first, count in ((0, 3), (4, 2), (TRIALS - 3, 9), (TRIALS, 1)):
+                assert list(peers.ranked(direction, first, count)) == list(ranked[first : first + count])
+            for value in (-1.0, 0.0, 1.5, 3.0, 9.0):
+                better = sum(one < sign * value for one in others)
+                assert (peers.standing(value, direction).count, peers.standing(value, direction).better_count) == (
+                    len(others),
+                    better,
+                )
+                older = sum(values[n] == value for n in range(6) if n != own)
+                assert peers.standing(value, direction, 6).better_count == better + older
+
+    def test_a_curve_has_the_reported_values_by_step(self, experiment: Experiment) -> None:
+        for step, value in ((1, 0.25), (4, 0.75), (9, 0.5)):
+            experiment.report(0, step, value)
+        experiment.report(1, 2, 0.125)
+        assert experiment.of(0).curve() == {1: 0.25, 4: 0.75, 9: 0.5}
+        assert experiment.of(0).curve(1) == experiment.of(1).curve() == {2: 0.125}
+        assert experiment.of(0).best_value("maximize") == 0.75
+        assert experiment.of(0).best_value("minimize") == 0.25
+
+    def test_a_completed_trial_moves_to_the_completed_ones_with_its_last_value(self, experiment: Experiment) -> None:
+        for number in (0, 1):
+            for step, value in ((1, 0.25), (4, 0.5)):
+                experiment.report(number, step, value + number)
+                experiment.of(number).reach(step, value + number, ALL)
+        experiment.complete(0)
+        peers = experiment.of(2).peers
+        assert [one.number for one in peers(4, ALL).ranked("maximize", 0, 10)] == [1]
+        assert [(one.number, one.value) for one in peers(4, COMPLETED).ranked("maximize", 0, 10)] == [(0, 0.5)]
+        assert [(one.number, one.value) for one in peers(AT_END, COMPLETED).ranked("maximize", 0, 10)] == [(0, 0.5)]

@@ -1,0 +1,124 @@
+"""The contract of `search.samplers.sampler`, tested for each registered sampler.
+
+A new sampler is tested here as soon as it is in the registry. Options that make it learn from few trials belong in
+OPTIONS.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from search.problem import Observation, SpaceExhausted
+from search.samplers import SAMPLERS, SamplerSpec
+from search.samplers.sampler import Proposer
+from search.space.space import Params
+from search.study import Study, StudyView, propose
+from tests.conformance.sampler_problems import PROBLEMS, SEED, changes_of, history_of
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "tpe": [{"n_startup_trials": 3}, {"n_startup_trials": 3, "group": True, "constant_liar": False}],
+    "gp": [{"n_startup_trials": 3}],
+    "cmaes": [{"popsize": 4}, {"popsize": 4, "with_margin": True, "consider_pruned_trials": True}],
+    "nsga2": [{"population_size": 4}, {"population_size": 4, "crossover": "spx", "mutation": "polynomial"}],
+    "nsga3": [{"population_size": 4}],
+    "qmc": [{}, {"qmc_type": "halton", "scramble": True}],
+    "brute_force": [{}, {"avoid_premature_stop": True}],
+}
+SECONDS_FOR_A_PROPOSAL = {"gp"}
+COUNT = 20
+
+
+def cases() -> Iterator[Any]:
+    """Each sampler, with each of its options, on each problem that suits it."""
+    for name in SAMPLERS:
+        marks = [pytest.mark.slow] if name in SECONDS_FOR_A_PROPOSAL else []
+        for options in OPTIONS.get(name, [{}]):
+            spec = SamplerSpec(sampler=name, options=options)
+            for label, problem in PROBLEMS.items():
+                if not spec.mistakes_with(problem):
+                    study = Study(problem, spec, SEED)
+                    yield pytest.param(study, marks=marks, id=f"{name} {options or ''} {label}".replace("  ", " "))
+
+
+every_case = pytest.mark.parametrize("study", list(cases()))
+
+
+def proposal(study: Study, history: list[Observation], number: int) -> Params | str:
+    """The params, or why there are none."""
+    try:
+        return propose(study, history, number)
+    except SpaceExhausted as reason:
+        return str(reason)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_suits_some_problem(name: str) -> None:
+    suits = [
+        not SamplerSpec(sampler=name, options=options).mistakes_with(problem)
+        for options in OPTIONS.get(name, [{}])
+        for problem in PROBLEMS.values()
+    ]
+    assert any(suits)
+
+
+@every_case
+def test_a_proposal_is_a_function_of_history_seed_and_number(study: Study) -> None:
+    history = history_of(study.problem, COUNT)
+    first = proposal(study, history, COUNT)
+    assert proposal(study, history, COUNT) == first
+    assert proposal(study, history[::-1], COUNT) == first
+
+
+@every_case
+def test_a_proposal_is_a_configuration_of_the_space(study: Study) -> None:
+    history = history_of(study.problem, COUNT)
+    size = study.problem.space.size()
+    for known in (0, 1, COUNT):
+        params = proposal(study, history[:known], known)
+        if isinstance(params, str):
+            assert size is not None
+            assert len({repr(one.params) for one in history[:known]}) >= size
+        else:
+            assert study.problem.space.mistakes_in(params) == []
+
+
+@every_case
+def test_a_view_that_learns_incrementally_proposes_what_a_rebuilt_one_does(study: Study) -> None:
+    history = history_of(study.problem, COUNT)
+    view = StudyView(study)
+    for changes in changes_of(history):
+        view.update(changes)
+    assert _of_view(view, COUNT) == proposal(study, history, COUNT)
+
+
+@every_case
+def test_proposing_changes_nothing(study: Study) -> None:
+    history = history_of(study.problem, COUNT)
+    view = StudyView(study, history)
+    first = _of_view(view, COUNT)
+    _of_view(view, COUNT + 1)
+    assert _of_view(view, COUNT) == first
+
+
+@every_case
+def test_what_is_known_of_a_trial_does_not_change_its_own_proposal(study: Study) -> None:
+    history = history_of(study.problem, COUNT)
+    own = Observation(COUNT, history[0].params, "running")
+    assert proposal(study, [*history, own], COUNT) == proposal(study, history, COUNT)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_proposer_has_the_methods_of_the_contract(name: str) -> None:
+    spec = SamplerSpec(sampler=name)
+    problem = next(problem for problem in PROBLEMS.values() if not spec.mistakes_with(problem))
+    proposer: Proposer = spec.chosen_for(problem).sampler.proposer(problem, SEED)
+    proposer.learn(history_of(problem, 1)[0])
+    assert problem.space.mistakes_in(proposer.propose(1)) == []
+
+
+def _of_view(view: StudyView, number: int) -> Params | str:
+    try:
+        return view.propose([], number)
+    except SpaceExhausted as reason:
+        return str(reason)
