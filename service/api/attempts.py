@@ -28,7 +28,7 @@ async def post_reports(trial: str, message: Reports, reporting: Reporting, token
 
 async def serve_reports(request: Request) -> Answer:
     """`post_reports` without FastAPI's routing."""
-    token = bearer_token(request.headers.get("authorization"))
+    token = await bearer_token(request.headers.get("authorization"))
     message = await parse_message(request, Reports)
     return await post_reports(request.path_params["trial"], message, request.app.state.reporting, token)
 

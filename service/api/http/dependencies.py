@@ -22,11 +22,7 @@ async def _reporting(request: Request) -> GroupCommit[ReportBatch, Answer]:
     return reporting
 
 
-async def _token(authorization: Annotated[str | None, Header()] = None) -> str | None:
-    return bearer_token(authorization)
-
-
-def bearer_token(authorization: str | None) -> str | None:
+async def bearer_token(authorization: Annotated[str | None, Header()] = None) -> str | None:
     """The token of an `Authorization` header; None for another scheme or an empty token."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
@@ -34,5 +30,5 @@ def bearer_token(authorization: str | None) -> str | None:
 
 Ctx = Annotated[Context, Depends(_context)]
 Reporting = Annotated[GroupCommit[ReportBatch, Answer], Depends(_reporting)]
-Token = Annotated[str | None, Depends(_token)]
+Token = Annotated[str | None, Depends(bearer_token)]
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
