@@ -56,6 +56,17 @@ class WriteSession(Session):
             added, self.added = self.added, defaultdict(list)
             write_rows(super().connection(), _by_columns(changed), list(added.items()))
 
+    def refresh(self, instance: object, *arguments: Any, **options: Any) -> None:
+        """Flush first, because SQLAlchemy discards the object's values before it flushes."""
+        if self.changed:
+            self.flush()
+        super().refresh(instance, *arguments, **options)
+
+    def expire(self, instance: object, *arguments: Any, **options: Any) -> None:
+        if self.changed:
+            self.flush()
+        super().expire(instance, *arguments, **options)
+
     def connection(self, *arguments: Any, **options: Any) -> Connection:
         """Flush first, because statements on the connection itself do not pass `_flush_before_statement`."""
         if self.changed or self.added:
