@@ -69,7 +69,7 @@ def test_the_last_in_line_is_found_behind_those_that_have_no_room(
     assert held.finish(next=True)["next"]["experiment"] == last
 
 
-def test_a_warm_slot_goes_on_only_while_nobody_is_worse_off(service: Api) -> None:
+def test_a_warm_slot_gets_the_next_trial_only_if_no_other_experiment_comes_first(service: Api) -> None:
     first = service.create(trainer=TORCH)["name"]
     held = service.claim()
     assert held

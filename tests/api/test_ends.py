@@ -67,7 +67,7 @@ def test_failures_say_nothing_of_it_and_trials_stopped_early_are_no_improvement(
     assert "none of them ran to its end" in ending(service, name)[2]
 
 
-def test_the_other_trials_are_told_to_leave(service: Api) -> None:
+def test_the_other_trials_are_asked_to_stop(service: Api) -> None:
     name = service.create(limits=limits(1, parallelism=2))["name"]
     other = service.ask(name)
     assert other

@@ -57,7 +57,7 @@ def test_many_at_once_are_few_commits(service: Api, in_one_batch: Any) -> None:
     assert sum(one["kind"] == "report" for one in events) == TRIALS
 
 
-def test_those_that_are_refused_keep_nobody_else_from_being_stored(service: Api, in_one_batch: Any) -> None:
+def test_refused_batches_do_not_affect_the_others(service: Api, in_one_batch: Any) -> None:
     name = service.create(step_metric="epoch")["name"]
     wrong, late, *good = [held for _ in range(TRIALS) if (held := service.ask(name))]
     late.fail()
@@ -70,7 +70,7 @@ def test_those_that_are_refused_keep_nobody_else_from_being_stored(service: Api,
     assert counts == [0, 0, 1, *([1] * len(good))]
 
 
-def test_one_that_cannot_be_stored_keeps_nobody_else_from_it(
+def test_a_batch_that_fails_does_not_affect_the_others(
     service: Api, in_one_batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = service.create()["name"]

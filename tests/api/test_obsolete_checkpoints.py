@@ -73,7 +73,7 @@ def test_while_nothing_was_saved_all_runs_are_named(service: Api) -> None:
         held.fail("preempted")
 
 
-def test_asked_again_an_attempt_is_not_told_of_its_own(service: Api) -> None:
+def test_a_repeated_claim_does_not_list_the_attempts_own_files(service: Api) -> None:
     name = service.create()["name"]
     first = saving(service, name, 1)
     first.fail("lost")
@@ -138,7 +138,7 @@ def obsolete(service: Api) -> list[str]:
     return found
 
 
-def test_agents_are_told_what_nobody_can_go_on_from_when_the_experiment_is_over(service: Api) -> None:
+def test_agents_get_the_obsolete_directories_of_ended_experiments(service: Api) -> None:
     name, storage = a_torch_population(service)
     first, second = (a_generation(service, name, storage) for _ in range(2))
     assert obsolete(service) == []

@@ -130,7 +130,7 @@ def test_a_population_takes_turns_and_the_worst_go_on_from_the_best(service: Api
     name = service.create(**a_population())["name"]
     trainer = Trainer()
     trainer.train_all(service, name)
-    assert [run.number for run in trainer.runs[:4]] == [0, 1, 2, 3]  # nobody goes on before all have come
+    assert [run.number for run in trainer.runs[:4]] == [0, 1, 2, 3]  # all reach the milestone first
     assert {run.number: run.reported for run in trainer.runs[:4]} == {number: [1, 2] for number in range(4)}
     assert [len(trainer.of(number)) for number in range(4)] == [3, 3, 3, 3]
     best, worst = trainer.of(0), trainer.of(3)
@@ -144,9 +144,7 @@ def test_a_population_takes_turns_and_the_worst_go_on_from_the_best(service: Api
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
-def test_what_those_that_wait_for_their_turn_have_reported_is_no_matter_to_the_search(
-    service: Api, sampler: str
-) -> None:
+def test_reports_of_paused_members_do_not_change_proposals(service: Api, sampler: str) -> None:
     """They have neither won nor lost yet: the first configurations of a population follow from the seed."""
     search = {"sampler": sampler, "seed": 3, "options": {"n_startup_trials": 1}}
     begun = []
@@ -290,7 +288,7 @@ def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
     assert len(shown["generations"]) == 2
 
 
-def test_what_a_donor_has_saved_stays_until_nobody_goes_on_from_it(service: Api) -> None:
+def test_a_donors_checkpoint_is_kept_until_no_trial_resumes_from_it(service: Api) -> None:
     """Its own attempts remove what they replace, long before the last one of a population has had its turn."""
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 1}))["name"]
     trainer = Trainer(loss=lambda number, step: number if step < 4 else -number, uri=uri_in_run)
@@ -301,7 +299,7 @@ def test_what_a_donor_has_saved_stays_until_nobody_goes_on_from_it(service: Api)
     assert heir["resume"] == donor["resume"]
     [own] = heir["earlier_runs"]
     assert [Path(uri).parent for uri in heir["earlier_checkpoints"]] == [Path("/checkpoints", own)]
-    # By now the donor is the worst, and goes on from its heir; nobody needs any more what it saved at first.
+    # By now the donor is the worst and resumes from its heir, so its first checkpoint is no longer needed.
     again = trainer.train_next(service, name)
     assert (again["number"], again["attempt"]) == (0, 3)
     assert again["resume"]["uri"] == uri_in_run(heir, 4)
@@ -309,7 +307,7 @@ def test_what_a_donor_has_saved_stays_until_nobody_goes_on_from_it(service: Api)
 
 
 def test_a_trial_that_has_saved_nothing_itself_passes_on_what_it_went_on_from(service: Api) -> None:
-    """And that stays, for whoever got it at second hand."""
+    """Its checkpoint is kept for a trial that resumes from it indirectly."""
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
     losses = {2: [9, 1, 5], 4: [1, 5, 9], 6: [1, 5, 9]}
     trainer = Trainer(
@@ -327,7 +325,7 @@ def test_a_trial_that_has_saved_nothing_itself_passes_on_what_it_went_on_from(se
 
 
 @pytest.mark.parametrize("how", ["failed", "stopped by a user", "completed"])
-def test_who_leaves_the_population_holds_up_nobody(service: Api, how: str) -> None:
+def test_a_member_that_leaves_does_not_block_the_population(service: Api, how: str) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     trainer = Trainer()
     held = [service.ask(name) for _ in range(4)]
@@ -351,7 +349,7 @@ def test_who_leaves_the_population_holds_up_nobody(service: Api, how: str) -> No
     assert "of 3;" in decisions(service, trials(service, name)[2])[1]["reason"]
 
 
-def test_a_paused_member_that_a_user_stops_holds_up_nobody(service: Api) -> None:
+def test_a_paused_member_that_a_user_stops_does_not_block_the_population(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
     trainer = Trainer()
     trainer.train_all(service, name, parallelism=1, most=2)
@@ -422,7 +420,7 @@ def test_an_exploited_trial_that_ends_before_its_next_report_has_the_values_of_w
     assert told[-1]["data"]["values"] == [0.5]
 
 
-def test_without_a_checkpoint_nobody_is_exploited_and_the_sentence_says_so(service: Api) -> None:
+def test_without_a_checkpoint_no_trial_is_exploited_and_the_reason_says_so(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer(saves=lambda number, _step: number > 0)
     trainer.train_all(service, name)
@@ -586,7 +584,7 @@ def test_several_objectives_need_the_metric_to_be_named(service: Api) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_at_once(service: Api, changes: dict[str, Any], path: str) -> None:
+def test_a_mistake_is_refused_at_submit(service: Api, changes: dict[str, Any], path: str) -> None:
     response = service.http.post("/v1/experiments", json=a_population(**changes))
     assert response.status_code == 422
     assert [error["path"] for error in response.json()["errors"]] == [path]
@@ -602,7 +600,7 @@ def test_without_the_last_step_of_a_training_it_is_refused_with_what_to_say_inst
     }
 
 
-def test_whoever_was_told_to_wait_and_is_through_all_the_same_has_completed(service: Api) -> None:
+def test_a_member_that_ends_although_asked_to_pause_has_completed(service: Api) -> None:
     """It has returned, whatever it was told with its last report."""
     name = service.create(**a_population(early_stopping=RULE | {"max_step": 100}))["name"]
     first, second = two(service, name)

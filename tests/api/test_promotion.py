@@ -283,7 +283,7 @@ def test_who_fails_while_leaving_for_its_pause_has_failed(service: Api) -> None:
     assert held.fail()["status"] == "paused"
 
 
-def test_who_is_through_when_told_to_pause_has_completed(service: Api) -> None:
+def test_a_trial_that_ends_when_asked_to_pause_has_completed(service: Api) -> None:
     name = started(service)
     held = given(service, name)
     assert report(held, 0.9) == "stop"
@@ -343,7 +343,7 @@ def test_when_time_is_over_those_that_wait_have_lost(service: Api) -> None:
     assert (ended["status"], ended["end_reason"]) == ("completed", "max_seconds")
 
 
-def test_nobody_is_promoted_when_time_is_over(service: Api) -> None:
+def test_no_trial_is_promoted_when_time_is_over(service: Api) -> None:
     name = started(service, max_trials=2)
     train(given(service, name), 0.9)
     last = given(service, name)
@@ -378,7 +378,7 @@ def failed(_service: Api, held: Held) -> None:
 def test_who_fails_after_its_promotion_has_the_next_best_go_to_the_end(
     service: Api, ends: Callable[[Api, Held], None]
 ) -> None:
-    """One after the other, as long as nobody has come there."""
+    """One after the other, as long as no trial has reached the rung."""
     name = started(service, max_trials=3)
     for value in (0.2, 0.9, 0.5):
         train(given(service, name), value)
@@ -400,7 +400,7 @@ def test_who_fails_after_its_promotion_has_the_next_best_go_to_the_end(
     )
 
 
-def test_where_all_fail_nobody_is_left_to_go_on(service: Api) -> None:
+def test_where_all_trials_fail_none_is_promoted(service: Api) -> None:
     name = started(service, max_trials=3)
     for value in (0.1, 0.9, 0.5):
         train(given(service, name), value)
@@ -431,7 +431,7 @@ def test_a_paused_experiment_promotes_and_starts_nothing(service: Api) -> None:
     assert given(service, name).assignment["number"] == 1
 
 
-def test_a_rule_that_has_nobody_wait_lets_all_go_on(service: Api) -> None:
+def test_all_trials_continue_under_a_new_rule_without_pauses(service: Api) -> None:
     name = paused_ones(service, [0.9, 0.1])
     leaving = given(service, name)
     report(leaving, 0.5)
@@ -450,7 +450,7 @@ def test_a_change_of_the_rule_promotes_whom_the_new_one_would_have(service: Api)
     assert statuses(service, name) == ["queued", "queued", "queued"]  # none has come to the first rung yet
 
 
-def test_in_brackets_a_trial_waits_for_those_of_its_own(service: Api) -> None:
+def test_a_trial_waits_for_trials_of_its_own_bracket(service: Api) -> None:
     name = started(service, early_stopping=IN_BRACKETS)
     run_out(service, name, GOOD_FIRST)
     said = decisions(service, name, "pause", "promote")

@@ -1,4 +1,4 @@
-"""The next proposal is computed while nobody waits for it, and nobody can tell by what it is."""
+"""The next proposal is computed ahead, and is the same as one that is computed on demand."""
 
 import threading
 from typing import Any
@@ -80,7 +80,7 @@ def test_what_was_computed_ahead_counts_no_more_when_the_history_has_changed(ser
 def test_what_was_ready_is_not_given_after_the_history_has_changed(
     service: Api, computed: Computed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when another service process has told of the change, and nobody here has computed anew."""
+    """As after a change by another service process, before this one has computed a new proposal."""
     name = service.create(search=TPE, limits={"max_trials": 20, "parallelism": 1})["name"]
     held = service.ask(name)
     assert held

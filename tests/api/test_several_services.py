@@ -60,7 +60,7 @@ def test_all_of_them_at_once_keep_the_limits_and_one_may_be_killed(services: Any
     third_killed = threading.Event()
 
     def run_trials(number: int) -> list[str]:
-        """Until the experiment is over; whoever finds its service gone turns to another."""
+        """Train until the experiment is over; a worker whose service is gone calls another one."""
         mine, done = clients[number % 3], list[str]()
         while True:
             try:

@@ -195,7 +195,7 @@ def test_experiments_are_found_in_their_order_and_the_best_of_each(service: Api,
 
 
 def test_who_waits_is_found_by_an_index_of_those_alone(service: Api, engine: Engine) -> None:
-    """When nobody else is to come, all who wait are looked at."""
+    """When no other trial can come, all paused trials are considered."""
     limits = {"max_trials": 2, "parallelism": 2}
     name = service.create(early_stopping={"rule": "asha", "promote": True}, limits=limits)["name"]
     for value in (0.5, 0.3):

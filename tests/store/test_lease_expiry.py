@@ -171,7 +171,7 @@ def test_a_service_that_was_away_gives_every_holder_a_whole_lease(context: Conte
         assert expires_at > database_now(session) + timedelta(seconds=20)
 
 
-def test_a_service_that_was_deaf_judges_nobody_by_the_silence(context: Context) -> None:
+def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> None:
     """Without its database, or suspended: for longer than a lease, and than a trial may be silent."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = [0.0]
@@ -188,7 +188,7 @@ def test_a_service_that_was_deaf_judges_nobody_by_the_silence(context: Context) 
     assert trial_of(context, held).status == "queued"
 
 
-def test_a_pass_that_hung_judges_nobody(context: Context) -> None:
+def test_a_pass_that_hung_expires_no_lease(context: Context) -> None:
     """While it waited for the database, so did those who had something to say."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = iter([0.0, 1.0, 1.0])
@@ -234,7 +234,7 @@ def test_an_attempt_that_was_taken_away_gets_no_lease_again(context: Context) ->
         finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.FAILED, next=True))
 
 
-def test_a_trial_over_its_time_is_told_to_leave(context: Context) -> None:
+def test_a_trial_over_its_time_limit_is_asked_to_stop(context: Context) -> None:
     held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
     assert held.max_seconds == 60
     let_pass(context, 61)

@@ -195,12 +195,12 @@ class Leases(RuleBasedStateMachine):
         told = Counter((event.trial_id, event.data["step"]) for event in events if event.kind == "report")
         assert told == Counter(tuple(step) for step in steps)
         assert not (experiment.ended_at and any(trial.status in LIVE_TRIAL for trial in trials))
-        self._nobody_waits_for_nothing(experiment, trials)
+        self._no_trial_waits_in_vain(experiment, trials)
         for trial in trials:
             self._moved_as_the_map_says([event for event in events if event.trial_id == trial.id])
 
     @staticmethod
-    def _nobody_waits_for_nothing(experiment: ExperimentRow, trials: list[TrialRow]) -> None:
+    def _no_trial_waits_in_vain(experiment: ExperimentRow, trials: list[TrialRow]) -> None:
         places = {trial.id for trial in trials if trial.paused_milestone is not None}
         waiting = {trial.id for trial in trials if trial.status == "paused"}
         assert waiting <= places <= waiting | {trial.id for trial in trials if trial.stop_cause is not None}

@@ -1,4 +1,4 @@
-"""Service processes that remember who has reached what see what is stored, whoever stored it."""
+"""Service processes that cache milestones see what is stored, also by other processes."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def processes(database_url: str) -> Iterator[tuple[Database, Database]]:
 
 
 @pytest.mark.parametrize("most", [0, 15, 1000])
-def test_all_see_the_same_milestones_whoever_changes_them(
+def test_all_processes_see_the_same_milestones(
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Each transaction is of one of two processes, and may fail at its end."""
@@ -233,7 +233,7 @@ def _numbers(database: Database, id_: str, milestone: int) -> list[int]:
         return [number for _, number in milestones_of(session, id_).at(milestone).peers(0).ranking]
 
 
-def test_nobody_reads_who_is_where_unless_somebody_asks(processes: tuple[Database, Database]) -> None:
+def test_a_milestone_is_read_only_when_it_is_needed(processes: tuple[Database, Database]) -> None:
     id_ = _an_experiment(processes[0])
     with _counting_reads(processes[0]) as reads:
         for number in NUMBERS:
@@ -245,7 +245,7 @@ def test_nobody_reads_who_is_where_unless_somebody_asks(processes: tuple[Databas
         assert len(reads) == 1
 
 
-def test_those_who_walk_through_more_milestones_than_are_remembered_find_the_first_ones(
+def test_a_loop_over_more_milestones_than_are_cached_finds_the_first_ones(
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, id_ = _an_experiment(processes[0]), _an_experiment(processes[0])
@@ -269,7 +269,7 @@ def _come_back_without(database: Database, id_: str, number: int) -> None:
         connection.execute(lower.values(milestone_count=ExperimentRow.milestone_count - 1))
 
 
-def test_what_a_standby_has_not_heard_of_is_not_remembered(processes: tuple[Database, Database]) -> None:
+def test_what_a_standby_has_lost_is_not_cached(processes: tuple[Database, Database]) -> None:
     id_ = _an_experiment(processes[0])
     _add(processes[0], id_, 0, 1)
     assert _numbers(processes[0], id_, 1) == [0]
@@ -280,7 +280,7 @@ def test_what_a_standby_has_not_heard_of_is_not_remembered(processes: tuple[Data
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.slow
-def test_nothing_is_remembered_from_before_a_connection_broke(processes: tuple[Database, Database]) -> None:
+def test_the_cache_is_cleared_when_a_connection_breaks(processes: tuple[Database, Database]) -> None:
     """As many changes may have come to a standby since as it has lost."""
     first, second = processes
     id_ = _an_experiment(first)
@@ -294,7 +294,7 @@ def test_nothing_is_remembered_from_before_a_connection_broke(processes: tuple[D
     assert _numbers(first, id_, 1) == [0, 2]
 
 
-def test_a_service_that_does_not_number_its_changes_cannot_write_a_milestone(
+def test_a_milestone_without_a_change_number_is_refused(
     processes: tuple[Database, Database],
 ) -> None:
     id_ = _an_experiment(processes[0])
@@ -303,8 +303,8 @@ def test_a_service_that_does_not_number_its_changes_cannot_write_a_milestone(
         connection.execute(insert(MilestoneRow), row)
 
 
-def test_what_two_threads_put_back_weighs_once() -> None:
-    """One has committed, and the other has its turn before the first has put back what it knows."""
+def test_milestones_that_two_threads_put_back_count_once() -> None:
+    """The second transaction takes the milestones after the first one's commit, before they are put back."""
     cache = MilestoneCache()
     first, second = cache.take("x-1", 0, 0), cache.take("x-1", 0, 0)
     for one in (first, second):

@@ -125,6 +125,9 @@ def test_a_refresh_keeps_a_pending_change(database: Database, ids: list[str], *,
         change_later(experiment, event_count=71)
         session.refresh(experiment)
         assert experiment.event_count == 71
+        change_later(experiment, event_count=72)
+        session.expire(experiment)
+        assert experiment.event_count == 72
 
 
 def test_stale_reads_are_limited_to_the_tables_that_are_named(database: Database, ids: list[str]) -> None:

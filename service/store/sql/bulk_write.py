@@ -44,9 +44,9 @@ def write_rows(
     """
     if connection.dialect.name == "sqlite":
         for kind, changes in changed:
-            connection.execute(_update_one(_table(kind)), _keyed(changes))
+            connection.execute(_update_one(table_of(kind)), _keyed(changes))
         for kind, rows in added:
-            connection.execute(insert(_table(kind)), rows)
+            connection.execute(insert(table_of(kind)), rows)
     elif changed or added:
         _write_json(connection, changed, added)
 
@@ -55,7 +55,7 @@ def _keyed(changes: Changes) -> Rows:
     return [{"key": key, **values} for key, values in changes.items()]
 
 
-def _table(kind: Kind) -> Table:
+def table_of(kind: Kind) -> Table:
     return cast(Table, kind.__table__)
 
 
@@ -78,9 +78,9 @@ def _write_json(
     written: dict[Part, dict[str, Any]] = {}
     for kind, changes in changed:
         names = tuple(sorted(next(iter(changes.values()))))
-        written[False, _table(kind), names] = {"rows": _json(_keyed(changes)), "keys": list(changes)}
+        written[False, table_of(kind), names] = {"rows": _json(_keyed(changes)), "keys": list(changes)}
     for kind, rows in added:
-        written[True, _table(kind), tuple(sorted(rows[0]))] = {"rows": _json(rows)}
+        written[True, table_of(kind), tuple(sorted(rows[0]))] = {"rows": _json(rows)}
     # In a fixed order, because each order would be prepared as a statement of its own.
     parts = sorted(written, key=lambda part: (part[0], part[1].name, part[2]))
     documents = {

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, event
 from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session, object_mapper, object_session
 from sqlalchemy.sql import visitors
 
-from service.store.sql.bulk_write import Changes, Kind, Rows, write_rows
+from service.store.sql.bulk_write import Changes, Kind, Rows, table_of, write_rows
 
 Cache = TypeVar("Cache")
 
@@ -56,6 +56,17 @@ class WriteSession(Session):
             added, self.added = self.added, defaultdict(list)
             write_rows(super().connection(), _by_columns(changed), list(added.items()))
 
+    def refresh(self, instance: object, *arguments: Any, **options: Any) -> None:
+        """Flush first, because SQLAlchemy discards the object's values before it flushes."""
+        if self.changed:
+            self.flush()
+        super().refresh(instance, *arguments, **options)
+
+    def expire(self, instance: object, *arguments: Any, **options: Any) -> None:
+        if self.changed:
+            self.flush()
+        super().expire(instance, *arguments, **options)
+
     def connection(self, *arguments: Any, **options: Any) -> Connection:
         """Flush first, because statements on the connection itself do not pass `_flush_before_statement`."""
         if self.changed or self.added:
@@ -68,7 +79,7 @@ class WriteSession(Session):
 
         Only for a caller that knows that what it selects does not depend on them.
         """
-        before, self._stale_tables = self._stale_tables, frozenset(map(_table, kinds))
+        before, self._stale_tables = self._stale_tables, frozenset(map(table_of, kinds))
         try:
             with self.no_autoflush:
                 yield
@@ -79,7 +90,7 @@ class WriteSession(Session):
         """Whether the statement uses a table with pending writes, other than those of `stale_reads`."""
         if not self._stale_tables:
             return True
-        pending = {_table(kind) for kind in self.added} | {_table(type(row)) for row in self.changed}
+        pending = {table_of(kind) for kind in self.added} | {table_of(type(row)) for row in self.changed}
         return not pending.isdisjoint(_tables_of(state) - self._stale_tables)
 
 
@@ -122,10 +133,6 @@ def _by_columns(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[
         [key] = object_mapper(row).primary_key_from_instance(row)
         groups[type(row), names][key] = {name: getattr(row, name) for name in names}
     return [(kind, rows) for (kind, _), rows in groups.items()]
-
-
-def _table(kind: Kind) -> Table:
-    return cast(Table, kind.__table__)
 
 
 def _tables_of(state: ORMExecuteState) -> set[Table]:
