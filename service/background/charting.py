@@ -18,7 +18,7 @@ from service.mirror.chart_data import Sketch
 from service.runtime import garbage_collection
 from service.runtime.spec_cache import spec_of
 from service.store import charts
-from service.store.mirrors import sole_painter
+from service.store.mirrors import try_charts_lock
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow
 
@@ -63,7 +63,7 @@ class Picturing:
     def run_once(self) -> int:
         """One experiment of those that are due; 0 when none is. The others have their turn after it."""
         self.is_behind = False
-        with sole_painter(self._database) as mine:
+        with try_charts_lock(self._database) as mine:
             if not mine:
                 return 0
             with self._database.read() as session:
@@ -101,7 +101,7 @@ class Picturing:
 
     def _connected(self) -> "Tracking":
         if self._tracking is None:
-            with garbage_collection.for_good():
+            with garbage_collection.frozen_afterwards():
                 from service.mirror.tracking_client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
 
             self._tracking = Tracking(self._uri)

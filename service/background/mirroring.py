@@ -63,7 +63,7 @@ class Mirroring:
 
         Raises MlflowAway while MLflow does not answer. What MLflow refuses concerns one experiment: it is noted there.
         """
-        with mirrors.sole_mirror(self._database) as mine:
+        with mirrors.try_mirror_lock(self._database) as mine:
             counts = self._mirror_all() if mine else []
         self.is_behind = BATCH in counts
         return sum(counts)
@@ -131,7 +131,7 @@ class Mirroring:
 
     def _connected(self) -> "Tracking":
         if self._tracking is None:
-            with garbage_collection.for_good():
+            with garbage_collection.frozen_afterwards():
                 from service.mirror.tracking_client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
 
             self._tracking = Tracking(self._uri)

@@ -138,7 +138,7 @@ def serve(
     insecure: Annotated[bool, typer.Option("--insecure", help="Let other machines call it.")] = False,
 ) -> None:
     """Run the service alone: the HTTP API, its database and its background work."""
-    with garbage_collection.for_good():
+    with garbage_collection.frozen_afterwards():
         from service.cli import server  # noqa: PLC0415
 
     _log_to_stderr()

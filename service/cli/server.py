@@ -41,12 +41,12 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         insecure=insecure or settings.insecure,
     )
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    garbage_collection.collect_seldom()
+    garbage_collection.collect_rarely()
     threadpool_limits(1)  # a proposal's matrices are small: more threads slow it down, and everything else
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
-    with garbage_collection.for_good():
+    with garbage_collection.frozen_afterwards():
         config = uvicorn.Config(
             create_app(settings),
             host=settings.host,

@@ -1,18 +1,18 @@
-"""How a service loads what it is made of, and what that has to do with Python's collector of garbage."""
+"""Settings of Python's garbage collector that keep its pauses away from requests."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
-"""A batch of reports makes thousands of objects, and nearly all go without a collector's help."""
+"""Thresholds. A batch of reports allocates thousands of objects, and reference counting frees nearly all of them."""
 
 
 @contextmanager
-def for_good() -> Iterator[None]:
-    """What is loaded within stays as long as the process: the collector passes it over, now and ever after.
+def frozen_afterwards() -> Iterator[None]:
+    """Pause the collector inside the block, then freeze all objects so that it never scans them again (`gc.freeze`).
 
-    To look through all the modules of a service stops its threads for a tenth of a second and more, each time.
+    A full scan of the service's modules stops all threads for 0.1 s or more, each time.
     """
     gc.disable()
     try:
@@ -22,5 +22,6 @@ def for_good() -> Iterator[None]:
         gc.enable()
 
 
-def collect_seldom() -> None:
+def collect_rarely() -> None:
+    """Raise the thresholds at which the collector runs."""
     gc.set_threshold(YOUNG, MIDDLE, OLD)

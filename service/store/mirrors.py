@@ -11,18 +11,18 @@ from service.store.sql.database import Database, database_now
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, MirrorRunRow, TrialRow
 
 _MIRROR_LOCK = 7_205_759_404  # any number but the others', the same for every service process
-_PICTURES_LOCK = 7_205_759_405
+_CHARTS_LOCK = 7_205_759_405
 _CURSOR = func.coalesce(MirrorRow.cursor, 0)
 
 
-def sole_mirror(database: Database) -> AbstractContextManager[bool]:
-    """Whether this process may mirror now; of the service processes on one PostgreSQL, one at a time may."""
+def try_mirror_lock(database: Database) -> AbstractContextManager[bool]:
+    """Try to take the mirror's advisory lock, which one service process per database holds at a time; False if taken."""
     return _sole(database, _MIRROR_LOCK)
 
 
-def sole_painter(database: Database) -> AbstractContextManager[bool]:
-    """The same for the pictures."""
-    return _sole(database, _PICTURES_LOCK)
+def try_charts_lock(database: Database) -> AbstractContextManager[bool]:
+    """Try to take the lock for drawing charts; False when another service process holds it."""
+    return _sole(database, _CHARTS_LOCK)
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def test_a_service_that_another_draws_for_meanwhile_is_not_behind(
     monkeypatch.setattr(Picturing, "_picture", lambda *_: None)
     picturing = Picturing(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
     assert (picturing.run_once(), picturing.is_behind) == (1, True)
-    monkeypatch.setattr("service.background.charting.sole_painter", lambda _: nullcontext(enter_result=False))
+    monkeypatch.setattr("service.background.charting.try_charts_lock", lambda _: nullcontext(enter_result=False))
     assert (picturing.run_once(), picturing.is_behind) == (0, False)
 
 

@@ -76,9 +76,9 @@ def test_of_several_service_processes_one_at_a_time_mirrors(database_url: str) -
     one, other = Database(database_url), Database(database_url)
     if one.is_sqlite:
         pytest.skip("SQLite has one service process")
-    with mirrors.sole_mirror(one) as first, mirrors.sole_mirror(other) as second:
+    with mirrors.try_mirror_lock(one) as first, mirrors.try_mirror_lock(other) as second:
         assert (first, second) == (True, False)
-    with mirrors.sole_mirror(other) as second:
+    with mirrors.try_mirror_lock(other) as second:
         assert second
     one.close()
     other.close()
