@@ -31,7 +31,8 @@ import psutil
 from optuna.distributions import BaseDistribution, FloatDistribution
 from sqlalchemy.engine import make_url
 
-from service.stack.child_process import Child, free_port
+from service.stack.child_process import ChildProcess
+from service.stack.ports import free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 
@@ -80,7 +81,7 @@ class Paceline:
         self.port = free_port()
         command = [sys.executable, "-m", "service.cli", "serve", "--port", str(self.port)]
         env |= {"PACELINE_DATABASE_URL": database_url, "PACELINE_DATA_DIR": str(home)}
-        self.process = Child(lambda: command, os.environ | env, home / "service.log")
+        self.process = ChildProcess(lambda: command, os.environ | env, home / "service.log")
         self.http = httpx.Client(base_url=f"http://{HOST}:{self.port}", timeout=120, trust_env=False)
         self.held: list[dict[str, Any]] = []
         self._sequence = 0
@@ -229,7 +230,7 @@ def of_optuna(name: str, url: str, home: Path, options: argparse.Namespace) -> N
     trial = storage.create_new_trial(study._study_id)  # noqa: SLF001 - a study has no public number
     port, times = free_port(), Times()
     command = [sys.executable, "-c", OPTUNA, url, str(port)]
-    server = Child(lambda: command, os.environ, home / "optuna.log")
+    server = ChildProcess(lambda: command, os.environ, home / "optuna.log")
 
     def report() -> bool:
         proxy = optuna.storages.GrpcStorageProxy(host=HOST, port=port)

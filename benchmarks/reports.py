@@ -33,8 +33,9 @@ import optuna
 from benchmarks.figures import machine
 from benchmarks.load import Load, report_all_the_time, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
-from service.stack.child_process import Child, accepts, free_port
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
+from service.stack.child_process import ChildProcess
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 
@@ -63,12 +64,12 @@ def spec(trials: int) -> dict[str, Any]:
 def mlflow(home: Path) -> Iterator[str]:
     """As `paceline up` runs it."""
     port = free_port()
-    command, env = mlflow_server(home / "mlflow", HOST, port), os.environ | MLFLOW_ENVIRONMENT
-    child = Child(lambda: command, env, home / "mlflow.log")
+    command, env = mlflow_server_command(home / "mlflow", HOST, port), os.environ | MLFLOW_ENVIRONMENT
+    child = ChildProcess(lambda: command, env, home / "mlflow.log")
     child.start()
     try:
         until_served(lambda: accepts(HOST, port), time.perf_counter())
-        child.give_way()
+        child.lower_priority()
         yield f"http://{HOST}:{port}"
     finally:
         child.kill()
@@ -198,7 +199,7 @@ def grpc_proxy(storage: str, home: Path) -> Iterator[str]:
         f"optuna.storages.RDBStorage({storage!r}, engine_kwargs={{'connect_args': {_waiting(storage)!r}}}), "
         f"host={HOST!r}, port={port})"
     )
-    child = Child(lambda: [*PYTHON, "-c", code], os.environ, home / "grpc.log")
+    child = ChildProcess(lambda: [*PYTHON, "-c", code], os.environ, home / "grpc.log")
     child.start()
     try:
         client = optuna.storages.GrpcStorageProxy(host=HOST, port=port)

@@ -18,8 +18,9 @@ from typing import Any
 from benchmarks.trials import Run, read
 from service.cli.client import Client
 from service.cli.code_archive import pack
-from service.stack import up
-from service.stack.child_process import Child
+from service.stack.child_process import ChildProcess
+from service.stack.state_file import read_state
+from service.stack.up import STOP_SIGNALS
 
 FUNCTIONS = Path(__file__).with_name("functions")
 CPUS = 8
@@ -45,7 +46,7 @@ Spec = dict[str, Any]
 class RunFailed(Exception):
     """What did not run to its end, with the last lines of its log."""
 
-    def __init__(self, what: str, child: Child) -> None:
+    def __init__(self, what: str, child: ChildProcess) -> None:
         super().__init__("\n".join([f"{what}; its log ends:", *child.tail()]))
 
 
@@ -53,11 +54,11 @@ def end_cleanly() -> None:
     """Let Ctrl-C and its like undo what has been started, once and undisturbed."""
 
     def leave(number: int, _frame: object) -> None:
-        for each in up.STOP_SIGNALS:
+        for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    for number in up.STOP_SIGNALS:
+    for number in STOP_SIGNALS:
         signal.signal(number, leave)
 
 
@@ -65,8 +66,8 @@ def on_paceline(spec: Spec) -> Run:
     """On a whole stack as `paceline up` runs it, with its mirror to MLflow. Raises RunFailed."""
     command = [sys.executable, "-m", "service.cli", "up", "--port", "0", "--mlflow-port", "0", "--cpus", str(CPUS)]
     with _home() as home, _running([*command, "--data-dir", str(home)], os.environ, home / "up.log") as stack:
-        _await(stack, lambda: up.running(home) is not None, START_SECONDS, "Paceline does not start")
-        with Client(str((up.running(home) or {})["url"])) as client:
+        _await(stack, lambda: read_state(home) is not None, START_SECONDS, "Paceline does not start")
+        with Client(str((read_state(home) or {})["url"])) as client:
             content = json.dumps(_marking(spec, home)).encode()
             time.sleep(SETTLED_SECONDS)
             began = time.monotonic()
@@ -120,8 +121,8 @@ def _home() -> Iterator[Path]:
 
 
 @contextmanager
-def _running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[Child]:
-    child = Child(lambda: command, env, log)
+def _running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[ChildProcess]:
+    child = ChildProcess(lambda: command, env, log)
     child.start()
     try:
         yield child
@@ -138,7 +139,7 @@ def _ended(client: Client, spec: Spec) -> bool:
 
 
 def _await(
-    child: Child,
+    child: ChildProcess,
     done: Callable[[], bool],
     seconds: float,
     complaint: str,

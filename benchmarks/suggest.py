@@ -35,7 +35,8 @@ from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Params, Space
 from search.study import StudyView
-from service.stack.child_process import Child, free_port
+from service.stack.child_process import ChildProcess
+from service.stack.ports import free_port
 
 HOST = "127.0.0.1"
 STUDY = "history"
@@ -129,7 +130,7 @@ def grpc_proxy(database: Path) -> Iterator[BaseStorage]:
         f"import optuna; optuna.storages.run_grpc_proxy_server("
         f"optuna.storages.RDBStorage('sqlite:///{database}'), host={HOST!r}, port={port})"
     )
-    child = Child(lambda: [sys.executable, "-c", code], dict(os.environ), database.with_suffix(".log"))
+    child = ChildProcess(lambda: [sys.executable, "-c", code], dict(os.environ), database.with_suffix(".log"))
     child.start()
     try:
         proxy = GrpcStorageProxy(host=HOST, port=port)

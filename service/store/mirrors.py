@@ -16,7 +16,7 @@ _CURSOR = func.coalesce(MirrorRow.cursor, 0)
 
 
 def try_mirror_lock(database: Database) -> AbstractContextManager[bool]:
-    """Try to take the mirror's advisory lock, which one service process per database holds at a time; False if taken."""
+    """Try to take the mirror's advisory lock, which one service process per database can hold; False if it is taken."""
     return _sole(database, _MIRROR_LOCK)
 
 

