@@ -24,8 +24,8 @@ def run_trials(url: str, experiment: str, count: int, steps: int = 3) -> list[st
         trial = f"{url}/v1/trials/{asked['trial']}"
         for step in range(steps):
             loss = asked["params"]["momentum"] + number / 100
-            checkpoint = {"uri": f"/checkpoints/{number}/{step}"}
-            report = {"sequence": step, "metrics": {"loss": loss}, "checkpoint": checkpoint}
+            uri = f"/checkpoints/{number}/{step}"
+            report = {"sequence": step, "metrics": {"loss": loss}, "checkpoint": uri}
             httpx.post(f"{trial}/reports", json={"reports": [report]}, headers=lease).raise_for_status()
         httpx.post(f"{trial}/finish", json={"outcome": "completed"}, headers=lease)
         trials.append(str(asked["trial"]))
