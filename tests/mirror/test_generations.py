@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from service.mirror.projection import Facts, RunOf, Update, project
+from service.mirror.projection import ProjectionInput, RunKey, project
+from service.mirror.run_update import RunUpdate
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 
@@ -105,10 +106,10 @@ def test_batches_of_any_size_give_each_event_to_the_same_run(tell: Callable[...,
         experiment, trial = session.get_one(ExperimentRow, story.experiment_id), session.get_one(TrialRow, trial_id)
         generations = session.query(GenerationRow).order_by(GenerationRow.number).all()
         events = session.query(EventRow).order_by(EventRow.seq).all()
-    facts = Facts(experiment, {trial_id: trial}, {trial_id: generations})
+    facts = ProjectionInput(experiment, {trial_id: trial}, {trial_id: generations})
 
-    def sent(size: int) -> dict[RunOf, list[Any]]:
-        found: dict[RunOf, list[Any]] = {}
+    def sent(size: int) -> dict[RunKey, list[Any]]:
+        found: dict[RunKey, list[Any]] = {}
         for first in range(0, len(events), size):
             for run, update in project(facts, events[first : first + size]).runs.items():
                 found.setdefault(run, []).extend([*update.metrics, *([update.status] if update.ended_at else [])])
@@ -128,12 +129,12 @@ def test_a_trial_that_is_not_exploited_yet_keeps_its_own_params() -> None:
         GenerationRow(trial_id="t-0", number=0, params={"lr": 0.1}, first_attempt=1, began_at_event=0),
         GenerationRow(trial_id="t-0", number=1, params={"lr": 0.5}, first_attempt=2, began_at_event=9),
     ]
-    facts = Facts(experiment, {"t-0": trial}, {"t-0": rows})
+    facts = ProjectionInput(experiment, {"t-0": trial}, {"t-0": rows})
     at = START + timedelta(seconds=1)
     running = EventRow(experiment_id="x-1", seq=3, kind="trial.running", trial_id="t-0", data={"attempt": 1}, at=at)
     [(run, update)] = project(facts, [running]).runs.items()
-    assert run == RunOf("t-0", 0)
-    assert isinstance(update, Update)
+    assert run == RunKey("t-0", 0)
+    assert isinstance(update, RunUpdate)
     generation = facts.generation(run)
     assert generation is not None
     assert generation.params == {"lr": 0.1}

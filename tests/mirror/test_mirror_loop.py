@@ -9,7 +9,7 @@ import pytest
 import requests
 from sqlalchemy import delete
 
-from service.mirror.errors import MlflowAway
+from service.mirror.errors import MlflowUnavailable
 from service.store.mirrors import advance, lag
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
@@ -270,7 +270,7 @@ def test_mlflow_may_be_away_and_catches_up(
     mlflow_server.stop()
     try:
         story.tried(1, 0.6)
-        with pytest.raises(MlflowAway, match="does not answer"):
+        with pytest.raises(MlflowUnavailable, match="does not answer"):
             mirror.loop.run_once()
         with database.read() as session:
             assert "does not answer" in str(session.get_one(MirrorRow, story.experiment_id).error)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from service.mirror.projection import TRIAL_ENDS
+from service.mirror.trial_events import TRIAL_ENDS
 from tests.chaos.snapshot import Experiment, MirrorRun, Snapshot, Trial
 
 
