@@ -21,6 +21,7 @@ from service.stack.state_file import read_state
 
 SPEC = Path("examples/digits/experiment.yaml")
 STOP_SECONDS = 15
+_STOPPED = "Stopped. To look at the results again: paceline up --data-dir {data_dir}"
 
 
 class DemoFailed(Exception):
@@ -68,6 +69,7 @@ def _running_stack(
             console.print("\nStopping everything …", highlight=False)
             process.send_signal(signal.SIGINT)
             process.wait(STOP_SECONDS)
+            console.print(_STOPPED.format(data_dir=data_dir), highlight=False)
 
 
 def _state_when_ready(process: subprocess.Popen[bytes], data_dir: Path, log: Path) -> dict[str, Any]:

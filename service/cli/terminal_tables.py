@@ -64,14 +64,14 @@ def trials(found: Iterable[Json]) -> Table:
 
 
 def reports(found: Iterable[Json]) -> Table:
-    table = columns("step", "metrics", "attempt", "time")
+    table = columns("step", "metrics", "attempt", "time", wrapped="metrics")
     for one in found:
         table.add_row(str(one["step"]), escape(parameters(one["metrics"])), str(one["attempt"]), _time(one["at"]))
     return table
 
 
 def decisions(found: Iterable[Json]) -> Table:
-    table = columns("step", "decision", "rule", "value", "cutoff", "reason")
+    table = columns("step", "decision", "rule", "value", "cutoff", "reason", wrapped="reason")
     for one in found:
         numbers = [number(one["value"]), number(one["cutoff"])]
         table.add_row(str(one["step"]), one["decision"], one["rule"], *numbers, escape(one["reason"]))
@@ -79,7 +79,7 @@ def decisions(found: Iterable[Json]) -> Table:
 
 
 def checkpoints(found: Iterable[Json]) -> Table:
-    table = columns("step", "attempt", "uri", "time")
+    table = columns("step", "attempt", "uri", "time", wrapped="uri")
     for one in found:
         table.add_row(str(one["step"]), str(one["attempt"]), escape(one["uri"]), _time(one["at"]))
     return table
@@ -113,14 +113,14 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def columns(*names: str) -> Table:
-    """A table in which ids and numbers are never cut; parameters, reasons and other texts share the remaining width."""
+def columns(*names: str, wrapped: str = "") -> Table:
+    """A table in which ids and numbers are never cut. Texts share the remaining width: cut, or `wrapped` onto lines."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for name in names:
         table.add_column(
             name,
-            overflow="ellipsis",
-            no_wrap=True,
+            overflow="fold" if name == wrapped else "ellipsis",
+            no_wrap=name != wrapped,
             min_width=MIN_WIDTHS.get(name),
             ratio=None if name in MIN_WIDTHS else 1,
         )

@@ -57,7 +57,7 @@ def cancel(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog="Examples: paceline change digits --set limits.max_trials=64 --set tags.team=vision   "
+    epilog="Examples:\n\npaceline change digits --set limits.max_trials=64 --set tags.team=vision\n\n"
     "paceline change digits --set limits.max_seconds=null",
 )
 def change(

@@ -16,7 +16,7 @@ app = typer.Typer()
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog="Examples: paceline submit examples/digits/experiment.yaml --watch   "
+    epilog="Examples:\n\npaceline submit examples/digits/experiment.yaml --watch\n\n"
     "paceline submit experiment.yaml --code train.py --name second-try",
 )
 def submit(

@@ -48,7 +48,7 @@ def checkpoints(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> 
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog="Examples: paceline enqueue digits configurations.yaml   paceline enqueue digits '{params: {lr: 0.1}}'",
+    epilog="Examples:\n\npaceline enqueue digits configurations.yaml\n\npaceline enqueue digits '{params: {lr: 0.1}}'",
 )
 def enqueue(
     experiment: Experiment,
