@@ -108,9 +108,9 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_trial(0, curve=lambda one: [*one.curve[:-1], replace(one.curve[-1], sequence=99)]),
         "do not make up",
     ),
-    "a checkpoint is told twice": (
+    "a checkpoint has two events": (
         in_events(lambda events: [*events, next(one for one in events if one.kind == "checkpoint")]),
-        "times",
+        "has 2 events",
     ),
     "a trial ends twice": (
         in_events(lambda events: [*events, replace(events[-1], kind="trial.failed", trial="t-0")]),
@@ -218,7 +218,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_a_broken_promise_is_named(what: str) -> None:
+def test_a_violation_is_named(what: str) -> None:
     tamper, words = TAMPERED[what]
     violations = audit(tamper(good_run()))
     assert any(words in violation for violation in violations), violations
