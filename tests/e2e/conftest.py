@@ -1,4 +1,4 @@
-"""A whole stack on free ports, as `paceline up` runs it, and nothing of it left afterwards."""
+"""A whole stack on free ports, as `paceline up` runs it. Nothing is left running afterwards."""
 
 import signal
 import subprocess
@@ -41,7 +41,7 @@ class Stack:
             return client.experiment(name)
 
     def paceline(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the command line against this stack; it must not need longer than two minutes."""
+        """Run a command of the command line against this stack; within two minutes."""
         command = [*PACELINE, *arguments, "--url", self.url]
         return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
 

@@ -70,10 +70,10 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `paceline` with arguments, as from a shell whose PACELINE_URL is the service."""
+    """Run `paceline` with arguments, with PACELINE_URL set to the service."""
     monkeypatch.setenv("PACELINE_URL", url)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(console.out, "width", 200)  # it may have read another width when it was made
+    monkeypatch.setattr(console.out, "width", 200)  # its width was read when it was created
 
     def run(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
@@ -87,7 +87,7 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with an experiment of a name of its own and its training function."""
+    """A folder with a training function and a spec with a unique name."""
     name = f"mine-{time.monotonic_ns()}"
     (tmp_path / "train.py").write_text("def train_fn(config):\n    pass\n")
     (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(SPEC | {"name": name}))
@@ -102,14 +102,14 @@ def submitted(run: Run, project: Path, *arguments: str) -> dict[str, object]:
 
 
 def external(run: Run, project: Path, **changes: object) -> dict[str, object]:
-    """An experiment whose trials the test runs."""
+    """Submit an experiment whose trials the test runs."""
     spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}} | changes
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
     return submitted(run, project)
 
 
 def finish_one(url: str, experiment: str, end: dict[str, object]) -> str:
-    """The id of a trial that reported once and ended so."""
+    """Run a trial with one report and this end; return its id."""
     asked = httpx.post(f"{url}/v1/experiments/{experiment}/ask").json()
     lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
     trial = f"{url}/v1/trials/{asked['trial']}"
@@ -131,7 +131,7 @@ def serve(data_dir: Path, *arguments: str, **environment: str) -> subprocess.Pop
 
 @contextmanager
 def serving(data_dir: Path, **environment: str) -> Iterator[str]:
-    """A service process of its own; fails when it does not end as told."""
+    """Run a service process; fail when it does not stop on SIGTERM."""
     port = free_port()
     process = serve(data_dir, "--port", str(port), **environment)
     try:

@@ -5,7 +5,7 @@ import pytest
 from service.cli.arguments import BadArgument, merge_patch
 
 
-def test_settings_make_one_patch_with_values_in_json_or_else_text() -> None:
+def test_settings_become_one_patch_with_values_in_json_or_text() -> None:
     settings = [
         "limits.max_trials=64",
         "limits.max_seconds=null",
@@ -19,13 +19,13 @@ def test_settings_make_one_patch_with_values_in_json_or_else_text() -> None:
     }
 
 
-def test_where_settings_disagree_the_last_one_holds() -> None:
+def test_of_conflicting_settings_the_last_one_wins() -> None:
     assert merge_patch(["priority=1", "priority=2"]) == {"priority": 2}
     assert merge_patch(["limits=1", "limits.max_trials=2"]) == {"limits": {"max_trials": 2}}
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "[" * 100_000])
-def test_what_json_cannot_say_is_sent_as_it_is_written(number: str) -> None:
+def test_a_number_that_json_lacks_is_sent_as_text(number: str) -> None:
     assert merge_patch([f"limits.max_seconds={number}"]) == {"limits": {"max_seconds": number}}
 
 

@@ -27,7 +27,7 @@ def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, ur
     assert package.content == (project / "train.py").read_bytes()
 
 
-def test_each_mistake_of_a_spec_stands_on_its_own_line_with_its_path(run: Run, project: Path) -> None:
+def test_each_mistake_in_a_spec_has_its_own_line_with_its_path(run: Run, project: Path) -> None:
     spec = SPEC | {"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}, "speling": 1}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
     ended = run("submit", str(project / "experiment.yaml"))
@@ -38,7 +38,7 @@ def test_each_mistake_of_a_spec_stands_on_its_own_line_with_its_path(run: Run, p
     assert any(line.startswith("error: speling: ") for line in lines)
 
 
-def test_a_file_that_is_no_yaml_is_the_services_to_explain(run: Run, project: Path) -> None:
+def test_the_service_explains_a_file_that_is_not_yaml(run: Run, project: Path) -> None:
     (project / "experiment.yaml").write_text("name: [unclosed")
     ended = run("submit", str(project / "experiment.yaml"))
     assert ended.code == 2
@@ -59,14 +59,14 @@ def test_experiments_are_listed_and_shown(run: Run, project: Path) -> None:
     assert json.loads(run("show", name, "--json").out)["trials"] == []
 
 
-def test_what_does_not_exist_is_said_with_exit_code_2(run: Run) -> None:
+def test_an_unknown_name_exits_with_code_2(run: Run) -> None:
     for arguments in (["show", "nothing"], ["best", "nothing"], ["stop", "nothing"], ["logs", "t-000000000000"]):
         ended = run(*arguments)
         assert ended.code == 2
         assert ended.err.startswith("error: there is no ")
 
 
-def test_a_stopped_experiment_ends_and_is_no_failure(run: Run, project: Path) -> None:
+def test_watching_a_stopped_experiment_exits_with_0(run: Run, project: Path) -> None:
     name = str(submitted(run, project)["name"])
     assert run("stop", name).code == 0
     watched = run("watch", name)
@@ -74,7 +74,7 @@ def test_a_stopped_experiment_ends_and_is_no_failure(run: Run, project: Path) ->
     assert f"{name} stopped (user)" in watched.out
 
 
-def test_the_best_of_several_objectives_are_those_on_the_front(run: Run, project: Path, url: str) -> None:
+def test_best_with_several_objectives_is_the_pareto_front(run: Run, project: Path, url: str) -> None:
     spec = yaml.safe_load((project / "experiment.yaml").read_text())
     several = [*spec["objectives"], {"metric": "accuracy", "direction": "maximize"}]
     changes = {"objectives": several, "trainer": {"kind": "external"}, "limits": {"max_trials": 3}}
@@ -95,7 +95,7 @@ def test_the_best_of_several_objectives_are_those_on_the_front(run: Run, project
     assert "0.875, 0.5" in run("show", name).out
 
 
-def test_trials_run_with_curl_are_seen_by_watch_best_and_logs(run: Run, project: Path, url: str) -> None:
+def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, url: str) -> None:
     spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
     experiment = submitted(run, project)
@@ -119,7 +119,7 @@ def test_trials_run_with_curl_are_seen_by_watch_best_and_logs(run: Run, project:
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
 
 
-def test_a_changed_limit_lets_an_ended_experiment_go_on(run: Run, project: Path, url: str) -> None:
+def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url: str) -> None:
     experiment = external(run, project, limits={"max_trials": 1})
     finish_one(url, str(experiment["name"]), {"outcome": "completed"})
     assert httpx.get(f"{url}/v1/experiments/{experiment['name']}").json()["status"] == "completed"
@@ -129,7 +129,7 @@ def test_a_changed_limit_lets_an_ended_experiment_go_on(run: Run, project: Path,
     assert (spec["limits"]["max_trials"], spec["tags"]) == (2, {"team": "vision"})
 
 
-def test_a_change_is_refused_with_each_mistake(run: Run, project: Path) -> None:
+def test_a_refused_change_names_each_mistake(run: Run, project: Path) -> None:
     name = str(submitted(run, project)["name"])
     ended = run("change", name, "--set", "limits.max_trials=none", "--set", "trainer.kind=external")
     assert ended.code == 2
@@ -138,7 +138,7 @@ def test_a_change_is_refused_with_each_mistake(run: Run, project: Path) -> None:
     assert (ended.code, ended.err.count("FIELD=VALUE")) == (2, 1)
 
 
-def test_configurations_are_enqueued_as_they_stand_or_from_a_file(run: Run, project: Path) -> None:
+def test_configurations_are_enqueued_from_the_argument_or_a_file(run: Run, project: Path) -> None:
     name = str(external(run, project, limits={"max_trials": 3})["name"])
     assert "lr=0.5" in run("enqueue", name, "{params: {lr: 0.5}}").out
     (project / "more.yaml").write_text("[{params: {lr: 0.25}}, {params: {lr: 0.125}}]")
@@ -209,9 +209,7 @@ def test_tokens_are_made_listed_and_removed(run: Run, tmp_path: Path, monkeypatc
     assert "no token 'alice'" in run("token", "rm", "alice").err
 
 
-def test_a_service_that_asks_for_a_token_gets_it_from_the_environment(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     token = run("token", "create", "alice", "--role", "read").out.strip()
     with serving(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
@@ -220,7 +218,7 @@ def test_a_service_that_asks_for_a_token_gets_it_from_the_environment(
         assert run("ls", "--url", url).code == 0
 
 
-def test_serving_other_machines_without_saying_so_is_refused(tmp_path: Path) -> None:
+def test_serving_other_machines_without_tokens_is_refused(tmp_path: Path) -> None:
     process = serve(tmp_path, "--host", "0.0.0.0", "--port", "0")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -235,6 +233,6 @@ def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     assert f"port {port} of 127.0.0.1 is already taken" in said
 
 
-def test_serve_makes_its_database_and_stops_when_told(tmp_path: Path) -> None:
+def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None:
     with serving(tmp_path) as url:
         assert httpx.get(f"{url}/v1/experiments").json()["items"] == []
