@@ -151,7 +151,7 @@ def _load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent 
     given = ProjectionInput(
         experiment,
         mirrors.trials_named(session, trial_ids),
-        # After the trials: params that a trial has got meanwhile then have their generation here.
+        # Read after the trials, so that params which a trial has just got have their generation here.
         generations_of_all(session, trial_ids),
         counts_by_status(session, experiment_id),
         best,

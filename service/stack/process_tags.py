@@ -41,7 +41,7 @@ def tagged_processes(tag: str) -> list[psutil.Process]:
 
 
 def kill_tagged(tag: str, timeout_seconds: float = 5) -> None:
-    """Kill the tagged processes, and those that they start meanwhile. Raises Unkillable when some survive."""
+    """Kill the tagged processes, and any that they start in the meantime. Raises Unkillable when some survive."""
     deadline = time.monotonic() + timeout_seconds
     while found := tagged_processes(tag):
         if time.monotonic() > deadline:
@@ -56,7 +56,7 @@ def _tag_of(process: psutil.Process) -> str | None:
     """Return "" for a process without a tag; None while it has no environment yet, as when a program starts."""
     try:
         environment = process.environ()
-    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):  # gone, a zombie, or another user's
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):  # ended, a zombie, or another user's
         return ""
     return environment.get(VARIABLE, "") if environment else None
 

@@ -45,7 +45,7 @@ def _evidence(snapshot: Snapshot, fault: Fault, since: float) -> dict[str, float
         case Target.DATABASE:
             return {"a report is stored": _stored(snapshot, since, None)}
         case _:
-            return {"an attempt goes on": _retried(snapshot, fault)}
+            return {"the next attempt begins": _retried(snapshot, fault)}
 
 
 def _samples(snapshot: Snapshot, service: str) -> list[Sample]:

@@ -56,8 +56,8 @@ class PlannedFault:
 
     def __str__(self) -> str:
         how = "" if self.variant == "killed" else f" ({self.variant})"
-        away = f", back after {self.outage:.1f} s" if self.outage else ""
-        return f"{self.at:6.1f} s  {self.target}{how}{away}"
+        outage = f", back after {self.outage:.1f} s" if self.outage else ""
+        return f"{self.at:6.1f} s  {self.target}{how}{outage}"
 
 
 def schedule(

@@ -17,7 +17,9 @@ def pause(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL)
     """Start no new trials of an experiment; running trials finish."""
     with connect(url) as client:
         paused = client.pause(experiment)
-    console.print_result(paused, f"{paused['name']} is paused. To go on: paceline resume {experiment}", as_json=as_json)
+    console.print_result(
+        paused, f"{paused['name']} is paused. To continue: paceline resume {experiment}", as_json=as_json
+    )
 
 
 @app.command(rich_help_panel=PANEL)

@@ -23,9 +23,9 @@ def _curve(experiment: Experiment, trial: Trial) -> Iterator[str]:
     config = {**experiment.spec["config"], **trial.params}
     for point in trial.curve:
         right = {"step": point.step, "loss": loss(config, point.step)}
-        told = {name: point.metrics.get(name) for name in right}
-        if told != right:
-            yield f"step {point.step} has {told}; it must be {right}"
+        stored = {name: point.metrics.get(name) for name in right}
+        if stored != right:
+            yield f"step {point.step} has {stored}; it must be {right}"
     whole = _length(experiment, trial)
     if trial.status in {"completed", "failed"} and len(steps) != whole:
         yield f"it is {trial.status} with {len(steps)} of {whole} steps"
@@ -54,11 +54,11 @@ def journals_agree(snapshot: Snapshot) -> Iterator[str]:
             whose = f"{experiment.name}: trial {trial.number}"
             yield from (f"{whose}: {what}" for what in _unreported_points(trial, lines))
             for attempt in trial.attempts:
-                told = [
+                violations = [
                     *_missing_reports(trial, attempt, lines[attempt.number]),
                     *_step_errors(attempt, lines[attempt.number]),
                 ]
-                yield from (f"{whose}, attempt {attempt.number}: {what}" for what in told)
+                yield from (f"{whose}, attempt {attempt.number}: {what}" for what in violations)
     for experiment_id, number, attempt_number in sorted(set(written) - known):
         yield f"trial {number}, attempt {attempt_number} of {experiment_id} was run, and SQL does not know of it"
 

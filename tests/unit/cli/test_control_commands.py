@@ -11,7 +11,7 @@ from tests.unit.cli.conftest import Run, external, finish_one, service_in_a_thre
 
 def test_a_paused_experiment_resumes(run: Run, project: Path, url: str) -> None:
     name = str(submitted(run, project)["name"])
-    assert run("pause", name).out == f"{name} is paused. To go on: paceline resume {name}\n"
+    assert run("pause", name).out == f"{name} is paused. To continue: paceline resume {name}\n"
     assert httpx.get(f"{url}/v1/experiments/{name}").json()["status"] == "paused"
     assert run("resume", name).out == f"{name} is running.\n"
     assert json.loads(run("pause", name, "--json").out)["status"] == "paused"
