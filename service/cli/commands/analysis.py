@@ -51,7 +51,9 @@ def replay(
 
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline preview examples/digits/experiment.yaml -n 5")
 def preview(
-    spec: Annotated[Path, typer.Argument(help="A spec, or a part with its space: YAML or JSON.", exists=True)],
+    spec: Annotated[
+        Path, typer.Argument(help="A spec, or a part with its space: YAML or JSON.", exists=True, dir_okay=False)
+    ],
     count: Annotated[int, typer.Option("--count", "-n", help="How many configurations to draw.")] = 10,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,

@@ -46,7 +46,7 @@ def stop(
             stopped = client.stop_trial(target)
         else:
             stopped = client.cancel(target) if cancel else client.stop_experiment(target)
-    console.print_result(stopped, _end_of(stopped, target, "stops"), as_json=as_json)
+    console.print_result(stopped, _end_of(stopped, target, "is being stopped"), as_json=as_json)
 
 
 @app.command(rich_help_panel=PANEL)
