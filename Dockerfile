@@ -1,4 +1,4 @@
-# One image for every part: service, agent, MLflow server, Ray head and Ray workers. docker-compose.yml says which is which.
+# One image for all components: service, agent, MLflow server, Ray head and Ray workers; see docker-compose.yml.
 FROM python:3.11-slim-bookworm
 
 ENV PIP_NO_CACHE_DIR=1 \
@@ -8,7 +8,7 @@ ENV PIP_NO_CACHE_DIR=1 \
     RAY_USAGE_STATS_ENABLED=0 \
     MLFLOW_DISABLE_TELEMETRY=true
 
-# Dependencies first: this layer, gigabytes of it, changes only with the pinned versions.
+# Dependencies first: this layer of several gigabytes changes only with the pinned versions.
 WORKDIR /opt/paceline
 COPY pyproject.toml constraints.txt ./
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
@@ -16,10 +16,10 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && pip install --constraint constraints.txt --requirement requirements.txt 'setuptools>=77'
 
 COPY . .
-# The README is the package's description and no reason to build again.
+# The README is the package's description. It is not copied, so that a change of it does not rebuild this layer.
 RUN touch README.md && pip install --no-deps --no-build-isolation .
 
-# Empty named volumes take the owner of the directory that they are mounted on.
+# An empty named volume gets the owner of the directory that it is mounted on.
 RUN useradd --create-home --uid 1000 paceline \
     && install --directory --owner=paceline --group=paceline \
         /var/lib/paceline /var/lib/mlflow /checkpoints /run/ray-token

@@ -1,4 +1,4 @@
-"""How figures are shown: the machine they belong to, medians with their spread, and ratios."""
+"""Output of the figures: the machine, medians with their spread, and ratios."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ OURS = "Paceline"
 
 
 def machine() -> str:
-    """Its size, what runs on it, and how busy it is: figures of a busy machine say little."""
+    """Describe the machine's size, versions and load. Figures of a busy machine mean little."""
     cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory().total / 2**30
     parts = f"Python {platform.python_version()}, Ray {version('ray')}, torch {version('torch')}"
     return f"{cores} cores, {memory:.0f} GB, {platform.system()}, {parts}; {load()}"
@@ -23,7 +23,7 @@ def load() -> str:
 
 
 def show(title: str, rows: Mapping[str, Sequence[float]], *, base: str = OURS) -> None:
-    """Seconds by who needed them. Each row's ratio says how many times the median of `base`'s it is."""
+    """Print seconds by runner. A ratio is a row's median divided by the median of `base`."""
     print(f"\n{title}")
     of_base = rows.get(base)
     for name, seconds in rows.items():
@@ -32,7 +32,7 @@ def show(title: str, rows: Mapping[str, Sequence[float]], *, base: str = OURS) -
 
 
 def shown(seconds: Sequence[float]) -> str:
-    """Median and spread; the value alone where there is but one."""
+    """Return median and spread, or the value when there is only one."""
     if not seconds:
         return "never"
     if len(seconds) == 1:

@@ -1,6 +1,6 @@
-"""What a call costs as experiments grow, and as they become many: milliseconds at the median, one caller at a time.
+"""The cost of a call by the size and number of experiments: median milliseconds, one caller at a time.
 
-Trials and reports are written into the database directly, as the service would have stored them. Proposals are not
+Trials and reports are written directly into the database, as the service would store them. Proposals are not
 measured here (the sampler is `random`); see `benchmarks/suggest.py`.
 
     python -m benchmarks.growth [--trials 10 1000 10000] [--experiments 1000] [--databases sqlite postgresql]
@@ -27,8 +27,8 @@ from service.store.tables import EventRow, ExperimentRow, MilestoneRow, ReportRo
 
 REPORTS, RUNG_STEPS, CALLS = 20, (1, 3, 9), 60
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-FEW = 10
-"""Trials of each of many experiments."""
+TRIALS_OF_EACH = 10
+"""Trials of each experiment, when there are many experiments."""
 
 
 def spec(name: str, trials: int) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def spec(name: str, trials: int) -> dict[str, Any]:
 
 
 def fill(database: Database, experiment_id: str, trials: int) -> None:
-    """Finished trials with their curves, milestones and events."""
+    """Insert finished trials with their curves, milestones and events."""
     ids = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(trials)]
     with database.write() as session:
         experiment = session.get_one(ExperimentRow, experiment_id)
@@ -57,7 +57,7 @@ def fill(database: Database, experiment_id: str, trials: int) -> None:
 def _rows(experiment_id: str, ids: list[str], event: int) -> dict[type[Any], list[dict[str, Any]]]:
     rows: dict[type[Any], list[dict[str, Any]]] = {TrialRow: [], ReportRow: [], MilestoneRow: [], EventRow: []}
 
-    def tell(kind: str, trial: str, at: datetime, data: dict[str, Any]) -> None:
+    def add_event(kind: str, trial: str, at: datetime, data: dict[str, Any]) -> None:
         nonlocal event
         event += 1
         facts = {"experiment_id": experiment_id, "seq": event, "kind": kind, "trial_id": trial, "data": data, "at": at}
@@ -65,17 +65,17 @@ def _rows(experiment_id: str, ids: list[str], event: int) -> dict[type[Any], lis
 
     for number, trial in enumerate(ids):
         at = BEGAN + timedelta(seconds=number)
-        tell("trial.running", trial, at, {"number": number})
+        add_event("trial.running", trial, at, {"number": number})
         for sequence in range(REPORTS):
             value = ((number * 7919) % 1009) / 1009 * (1 - 0.8**sequence)
             metrics = {"accuracy": value, "loss": 1 - value}
             facts = {"step": sequence, "attempt": 1, "sequence": sequence, "metrics": metrics, "value": value, "at": at}
             rows[ReportRow].append({"trial_id": trial, **facts})
-            tell("report", trial, at, {"attempt": 1, "sequence": sequence, "step": sequence, "metrics": metrics})
+            add_event("report", trial, at, {"attempt": 1, "sequence": sequence, "step": sequence, "metrics": metrics})
             if sequence in RUNG_STEPS:
-                place = {"experiment_id": experiment_id, "milestone": sequence, "trial_id": trial, "number": number}
-                rows[MilestoneRow].append({**place, "value": value, "change": 0})
-        tell("trial.completed", trial, at, {"number": number})
+                key = {"experiment_id": experiment_id, "milestone": sequence, "trial_id": trial, "number": number}
+                rows[MilestoneRow].append({**key, "value": value, "change": 0})
+        add_event("trial.completed", trial, at, {"number": number})
         rows[TrialRow].append(_trial(experiment_id, trial, number, value, event, at))
     return rows
 
@@ -115,7 +115,7 @@ class Caller:
         return json.loads(answer.content) if answer.content.startswith((b"{", b"[")) else None
 
     def train(self, name: str) -> None:
-        """One trial from its ask to its finish."""
+        """Run one trial from ask to finish."""
         held = self.call("ask", "POST", f"/v1/experiments/{name}/ask")
         path, token = f"/v1/trials/{held['trial']}", held["lease"]["token"]
         for sequence in range(10):
@@ -123,7 +123,7 @@ class Caller:
             self.call("report", "POST", f"{path}/reports", {"reports": [report]}, token)
         self.call("finish", "POST", f"{path}/finish", {"outcome": "completed"}, token)
 
-    def look(self, paths: dict[str, str]) -> None:
+    def read_all(self, paths: dict[str, str]) -> None:
         for name, path in paths.items():
             for _ in range(CALLS // 3):
                 self.call(name, "GET", path)
@@ -143,15 +143,15 @@ def serving(database_url: str, home: Path) -> Iterator[tuple[Paceline, Database]
         database.close()
 
 
-def of_trials(database_url: str, home: Path, trials: int) -> dict[str, list[float]]:
-    """One experiment with so many finished trials."""
+def measure_trials(database_url: str, home: Path, trials: int) -> dict[str, list[float]]:
+    """Measure one experiment with many finished trials."""
     with serving(database_url, home) as (service, database):
         created = service.http.post("/v1/experiments", json=spec("large", trials)).raise_for_status().json()
         fill(database, created["id"], trials)
         caller = Caller(service)
         for _ in range(CALLS // 3):
             caller.train("large")
-        caller.look(
+        caller.read_all(
             {
                 "GET /experiments/x": "/v1/experiments/large",
                 "GET /best": "/v1/experiments/large/best",
@@ -165,13 +165,15 @@ def of_trials(database_url: str, home: Path, trials: int) -> dict[str, list[floa
     return caller.found
 
 
-def of_experiments(database_url: str, home: Path, experiments: int) -> dict[str, list[float]]:
-    """So many experiments that all run, with few trials each."""
+def measure_experiments(database_url: str, home: Path, experiments: int) -> dict[str, list[float]]:
+    """Measure many running experiments with few trials each."""
     with serving(database_url, home) as (service, database):
         for number in range(experiments):
-            document = spec(f"one-{number}", FEW) | {"trainer": {"kind": "torch", "entrypoint": "train:train_fn"}}
+            document = spec(f"one-{number}", TRIALS_OF_EACH) | {
+                "trainer": {"kind": "torch", "entrypoint": "train:train_fn"}
+            }
             created = service.http.post("/v1/experiments", json=document).raise_for_status().json()
-            fill(database, created["id"], FEW)
+            fill(database, created["id"], TRIALS_OF_EACH)
         caller = Caller(service)
         for _ in range(CALLS // 6):
             caller.train("one-0")
@@ -179,7 +181,7 @@ def of_experiments(database_url: str, home: Path, experiments: int) -> dict[str,
             nodes = [{"total": {"CPU": 8}, "free": {"CPU": 8}}]
             body = {"request_id": f"claim-{number}", "nodes": nodes}
             caller.call("claim", "POST", "/v1/agents/here/claim", body)
-        caller.look({"GET /experiments": "/v1/experiments?limit=50", "GET /metrics": "/metrics"})
+        caller.read_all({"GET /experiments": "/v1/experiments?limit=50", "GET /metrics": "/metrics"})
     return caller.found
 
 
@@ -192,11 +194,11 @@ def show(title: str, columns: dict[str, dict[str, list[float]]]) -> None:
 
 
 def measure(name: str, create: Callable[[str], str], home: Path, options: argparse.Namespace) -> None:
-    by_trials = {f"{count:,} trials": of_trials(create(f"t{count}"), home, count) for count in options.trials}
+    by_trials = {f"{count:,} trials": measure_trials(create(f"t{count}"), home, count) for count in options.trials}
     show(f"{name}, one experiment", by_trials)
     if options.experiments:
         counts = (10, options.experiments)
-        many = {f"{count:,} of them": of_experiments(create(f"e{count}"), home, count) for count in counts}
+        many = {f"{count:,} of them": measure_experiments(create(f"e{count}"), home, count) for count in counts}
         show(f"{name}, many experiments", many)
 
 

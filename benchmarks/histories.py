@@ -1,4 +1,4 @@
-"""Finished trials written into Optuna's storages as they store them, but all at once: one by one it takes minutes."""
+"""Bulk insertion of finished trials into Optuna's storages, in their own format: one by one it takes minutes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 def filled(
     storage: BaseStorage, name: str, distributions: Mapping[str, BaseDistribution], trials: Trials
 ) -> optuna.Study:
-    """A new study of these trials, each with its value."""
+    """Return a new study with these trials and their values."""
     study = optuna.create_study(storage=storage, study_name=name)
     internal = [(_internal(distributions, params), value) for params, value in trials]
     documents = {name: distribution_to_json(one) for name, one in distributions.items()}

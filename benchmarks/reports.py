@@ -1,10 +1,10 @@
 """Reports a second, each stored durably and each with its ASHA decision: Paceline's service beside Optuna's storages.
 
-Many trials run at once; each reports, waits for the decision, and reports again, as training functions do. Optuna has
-no service: its trials write to the database themselves (`trial.report`, `trial.should_prune`), or to its gRPC proxy.
-OSS Vizier has one, whose own rule says whether to stop; it needs an environment of its own (the package google-vizier
-with the extra jax, and a newer equinox than that asks for), and opens no database but SQLite. Of several ways to spread
-their trials over threads and processes the best counts.
+Many trials run at the same time. Each reports, waits for the decision, and reports again, as training functions do.
+Optuna has no service: its trials write to the database directly (`trial.report`, `trial.should_prune`), or to its gRPC
+proxy. OSS Vizier has a service with a stopping rule of its own. It needs a separate environment (the package
+google-vizier with the extra jax, and a newer equinox than that requires), and supports only SQLite. The peers' trials
+are spread over threads and processes in several layouts, of which the best counts.
 
     python -m benchmarks.reports [--seconds 10] [--trials 50 200] [--databases sqlite postgresql] [--mlflow]
                                  [--vizier path/to/its/python]
@@ -31,20 +31,21 @@ from typing import Any
 import optuna
 
 from benchmarks.figures import machine
-from benchmarks.load import Load, report_all_the_time, running_trials
+from benchmarks.load import Load, report_continuously, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
-from service.stack.child_process import Child, accepts, free_port
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
+from service.stack.child_process import ChildProcess
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 
-WAYS = ((1, 1), (1, 4), (2, 1), (2, 4), (4, 4))
-"""The others' processes, and threads in each."""
+LAYOUTS = ((1, 1), (1, 4), (2, 1), (2, 4), (4, 4))
+"""The peers' processes, and threads in each."""
 PAUSE_SECONDS = 2.0
 PYTHON = (sys.executable, "-W", "ignore")
 
-Way = tuple[str, float]
-"""What reported, and how many reports a second it made."""
+Rate = tuple[str, float]
+"""A name, and its reports a second."""
 
 
 def spec(trials: int) -> dict[str, Any]:
@@ -61,21 +62,21 @@ def spec(trials: int) -> dict[str, Any]:
 
 @contextmanager
 def mlflow(home: Path) -> Iterator[str]:
-    """As `paceline up` runs it."""
+    """Run an MLflow server as `paceline up` does."""
     port = free_port()
-    command, env = mlflow_server(home / "mlflow", HOST, port), os.environ | MLFLOW_ENVIRONMENT
-    child = Child(lambda: command, env, home / "mlflow.log")
+    command, env = mlflow_server_command(home / "mlflow", HOST, port), os.environ | MLFLOW_ENVIRONMENT
+    child = ChildProcess(lambda: command, env, home / "mlflow.log")
     child.start()
     try:
         until_served(lambda: accepts(HOST, port), time.perf_counter())
-        child.give_way()
+        child.lower_priority()
         yield f"http://{HOST}:{port}"
     finally:
         child.kill()
 
 
-def of_paceline(database_url: str, home: Path, options: argparse.Namespace, *, mirrored: bool) -> Iterator[Way]:
-    """As fast as it goes, then at half of that, which is when latencies mean something."""
+def measure_paceline(database_url: str, home: Path, options: argparse.Namespace, *, mirrored: bool) -> Iterator[Rate]:
+    """Measure the highest rate, then the latencies at half of it; under full load they would only show the queue."""
     database = Database(database_url)
     upgrade(database)
     database.close()
@@ -97,30 +98,30 @@ def of_paceline(database_url: str, home: Path, options: argparse.Namespace, *, m
 
 
 def _load(url: str, trials: int, seconds: float, pace: float | None) -> Load:
-    return asyncio.run(report_all_the_time(url, running_trials(url, spec(trials)), seconds, pace=pace))
+    return asyncio.run(report_continuously(url, running_trials(url, spec(trials)), seconds, pace=pace))
 
 
 def _latencies(load: Load) -> str:
     return f"median {load.quantile(0.5) * 1e3:.1f} ms, p99 {load.quantile(0.99) * 1e3:.1f} ms"
 
 
-def of_optuna(name: str, storage: str, seconds: float) -> float:
+def measure_optuna(name: str, storage: str, seconds: float) -> float:
     def command(study: str, threads: int) -> list[str]:
         return [*PYTHON, "-m", "benchmarks.reports", "--worker", storage, study, str(threads), str(seconds)]
 
     def create(study: str) -> None:
         optuna.create_study(storage=_storage(storage), study_name=study, direction="maximize", sampler=_sampler())
 
-    return _best_way(name, command, create)
+    return _best_layout(name, command, create)
 
 
-def of_vizier(python: str, database_url: str, seconds: float) -> float:
-    """Its service makes the study with the first of them who asks."""
-    script = ["env", "-u", "PYTHONPATH", python, "-W", "ignore", str(Path(__file__).with_name("of_vizier.py"))]
+def measure_vizier(python: str, database_url: str, seconds: float) -> float:
+    """The service creates the study for the first process that asks."""
+    script = ["env", "-u", "PYTHONPATH", python, "-W", "ignore", str(Path(__file__).with_name("vizier_client.py"))]
     with subprocess.Popen([*script, "serve", database_url], stdout=subprocess.PIPE, text=True) as server:
         try:
             endpoint = next(iter(server.stdout or ())).strip()
-            return _best_way(
+            return _best_layout(
                 "Vizier's service",
                 lambda study, threads: [*script, "load", endpoint, study, str(threads), str(seconds)],
             )
@@ -128,12 +129,12 @@ def of_vizier(python: str, database_url: str, seconds: float) -> float:
             server.kill()
 
 
-def _best_way(
+def _best_layout(
     name: str, command: Callable[[str, int], list[str]], create: Callable[[str], object] = lambda _study: None
 ) -> float:
-    """Reports a second. `command`, of a study and a number of threads, starts a process that prints its own."""
+    """Return reports a second. `command` of a study and a number of threads starts a process that prints its rate."""
     rates = {}
-    for processes, threads in WAYS:
+    for processes, threads in LAYOUTS:
         study = f"load-{uuid.uuid4().hex[:8]}"
         create(study)
         begun = command(study, threads)
@@ -146,7 +147,7 @@ def _best_way(
 
 
 def worker(storage: str, study: str, threads: int, seconds: float) -> None:
-    """One of Optuna's processes: prints how many reports a second its trials made together."""
+    """One of Optuna's processes: prints the reports a second of all its trials."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3)
     loaded = optuna.load_study(study_name=study, storage=_storage(storage), sampler=_sampler(), pruner=pruner)
@@ -198,7 +199,7 @@ def grpc_proxy(storage: str, home: Path) -> Iterator[str]:
         f"optuna.storages.RDBStorage({storage!r}, engine_kwargs={{'connect_args': {_waiting(storage)!r}}}), "
         f"host={HOST!r}, port={port})"
     )
-    child = Child(lambda: [*PYTHON, "-c", code], os.environ, home / "grpc.log")
+    child = ChildProcess(lambda: [*PYTHON, "-c", code], os.environ, home / "grpc.log")
     child.start()
     try:
         client = optuna.storages.GrpcStorageProxy(host=HOST, port=port)
@@ -209,20 +210,20 @@ def grpc_proxy(storage: str, home: Path) -> Iterator[str]:
 
 
 def compare(name: str, create: Callable[[str], str], home: Path, options: argparse.Namespace) -> None:
-    """`create` gives the address of a new database by its name."""
+    """`create` returns the address of a new database of the given name."""
     print(f"\n{name}", flush=True)
-    ours = list(of_paceline(create("paceline"), home, options, mirrored=False))
+    ours = list(measure_paceline(create("paceline"), home, options, mirrored=False))
     if options.mlflow:
-        ours += of_paceline(create("mirrored"), home, options, mirrored=True)
+        ours += measure_paceline(create("mirrored"), home, options, mirrored=True)
     optunas = create("optuna")
-    peers = [of_optuna("Optuna, the database itself", optunas, options.seconds)]
+    peers = [measure_optuna("Optuna, the database itself", optunas, options.seconds)]
     if importlib.util.find_spec("grpc") is not None:
         with grpc_proxy(optunas, home) as address:
-            peers.append(of_optuna("Optuna, its gRPC proxy", address, options.seconds))
+            peers.append(measure_optuna("Optuna, its gRPC proxy", address, options.seconds))
     else:
         print("  Optuna's gRPC proxy is left out: pip install grpcio protobuf")
     if options.vizier and name == "SQLite":
-        peers.append(of_vizier(options.vizier, create("vizier"), options.seconds))
+        peers.append(measure_vizier(options.vizier, create("vizier"), options.seconds))
     for way, per_second in ours:
         print(f"  {way}: {per_second / max(peers):.1f} x as many as the best of the others")
 
@@ -235,8 +236,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--trials", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--databases", nargs="+", choices=["sqlite", "postgresql"], default=["sqlite", "postgresql"])
-    parser.add_argument("--vizier", metavar="PYTHON", help="an interpreter that has google-vizier, to measure it, too")
-    parser.add_argument("--mlflow", action="store_true", help="with a real MLflow server that all is mirrored to")
+    parser.add_argument("--vizier", metavar="PYTHON", help="an interpreter with google-vizier, to measure that, too")
+    parser.add_argument("--mlflow", action="store_true", help="also mirror everything to a real MLflow server")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     print(machine())

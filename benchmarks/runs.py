@@ -1,6 +1,6 @@
-"""One experiment, run by Paceline or by a peer, each on a Ray of its own that is gone afterwards.
+"""Runs one experiment on Paceline or on a peer, each with a Ray cluster of its own that is stopped afterwards.
 
-Nothing but the experiment is timed: Ray, and Paceline's own parts, are up before it begins.
+Only the experiment is timed: Ray and Paceline's own processes are up before it begins.
 """
 
 import json
@@ -18,56 +18,57 @@ from typing import Any
 from benchmarks.trials import Run, read
 from service.cli.client import Client
 from service.cli.code_archive import pack
-from service.stack import up
-from service.stack.child_process import Child
+from service.stack.child_process import ChildProcess
+from service.stack.state_file import read_state
+from service.stack.up import STOP_SIGNALS
 
 FUNCTIONS = Path(__file__).with_name("functions")
 CPUS = 8
-"""Ray's logical ones, for each runner; a trial takes one for each worker and, with Ray Tune, one more."""
+"""Ray's logical CPUs for each runner. A trial takes one for each worker and, with Ray Tune, one more."""
 START_SECONDS = 180
 SETTLED_SECONDS = 10.0
-"""Nobody submits in the second in which a stack is up: its spare slot has done its imports by then."""
+"""The pause before the experiment is submitted, in which the stack's spare slot finishes its imports."""
 STOP_SECONDS = 30
 LONGEST_SECONDS = 3600
 POLL_SECONDS, STATUS_SECONDS = 0.05, 0.2
-"""To be asked for an experiment's status costs the service more than a look at a file costs."""
+"""A request for an experiment's status costs the service more than reading a file does."""
 BEST_OF_RAY = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.05",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",
 }
-"""What makes the peers quicker without touching their code."""
+"""Settings that make the peers faster without changes to their code."""
 
 Spec = dict[str, Any]
 
 
 class RunFailed(Exception):
-    """What did not run to its end, with the last lines of its log."""
+    """A run that did not end well, with the last lines of its log."""
 
-    def __init__(self, what: str, child: Child) -> None:
+    def __init__(self, what: str, child: ChildProcess) -> None:
         super().__init__("\n".join([f"{what}; its log ends:", *child.tail()]))
 
 
-def end_cleanly() -> None:
-    """Let Ctrl-C and its like undo what has been started, once and undisturbed."""
+def exit_cleanly_on_signals() -> None:
+    """Let a stop signal raise SystemExit once, so that everything that was started is stopped."""
 
     def leave(number: int, _frame: object) -> None:
-        for each in up.STOP_SIGNALS:
+        for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    for number in up.STOP_SIGNALS:
+    for number in STOP_SIGNALS:
         signal.signal(number, leave)
 
 
-def on_paceline(spec: Spec) -> Run:
-    """On a whole stack as `paceline up` runs it, with its mirror to MLflow. Raises RunFailed."""
+def run_on_paceline(spec: Spec) -> Run:
+    """Run on a whole stack as `paceline up` starts it, with the mirror to MLflow. Raises RunFailed."""
     command = [sys.executable, "-m", "service.cli", "up", "--port", "0", "--mlflow-port", "0", "--cpus", str(CPUS)]
     with _home() as home, _running([*command, "--data-dir", str(home)], os.environ, home / "up.log") as stack:
-        _await(stack, lambda: up.running(home) is not None, START_SECONDS, "Paceline does not start")
-        with Client(str((up.running(home) or {})["url"])) as client:
-            content = json.dumps(_marking(spec, home)).encode()
+        _await(stack, lambda: read_state(home) is not None, START_SECONDS, "Paceline does not start")
+        with Client(str((read_state(home) or {})["url"])) as client:
+            content = json.dumps(_with_timestamps(spec, home)).encode()
             time.sleep(SETTLED_SECONDS)
             began = time.monotonic()
             client.submit(content, pack(FUNCTIONS))
@@ -76,16 +77,16 @@ def on_paceline(spec: Spec) -> Run:
             experiment = client.experiment(spec["name"])
             if experiment["status"] != "completed":
                 raise RunFailed(f"the experiment is {experiment['status']}: {experiment['end_detail']}", stack)
-        return Run(began, ended, read(home / "marks"))
+        return Run(began, ended, read(home / "timestamps"))
 
 
-def on_peer(peer: str, spec: Spec, watch: Callable[[Path], None] = lambda _marks: None) -> Run:
-    """`peer`: one of benchmarks/peers.py, which reads the same spec. Raises RunFailed.
+def run_on_peer(peer: str, spec: Spec, watch: Callable[[Path], None] = lambda _folder: None) -> Run:
+    """Run on a peer of benchmarks/peers.py, which reads the same spec. Raises RunFailed.
 
-    `watch(marks)` is called all the while with the folder that the training functions write to.
+    `watch` is called repeatedly with the folder that the training functions write to.
     """
     with _home() as home:
-        (home / "spec.json").write_text(json.dumps(_marking(spec, home)))
+        (home / "spec.json").write_text(json.dumps(_with_timestamps(spec, home)))
         result, command = home / "run.json", [sys.executable, "-m", "benchmarks.peers", peer, str(home), str(CPUS)]
         with _running(command, _peers_environment(home), home / "peer.log") as child:
             _await(
@@ -93,9 +94,9 @@ def on_peer(peer: str, spec: Spec, watch: Callable[[Path], None] = lambda _marks
                 result.exists,
                 LONGEST_SECONDS,
                 f"{peer} does not finish",
-                meanwhile=lambda: watch(home / "marks"),
+                meanwhile=lambda: watch(home / "timestamps"),
             )
-            return Run(**json.loads(result.read_text()), trials=read(home / "marks"))
+            return Run(**json.loads(result.read_text()), trials=read(home / "timestamps"))
 
 
 def _peers_environment(home: Path) -> dict[str, str]:
@@ -115,13 +116,13 @@ def _peers_environment(home: Path) -> dict[str, str]:
 def _home() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pace-bench-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
-        (home / "marks").mkdir()
+        (home / "timestamps").mkdir()
         yield home
 
 
 @contextmanager
-def _running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[Child]:
-    child = Child(lambda: command, env, log)
+def _running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[ChildProcess]:
+    child = ChildProcess(lambda: command, env, log)
     child.start()
     try:
         yield child
@@ -129,8 +130,8 @@ def _running(command: list[str], env: Mapping[str, str], log: Path) -> Iterator[
         child.stop(STOP_SECONDS)
 
 
-def _marking(spec: Spec, home: Path) -> Spec:
-    return spec | {"config": spec.get("config", {}) | {"marks": str(home / "marks")}}
+def _with_timestamps(spec: Spec, home: Path) -> Spec:
+    return spec | {"config": spec.get("config", {}) | {"timestamps": str(home / "timestamps")}}
 
 
 def _ended(client: Client, spec: Spec) -> bool:
@@ -138,18 +139,18 @@ def _ended(client: Client, spec: Spec) -> bool:
 
 
 def _await(
-    child: Child,
+    child: ChildProcess,
     done: Callable[[], bool],
     seconds: float,
-    complaint: str,
+    message: str,
     pause: float = POLL_SECONDS,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
-    """Raise RunFailed with the complaint when the child ends, or the seconds do, before it is done."""
+    """Raise RunFailed with the message when the child ends, or the time is over, before it is done."""
     deadline = time.monotonic() + seconds
     while not done():
         if child.exit_code is not None or time.monotonic() > deadline:
-            raise RunFailed(complaint, child)
+            raise RunFailed(message, child)
         meanwhile()
         time.sleep(pause)
     meanwhile()

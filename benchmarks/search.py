@@ -1,18 +1,17 @@
-"""How good a search is: Paceline, plain Optuna and Ray Tune's OptunaSearch with ASHA, on the same problems and budgets.
+"""The quality of searches: Paceline, plain Optuna and Ray Tune's OptunaSearch with ASHA on the same problems.
 
-Trials cost no time: four workers are simulated, which report their curves step by step. Paceline is asked over HTTP,
-as anybody may; Optuna's study and pruner and Ray Tune's searcher and scheduler are called directly. All use TPE as it
-comes, and where a trial has more than one step successive halving with the same rungs: in one bracket (`asha`), and in
-several whose lowest rungs differ (`hyperband`), for curves whose first steps mislead. Paceline runs both also with
-`promote`, which the others do not have: who is not among the best at a rung, with one more than the rule would have,
-waits there and may go on later, which costs another start.
+Trials are simulated: four workers report known curves step by step. Paceline is called over HTTP; Optuna's study and
+pruner, and Ray Tune's searcher and scheduler, are called directly. All use TPE with default options. Where a trial has
+more than one step, they use successive halving with the same rungs: in one bracket (`asha`), and in several brackets
+with different lowest rungs (`hyperband`), for curves whose first steps mislead. Paceline also runs both with
+`promote`, which the others lack: a trial that is not among the best at a rung (the rule's share plus one trial) pauses
+there and may resume later, which costs another start.
 
-Printed is the best value, less the least one where that is known, after a quarter, a half and all of the budget: the
-median over the seeds with its quartiles, and how many runs there were, each from a start to an end or a pause; and by
-how much the others are behind Paceline at the end, with the 95 % interval of that difference's mean (bootstrap). The
-budget is a number of trials, or simulated seconds where trials are stopped early. With `--start`, these contain what it
-costs each of the three to start a trial (see `turnaround`); with `--pace 0.1` each step, and so the budget, takes a
-tenth of the problem's time.
+Printed is the best value, less the known minimum, after a quarter, a half and all of the budget: the median over the
+seeds with its quartiles, and the number of runs, each from a start to an end or a pause; then by how much the others
+are behind Paceline at the end, with the 95 % bootstrap interval of the mean difference. The budget is a number of
+trials, or simulated seconds where trials are stopped early. `--start` adds the cost of starting a trial for each of
+the three (see `turnaround`). With `--pace 0.1` each step, and so the budget, takes a tenth of the problem's time.
 
     python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...]
                                 [--rules asha hyperband] [--start 0.15 0 16] [--pace 1]
@@ -56,23 +55,23 @@ class Trial(Protocol):
 
     @property
     def steps_done(self) -> int:
-        """Before it waited, if it did."""
+        """The steps before it paused, if it did."""
 
     def report(self, step: int, value: float) -> bool:
-        """Whether it is to go on."""
+        """Return whether the trial continues."""
 
     def end(self, value: float | None) -> None:
-        """Its value; None if it was stopped, or waits."""
+        """End the trial with its value; None if it was stopped or paused."""
 
 
 Ask = Callable[[], Trial]
 Search = Callable[[Task, str | None, int], Ask]
-"""With a rule for early stopping (None: without), and a seed."""
+"""A function of the task, the early-stopping rule (None: without) and the seed."""
 
 
 @dataclass
-class OfPaceline:
-    """`saved`: what the trainer knows of trials that wait, their steps by their ids."""
+class PacelineTrial:
+    """`saved`: the trainer's memory of paused trials, the steps by trial id."""
 
     http: httpx.Client
     given: Mapping[str, Any]
@@ -102,7 +101,7 @@ class OfPaceline:
         return answer.raise_for_status().json()
 
 
-def of_paceline(
+def search_with_paceline(
     http: httpx.Client, name: str, task: Task, rule: str | None, seed: int, *, promote: bool = False
 ) -> Ask:
     halving = {"rule": rule, "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR, "max_step": task.steps}
@@ -118,11 +117,13 @@ def of_paceline(
     }
     http.post("/v1/experiments", json=spec).raise_for_status()
     saved: dict[str, int] = {}
-    return lambda: OfPaceline(http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json(), saved)
+    return lambda: PacelineTrial(
+        http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json(), saved
+    )
 
 
 @dataclass
-class OfOptuna:
+class OptunaTrial:
     study: optuna.Study
     trial: optuna.Trial
     steps_done: int = 0
@@ -140,10 +141,10 @@ class OfOptuna:
         self.study.tell(self.trial, value) if value is not None else self.study.tell(self.trial, state=pruned)
 
 
-def of_optuna(task: Task, rule: str | None, seed: int) -> Ask:
+def search_with_optuna(task: Task, rule: str | None, seed: int) -> Ask:
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=_pruner(task, rule))
     distributions = {name: _distribution(**parameter) for name, parameter in task.space.items()}
-    return lambda: OfOptuna(study, study.ask(distributions))
+    return lambda: OptunaTrial(study, study.ask(distributions))
 
 
 def _pruner(task: Task, rule: str | None) -> optuna.pruners.BasePruner:
@@ -158,7 +159,7 @@ def _distribution(type: str, **options: Any) -> optuna.distributions.BaseDistrib
 
 
 @dataclass
-class OfRayTune:
+class RayTuneTrial:
     search: Any
     scheduler: Any
     number: str
@@ -169,16 +170,16 @@ class OfRayTune:
     def report(self, step: int, value: float) -> bool:
         self.last = {METRIC: value, "training_iteration": step}
         self.search.on_trial_result(self.number, self.last)
-        said = self.scheduler.on_trial_result(None, SimpleNamespace(trial_id=self.number), self.last)
-        return bool(said == self.scheduler.CONTINUE)
+        answer = self.scheduler.on_trial_result(None, SimpleNamespace(trial_id=self.number), self.last)
+        return bool(answer == self.scheduler.CONTINUE)
 
     def end(self, value: float | None) -> None:  # noqa: ARG002 - to Ray Tune both are complete
         self.scheduler.on_trial_complete(None, SimpleNamespace(trial_id=self.number), self.last)
         self.search.on_trial_complete(self.number, self.last)
 
 
-def of_ray_tune(task: Task, rule: str | None, seed: int) -> Ask:
-    from ray import tune  # noqa: PLC0415 (left out where it is not installed)
+def search_with_ray_tune(task: Task, rule: str | None, seed: int) -> Ask:
+    from ray import tune  # noqa: PLC0415 - optional
     from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler  # noqa: PLC0415
     from ray.tune.search.optuna import OptunaSearch  # noqa: PLC0415
 
@@ -200,7 +201,7 @@ def of_ray_tune(task: Task, rule: str | None, seed: int) -> Ask:
             "training_iteration",
             METRIC,
             "min",
-            max_t=task.steps + 1,  # a trial that reaches it is stopped; ours end by themselves
+            max_t=task.steps + 1,  # a trial that reaches it is stopped; trials here end by themselves
             grace_period=MIN_STEP,
             reduction_factor=REDUCTION_FACTOR,
             brackets=brackets,
@@ -210,14 +211,14 @@ def of_ray_tune(task: Task, rule: str | None, seed: int) -> Ask:
     def ask() -> Trial:
         number = next(numbers)
         scheduler.on_trial_add(None, SimpleNamespace(trial_id=number))
-        return OfRayTune(search, scheduler, number, search.suggest(number))
+        return RayTuneTrial(search, scheduler, number, search.suggest(number))
 
     return ask
 
 
 @dataclass
-class Course:
-    """The best value after each trial that ended, and the simulated second of its end."""
+class BestCurve:
+    """The best value after each ended trial, with the simulated second of its end."""
 
     seconds: list[float] = field(default_factory=lambda: [0.0])
     best: list[float] = field(default_factory=lambda: [math.inf])
@@ -233,9 +234,11 @@ class Course:
         return self.best[int(np.searchsorted(self.seconds, seconds, side="right")) - 1]
 
 
-def simulate(task: Task, ask: Ask, *, trials: float = math.inf, seconds: float = math.inf, start: float = 0) -> Course:
-    """Workers that take turns by the simulated clock, until so many trials have ended or it is so late."""
-    course, asked = Course(), WORKERS
+def simulate(
+    task: Task, ask: Ask, *, trials: float = math.inf, seconds: float = math.inf, start: float = 0
+) -> BestCurve:
+    """Simulate the workers until the number of trials or seconds is reached."""
+    course, asked = BestCurve(), WORKERS
     queue: list[Any] = []
 
     def begin(second: float, worker: int) -> None:
@@ -279,13 +282,13 @@ def paceline() -> Iterator[httpx.Client]:
 def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
     task = slowed(prepared(name), options.pace)
     by_time = task.steps > 1
-    ours, of_optunas, of_ray_tunes = options.start
-    searches: dict[str, tuple[Search, float]] = {PACELINE: (partial(of_paceline, http, name), ours)}
+    ours, optuna_start, ray_tune_start = options.start
+    searches: dict[str, tuple[Search, float]] = {PACELINE: (partial(search_with_paceline, http, name), ours)}
     if by_time:
-        searches[PROMOTING] = partial(of_paceline, http, name, promote=True), ours
-    searches["Optuna"] = of_optuna, of_optunas
+        searches[PROMOTING] = partial(search_with_paceline, http, name, promote=True), ours
+    searches["Optuna"] = search_with_optuna, optuna_start
     if importlib.util.find_spec("ray.tune") is not None:
-        searches["Ray Tune"] = of_ray_tune, of_ray_tunes
+        searches["Ray Tune"] = search_with_ray_tune, ray_tune_start
     budget = options.trials * (_mean_seconds(task) if by_time else 1)
     limit = {"seconds": budget / WORKERS * task.steps / 3} if by_time else {"trials": options.trials}
     print(f"\n{name}: {'after simulated seconds' if by_time else 'after trials'}, {options.seeds} seeds", flush=True)
@@ -314,8 +317,8 @@ def _mean_seconds(task: Task) -> float:
     return (task.seconds(low) + task.seconds(high)) / 2
 
 
-def _show(searcher: str, courses: Sequence[Course], least: float, limit: tuple[str, float]) -> list[float]:
-    """Returns the values at the end."""
+def _show(searcher: str, courses: Sequence[BestCurve], least: float, limit: tuple[str, float]) -> list[float]:
+    """Print one row; return the values at the end."""
     kind, budget = limit
     columns, found = [], list[float]()
     for share in SHARES:

@@ -1,9 +1,9 @@
-"""What a service takes whose experiment has many finished trials of ten parameters: time, processor time and memory.
+"""Latency, CPU time and memory of a service whose experiment has many finished trials of ten parameters.
 
-Trials and their reports are written into its database directly, as it would have stored them. It is started, and asked
-at once: that is how long the search takes to know all of them again. Then trials run one after the other, each of which
-reports at the three rungs of ASHA and nowhere else, so that every report is decided. Between a trial's end and the next
-ask is a pause, in which the service computes a proposal (TPE) ahead. Processor time is that of the whole service.
+Trials and their reports are written directly into the database, as the service would store them. The first ask after a
+start shows how long the search takes to load them. Then trials run one after the other. Each reports only at the three
+rungs of ASHA, so that every report needs a decision. Between a trial's end and the next ask is a pause, in which the
+service computes a proposal (TPE) ahead. CPU time is that of the whole service.
 
     python -m benchmarks.served [--trials 10 1000 10000] [--runs 20] [--sampler tpe] [--promote]
 """
@@ -33,26 +33,26 @@ NAME, FIRST = "served", "first ask"
 
 @dataclass
 class Costs:
-    """Of each call, milliseconds: until it was answered, and of the service's processor."""
+    """Milliseconds of each call: its latency, and the service's CPU time."""
 
-    waited: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    worked: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    latency: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    cpu: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        worked, began = cpu_seconds(), time.perf_counter()
+        cpu, began = cpu_seconds(), time.perf_counter()
         yield
-        self.waited[name].append((time.perf_counter() - began) * 1e3)
-        self.worked[name].append((cpu_seconds() - worked) * 1e3)
+        self.latency[name].append((time.perf_counter() - began) * 1e3)
+        self.cpu[name].append((cpu_seconds() - cpu) * 1e3)
 
     def show(self) -> None:
-        for name, waited in self.waited.items():
-            worked = statistics.mean(self.worked[name])  # it is counted in hundredths of a second
-            print(f"  {name:<35} {statistics.median(waited):7.1f} ms     {worked:6.1f} ms of its processor", flush=True)
+        for name, latency in self.latency.items():
+            cpu = statistics.mean(self.cpu[name])  # the resolution of CPU time is 10 ms
+            print(f"  {name:<35} {statistics.median(latency):7.1f} ms     {cpu:6.1f} ms of CPU time", flush=True)
 
 
 def memory_mb() -> float:
-    """Of the service, which is this process's only child."""
+    """Return the memory of the service, which is this process's only child."""
     return sum(child.memory_info().rss for child in psutil.Process().children(recursive=True)) / 2**20
 
 
@@ -69,7 +69,7 @@ def train(service: Paceline, costs: Costs, asked: str = "ask, after a pause") ->
         time.sleep(PAUSE_SECONDS)
 
 
-def of_service(trials: int, runs: int, sampler: str = "tpe", **rule: Any) -> None:
+def measure_service(trials: int, runs: int, sampler: str = "tpe", **rule: Any) -> None:
     print(f"\nthe service, {trials} finished trials", flush=True)
     with tempfile.TemporaryDirectory(prefix="paceline-served-") as directory:
         home = Path(directory)
@@ -86,7 +86,7 @@ def of_service(trials: int, runs: int, sampler: str = "tpe", **rule: Any) -> Non
 
 
 def _fill(service: Paceline, database: Database, trials: int, sampler: str, rule: dict[str, Any]) -> None:
-    """Leaves the service stopped."""
+    """Fill the database; the service is stopped afterwards."""
     service.process.start()
     until_served(service.ready, time.perf_counter())
     document = spec(NAME, trials)
@@ -103,7 +103,7 @@ def _measure(service: Paceline, runs: int) -> None:
     service.process.start()
     ready = until_served(service.ready, began)
     train(service, first := Costs(), FIRST)
-    [asked] = first.waited[FIRST]
+    [asked] = first.latency[FIRST]
     first_answer = f"{ready + asked / 1e3:7.2f} s      ({ready:.2f} s of it until ready)"
     print(f"  {'start to the first answered ask':<35} {first_answer}", flush=True)
     costs = Costs()
@@ -116,12 +116,12 @@ def _measure(service: Paceline, runs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, nargs="+", default=[10, 1000, 10_000])
-    parser.add_argument("--runs", type=int, default=RUNS, help="so many trials run")
+    parser.add_argument("--runs", type=int, default=RUNS, help="number of trials to run")
     parser.add_argument("--sampler", default="tpe")
-    parser.add_argument("--promote", action="store_true", help="ASHA that has trials wait")
+    parser.add_argument("--promote", action="store_true", help="ASHA with promotion")
     options = parser.parse_args()
     for trials in options.trials:
-        of_service(trials, options.runs, options.sampler, promote=options.promote)
+        measure_service(trials, options.runs, options.sampler, promote=options.promote)
 
 
 if __name__ == "__main__":

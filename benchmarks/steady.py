@@ -1,6 +1,6 @@
-"""A thousand trials that report every second, for ten minutes: leases that are lost, latencies, and memory.
+"""A thousand trials that report every second, for ten minutes: lost leases, latencies, and memory.
 
-A lease that is lost ends the run with the service's refusal.
+A lost lease ends the run with the service's error.
 
     python -m benchmarks.steady [--trials 1000] [--seconds 600] [--database sqlite] [--mlflow]
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.load import Load, report_all_the_time, running_trials
+from benchmarks.load import Load, report_continuously, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from benchmarks.reports import mlflow, spec
 from service.store.sql.database import Database
@@ -33,10 +33,10 @@ def database(kind: str, home: Path) -> Iterator[str]:
         yield create("paceline")
 
 
-async def watched(
+async def with_memory(
     load: "asyncio.Task[Load]", process: psutil.Process, seconds: float
 ) -> tuple[Load, list[tuple[float, float]]]:
-    """The load, and the service's memory in MB with the seconds since the beginning."""
+    """Return the load's result, and the service's memory as (seconds since the beginning, MB)."""
     began, memory = time.monotonic(), []
     while not load.done():
         memory.append((time.monotonic() - began, process.memory_info().rss / 1e6))
@@ -46,10 +46,10 @@ async def watched(
 
 async def run(url: str, options: argparse.Namespace) -> None:
     held = await asyncio.to_thread(running_trials, url, spec(options.trials))
-    reporting = report_all_the_time(url, held, options.seconds, pace=options.trials)
+    reporting = report_continuously(url, held, options.seconds, pace=options.trials)
     process = next(child for child in psutil.Process().children() if "service.cli" in child.cmdline())
-    load, memory = await watched(asyncio.create_task(reporting), process, options.seconds)
-    print(f"  {len(load.latencies)} reports, {load.per_second:.0f}/s; {load.stopped} stopped; nobody's lease was lost")
+    load, memory = await with_memory(asyncio.create_task(reporting), process, options.seconds)
+    print(f"  {len(load.latencies)} reports, {load.per_second:.0f}/s; {load.stopped} stopped; no lease was lost")
     print(f"  median {load.quantile(0.5) * 1e3:.1f} ms, p99 {load.quantile(0.99) * 1e3:.1f} ms")
     print("  memory: " + ", ".join(f"{at:.0f} s {size:.0f} MB" for at, size in memory))
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
-    parser.add_argument("--mlflow", action="store_true", help="with a real MLflow server that all is mirrored to")
+    parser.add_argument("--mlflow", action="store_true", help="also mirror everything to a real MLflow server")
     options = parser.parse_args()
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paceline-steady-")))
@@ -70,7 +70,7 @@ def main() -> None:
         service.process.start()
         stack.callback(service.process.kill)
         until_served(service.ready, time.perf_counter())
-        print(f"{options.database}, {options.trials} trials, a report of each a second")
+        print(f"{options.database}, {options.trials} trials, each with one report a second")
         asyncio.run(run(f"http://{HOST}:{service.port}", options))
 
 

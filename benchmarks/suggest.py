@@ -1,11 +1,10 @@
-"""How long a proposal takes as the history grows: Paceline's search beside Optuna on each of its storages.
+"""The duration of a proposal by the length of the history: Paceline's search and Optuna on each of its storages.
 
-Everybody uses TPE with the same options, knows the same finished trials of ten parameters, and is asked for the next
-one; then that trial ends, and the next is asked for. Optuna's gRPC proxy stands before a copy of its SQLite storage.
-The medians of some asks are printed, and how many times longer the others take. Optuna's storages are filled at once,
-with what they would have stored (`benchmarks/histories.py`): trial by trial that takes minutes. At last the service
-itself, with as many finished trials as the most of these: what it takes to start, to answer, and in memory
-(`benchmarks/served.py`).
+All use TPE with the same options and the same finished trials of ten parameters. Each is asked for a trial, the trial
+ends, and the next one is asked for. Optuna's gRPC proxy runs in front of a copy of its SQLite storage. Printed are the
+medians of some asks, and how many times longer the others take. Optuna's storages are filled in bulk
+(`benchmarks/histories.py`), which trial by trial takes minutes. The service itself is measured last, with the largest
+number of finished trials: start, latency and memory (`benchmarks/served.py`).
 
     python -m benchmarks.suggest [--trials 10 100 1000 10000] [--asks 7]
 """
@@ -30,12 +29,13 @@ from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, Jour
 from optuna.storages.journal import JournalFileBackend
 
 from benchmarks.histories import filled
-from benchmarks.served import RUNS, of_service
+from benchmarks.served import RUNS, measure_service
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Params, Space
 from search.study import Study, StudyView
-from service.stack.child_process import Child, free_port
+from service.stack.child_process import ChildProcess
+from service.stack.ports import free_port
 
 HOST = "127.0.0.1"
 STUDY = "history"
@@ -77,7 +77,7 @@ def score(params: Params) -> float:
     return sum(value for value in params.values() if isinstance(value, float))
 
 
-def of_paceline(known: list[Params]) -> tuple[Ask, Tell]:
+def callables_of_paceline(known: list[Params]) -> tuple[Ask, Tell]:
     study = Study(Problem(SPACE, ("minimize",)), SamplerSpec(seed=SEED), SEED)
     view = StudyView(study, [_observed(number, params) for number, params in enumerate(known)])
     number = len(known)
@@ -98,7 +98,7 @@ def study_in(storage: BaseStorage, known: list[Params]) -> optuna.Study:
     return filled(storage, STUDY, DISTRIBUTIONS, [(one, score(one)) for one in known])
 
 
-def of_optuna(study: optuna.Study) -> tuple[Ask, Tell]:
+def callables_of_optuna(study: optuna.Study) -> tuple[Ask, Tell]:
     study.sampler = optuna.samplers.TPESampler(seed=SEED)
     asked: list[optuna.Trial] = []
 
@@ -119,7 +119,7 @@ def median_ms(ask: Ask, tell: Tell, asks: int) -> float:
         params = ask()
         taken.append((time.perf_counter() - start) * 1e3)
         tell(params)
-    return statistics.median(taken[1:])  # the first one loads what is loaded once
+    return statistics.median(taken[1:])  # the first ask has one-time costs
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def grpc_proxy(database: Path) -> Iterator[BaseStorage]:
         f"import optuna; optuna.storages.run_grpc_proxy_server("
         f"optuna.storages.RDBStorage('sqlite:///{database}'), host={HOST!r}, port={port})"
     )
-    child = Child(lambda: [sys.executable, "-c", code], dict(os.environ), database.with_suffix(".log"))
+    child = ChildProcess(lambda: [sys.executable, "-c", code], dict(os.environ), database.with_suffix(".log"))
     child.start()
     try:
         proxy = GrpcStorageProxy(host=HOST, port=port)
@@ -158,24 +158,24 @@ def studies(home: Path, known: list[Params]) -> Iterator[dict[str, optuna.Study]
 
 def compare(count: int, asks: int) -> None:
     known = history(count)
-    ours = median_ms(*of_paceline(known), asks)
+    ours = median_ms(*callables_of_paceline(known), asks)
     print(f"\n{count} finished trials\n  {'Paceline':<30} {ours:8.1f} ms", flush=True)
     with tempfile.TemporaryDirectory(prefix="paceline-suggest-") as home, studies(Path(home), known) as others:
         for name, study in others.items():
-            theirs = median_ms(*of_optuna(study), asks)
+            theirs = median_ms(*callables_of_optuna(study), asks)
             print(f"  {name:<30} {theirs:8.1f} ms   {theirs / ours:5.1f} x as long", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, nargs="+", default=[10, 100, 1000, 10_000])
-    parser.add_argument("--asks", type=int, default=7, help="so many asks are timed")
+    parser.add_argument("--asks", type=int, default=7, help="number of timed asks")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     for count in options.trials:
         compare(count, options.asks)
-    of_service(max(options.trials), RUNS)
+    measure_service(max(options.trials), RUNS)
 
 
 if __name__ == "__main__":

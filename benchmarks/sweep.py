@@ -1,7 +1,7 @@
-"""A whole search: 32 networks that read digits, with ASHA. How long until it ends, and until one reads 97 %?
+"""A whole search: 32 networks on digits with ASHA; the time until it ends, and until one reaches 97 % accuracy.
 
-The same function, space, sampler (Optuna's TPE), seed, rule, budget and number of trials at once, by Paceline and by
-Ray Tune over Ray Train. The two do not draw the same configurations, so what was trained is told, too.
+Paceline and Ray Tune over Ray Train get the same function, space, sampler (Optuna's TPE), seed, rule, budget and number
+of parallel trials. They do not draw the same configurations, so the trained epochs are printed, too.
 
     python -m benchmarks.sweep [--trials 32] [--workers 2] [--parallel 2] [--runners paceline tune]
 """
@@ -9,7 +9,7 @@ Ray Tune over Ray Train. The two do not draw the same configurations, so what wa
 import argparse
 
 from benchmarks.figures import OURS, load, machine, show
-from benchmarks.runs import Spec, end_cleanly, on_paceline, on_peer
+from benchmarks.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
 from benchmarks.trials import Run
 
 NAMES = {"paceline": OURS, "tune": "Ray Tune + Ray Train, OptunaSearch"}
@@ -40,7 +40,7 @@ def spec(options: argparse.Namespace) -> Spec:
 
 
 def run(runner: str, options: argparse.Namespace) -> Run:
-    found = on_paceline(spec(options)) if runner == "paceline" else on_peer(runner, spec(options))
+    found = run_on_paceline(spec(options)) if runner == "paceline" else run_on_peer(runner, spec(options))
     epochs = sum(len(trial.reports) for trial in found.trials)
     stopped = sum(len(trial.reports) < EPOCHS for trial in found.trials)
     best = max(report["metrics"]["accuracy"] for trial in found.trials for report in trial.reports)
@@ -50,9 +50,9 @@ def run(runner: str, options: argparse.Namespace) -> Run:
 
 
 def to_goal(found: Run) -> list[float]:
-    """Seconds to the first report that reaches it; none if no report does."""
+    """Return the seconds until the first report that reaches GOAL; [] if none does."""
     reports = [report for trial in found.trials for report in trial.reports]
-    return sorted(mark["at"] - found.began for mark in reports if mark["metrics"]["accuracy"] >= GOAL)[:1]
+    return sorted(one["at"] - found.began for one in reports if one["metrics"]["accuracy"] >= GOAL)[:1]
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="a GPU for each worker, so NCCL between them")
     parser.add_argument("--runners", nargs="+", choices=NAMES, default=list(NAMES))
     options = parser.parse_args()
-    end_cleanly()
+    exit_cleanly_on_signals()
     print(
         f"sweep: {options.trials} trials x {options.workers} workers, {options.parallel} at once\n{machine()}",
         flush=True,

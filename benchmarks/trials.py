@@ -1,4 +1,4 @@
-"""What the training functions wrote down, read back: when each trial began, reported and ended."""
+"""The timestamps of the training functions, read back: when each trial began, reported and ended."""
 
 import json
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-Mark = dict[str, Any]
-"""`mark` is `first`, `report`, `answer` or `last`; `at` is the machine's monotonic time."""
+Timestamp = dict[str, Any]
+"""`event` is `first`, `report`, `answer` or `last`; `at` is the machine's monotonic time."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a training function: by rank, the lines that functions/marks.py wrote."""
+    """One run of a training function: the lines of functions/timestamps.py by rank."""
 
-    ranks: list[list[Mark]]
+    ranks: list[list[Timestamp]]
 
     @property
     def first(self) -> float:
@@ -24,24 +24,24 @@ class Trial:
 
     @property
     def last(self) -> float | None:
-        """When the last rank left; None when one was ended from outside."""
+        """When the last rank returned; None when a rank was killed."""
         ends = [rank[-1] for rank in self.ranks]
-        return max(end["at"] for end in ends) if all(end["mark"] == "last" for end in ends) else None
+        return max(end["at"] for end in ends) if all(end["event"] == "last" for end in ends) else None
 
     @property
-    def reports(self) -> list[Mark]:
-        """Rank 0's, with their metrics."""
-        return [mark for mark in self.ranks[0] if mark["mark"] == "report"]
+    def reports(self) -> list[Timestamp]:
+        """The reports of rank 0, with their metrics."""
+        return [one for one in self.ranks[0] if one["event"] == "report"]
 
     @property
     def waits(self) -> list[float]:
-        """The seconds that each of rank 0's reports took to return, of those that did."""
-        return [after["at"] - mark["at"] for mark, after in pairwise(self.ranks[0]) if after["mark"] == "answer"]
+        """The seconds that each report of rank 0 took to return."""
+        return [after["at"] - one["at"] for one, after in pairwise(self.ranks[0]) if after["event"] == "answer"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One experiment. `began` is its submission; `trials` are in the order of their first lines."""
+    """One experiment. `began` is its submission; `trials` are sorted by their first lines."""
 
     began: float
     ended: float
@@ -59,15 +59,15 @@ class Run:
 
 
 def read(folder: Path) -> list[Trial]:
-    trials: dict[str, list[list[Mark]]] = {}
+    trials: dict[str, list[list[Timestamp]]] = {}
     for file in sorted(folder.glob("*.jsonl")):
         name, _rank, _suffix = file.name.rsplit(".", 2)
         trials.setdefault(name, []).append(list(_lines(file)))
     return sorted(map(Trial, trials.values()), key=lambda trial: trial.first)
 
 
-def _lines(file: Path) -> Iterator[Mark]:
-    """A process that was killed may have left half a line at the end."""
+def _lines(file: Path) -> Iterator[Timestamp]:
+    """Skip an incomplete last line of a killed process."""
     for line in file.read_text().splitlines(keepends=True):
         if line.endswith("\n"):
             yield json.loads(line)

@@ -1,7 +1,7 @@
 """From trial to trial: from the last line of one trial's training function to the first line of the next trial's.
 
-The function does nothing but report, so all the time that passes is its runner's. Paceline with the worker processes
-kept, and with fresh ones; Ray Tune over Ray Train; and `fit()` in a loop, one after the other on this machine.
+The function only reports, so all elapsed time is its runner's. The runners are Paceline with warm worker processes and
+with fresh ones, Ray Tune over Ray Train, and `fit()` in a loop; they run one after the other on this machine.
 
     python -m benchmarks.turnaround [--trials 20] [--workers 2] [--runners warm cold tune fit]
 """
@@ -10,7 +10,7 @@ import argparse
 import time
 
 from benchmarks.figures import OURS, load, machine, show
-from benchmarks.runs import Spec, end_cleanly, on_paceline, on_peer
+from benchmarks.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
 from benchmarks.trials import Run
 
 NAMES = {
@@ -42,9 +42,12 @@ def spec(trials: int, workers: int, *, gpu: bool, reuse: bool) -> Spec:
 def run(runner: str, options: argparse.Namespace) -> Run:
     wanted = spec(options.trials, options.workers, gpu=options.gpu, reuse=runner != "cold")
     began = time.monotonic()
-    found = on_paceline(wanted) if runner in {"warm", "cold"} else on_peer(runner, wanted)
+    found = run_on_paceline(wanted) if runner in {"warm", "cold"} else run_on_peer(runner, wanted)
     took = time.monotonic() - began
-    print(f"  {NAMES[runner]}: {len(found.trials)} trials; {took:.0f} s with all that starts; {load()}", flush=True)
+    print(
+        f"  {NAMES[runner]}: {len(found.trials)} trials; {took:.0f} s including the start of everything; {load()}",
+        flush=True,
+    )
     return found
 
 
@@ -55,7 +58,7 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="a GPU for each worker, so NCCL between them")
     parser.add_argument("--runners", nargs="+", choices=NAMES, default=list(NAMES))
     options = parser.parse_args()
-    end_cleanly()
+    exit_cleanly_on_signals()
     print(f"turnaround: {options.trials} trials x {options.workers} workers\n{machine()}", flush=True)
     found = {NAMES[runner]: run(runner, options) for runner in options.runners}
     show("last line of one trial to the first of the next", {name: run.gaps for name, run in found.items()})

@@ -31,7 +31,7 @@ from service.api.http.guard import Guard
 from service.api.http.problems import Problem, add_error_handlers, responses
 from service.api.http.request_metrics import RequestMetrics
 from service.background.change_polling import ChangePolling
-from service.background.charting import Picturing
+from service.background.charting import Charting
 from service.background.lease_expiry import LeaseExpiry
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
@@ -88,12 +88,12 @@ def _loops(context: Context) -> list[Loop]:
     if context.settings.mlflow_uri:
         loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
         if context.settings.picture_seconds:
-            loops.append(Loop(_picturing(context, context.settings.mlflow_uri), needed=False))
+            loops.append(Loop(_charting(context, context.settings.mlflow_uri), needed=False))
     return loops
 
 
-def _picturing(context: Context, mlflow_uri: str) -> Picturing:
-    return Picturing(context.database, mlflow_uri, refresh=context.settings.picture_seconds, stopping=context.stopping)
+def _charting(context: Context, mlflow_uri: str) -> Charting:
+    return Charting(context.database, mlflow_uri, refresh=context.settings.picture_seconds, stopping=context.stopping)
 
 
 @asynccontextmanager

@@ -1,18 +1,18 @@
-"""Recognise scikit-learn's handwritten digits with a small network, data-parallel, reporting after each epoch."""
+"""Train a small network on scikit-learn's handwritten digits, data-parallel, and report after each epoch."""
 
 from typing import Any
 
 import torch
-from marks import Marks
 from ray.train.torch import prepare_data_loader, prepare_model
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+from timestamps import Timestamps
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
 def train_fn(config: dict[str, Any]) -> None:
-    with Marks(config) as marks:
+    with Timestamps(config) as timestamps:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         images, labels, held_out_images, held_out_labels = data()
@@ -22,7 +22,7 @@ def train_fn(config: dict[str, Any]) -> None:
         optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"])
         for epoch in range(1, config["epochs"] + 1):
             train_one_epoch(model, optimizer, loader)
-            marks.report({"epoch": epoch, "accuracy": accuracy(model, held_out_images, held_out_labels)})
+            timestamps.report({"epoch": epoch, "accuracy": accuracy(model, held_out_images, held_out_labels)})
 
 
 def data() -> tuple[Tensor, Tensor, Tensor, Tensor]:

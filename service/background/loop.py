@@ -1,4 +1,4 @@
-"""One contract for all that runs for ever: do a piece of work, look again, be seen failing, stop when told."""
+"""The contract of all background loops: repeat a piece of work, show its errors on /readyz, stop when asked."""
 
 import logging
 import random
@@ -17,10 +17,10 @@ MAX_BACKOFF_SECONDS = 5.0
 
 
 class Work(Protocol):
-    """`run_once` does what there is to do, or a good piece of it; `is_behind` says whether it left some.
+    """`run_once` does all pending work, or a large piece of it; afterwards `is_behind` tells whether some is left.
 
-    It is begun every `every` seconds, or at once after one that took longer, or left some. To do a little all the time
-    would cost the processor more than it brings.
+    The loop calls it every `every` seconds; immediately again when a call took longer, or left work. Longer intervals
+    cost less CPU time than doing a little work all the time.
     """
 
     name: str
@@ -30,15 +30,8 @@ class Work(Protocol):
     def run_once(self) -> object: ...
 
 
-def _told(error: Exception) -> str:
-    """For /readyz, which anybody may read: a database's messages are for the log alone."""
-    if isinstance(error, ExceptionGroup):
-        return f"{error.message}; the first: {_told(error.exceptions[0])}"
-    return type(error).__name__ if isinstance(error, SQLAlchemyError) else f"{type(error).__name__}: {error}"
-
-
 class Loop:
-    """Runs the work in a thread of its own. An error is logged, shown on /readyz, and tried again after a pause.
+    """Runs the work in a thread of its own. An error is logged, shown on /readyz, and the work is tried again later.
 
     `needed`: the service is not ready while the work fails.
     """
@@ -48,7 +41,7 @@ class Loop:
         self.name = work.name
         self._work = work
         self._clock = clock
-        self._spread = random.Random()  # noqa: S311 - no secret
+        self._jitter = random.Random()  # noqa: S311 - no secret
         self._stop = threading.Event()
         self._error: str | None = None
         self._failures = 0
@@ -72,21 +65,28 @@ class Loop:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            pause = self._step()
-            self._stop.wait(pause * self._spread.uniform(0.8, 1.2))
+            pause = self._run_once()
+            self._stop.wait(pause * self._jitter.uniform(0.8, 1.2))
 
-    def _step(self) -> float:
-        """Does a piece of work; returns the seconds to rest."""
+    def _run_once(self) -> float:
+        """Call the work once; return the seconds until the next call."""
         began = monotonic()
         try:
             self._work.run_once()
-        except Exception as error:  # a loop outlives whatever its work meets; the error is shown, not hidden
+        except Exception as error:  # any error: the loop must survive it, and /readyz shows it
             self._failures += 1
             if self._error is None:
-                logger.exception("%s failed; it is tried again", self.name)
-            self._error = _told(error)
+                logger.exception("%s failed and is tried again", self.name)
+            self._error = _public_message(error)
             return min(MAX_BACKOFF_SECONDS, self._work.every * 2.0 ** min(self._failures, 10))
         if self._error is not None:
             logger.info("%s works again", self.name)
         self._error, self._failures, self._succeeded_at = None, 0, self._clock()
         return 0.0 if self._work.is_behind else max(0.0, self._work.every - (monotonic() - began))
+
+
+def _public_message(error: Exception) -> str:
+    """Return the error's text for /readyz, which needs no token: a database's messages go to the log only."""
+    if isinstance(error, ExceptionGroup):
+        return f"{error.message}; the first: {_public_message(error.exceptions[0])}"
+    return type(error).__name__ if isinstance(error, SQLAlchemyError) else f"{type(error).__name__}: {error}"

@@ -1,20 +1,21 @@
-"""The loop that mirrors the event log to MLflow: load, work without a transaction, then note how far it came."""
+"""The loop that mirrors the event log to MLflow: load a batch, write it outside a transaction, advance the cursor."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
-from service.mirror.backoff import Patience
-from service.mirror.errors import MlflowAway, MlflowRefused
-from service.mirror.objectives import Best, objectives_of
-from service.mirror.pareto_front import Front
-from service.mirror.projection import CONTENDING_ENDS, TRIAL_ENDS, Facts, Projection, Standing, Update, project
+from service.mirror.backoff import Backoff
+from service.mirror.connection import TrackingConnection
+from service.mirror.errors import MlflowRefused, MlflowUnavailable
+from service.mirror.objectives import BestValue, objectives_of
+from service.mirror.pareto_front import ParetoFront
+from service.mirror.projection import CONTENDING_ENDS, BestSoFar, Projection, ProjectionInput, project
+from service.mirror.run_update import RunUpdate
 from service.mirror.runs import experiment_run, trial_run
-from service.runtime import garbage_collection
+from service.mirror.trial_events import TRIAL_ENDS
 from service.store import mirrors
 from service.store.events import events_after
 from service.store.generations import generations_of_all
@@ -22,27 +23,32 @@ from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
 from service.store.trials import counts_by_status
 
-if TYPE_CHECKING:
-    from service.mirror.tracking_client import Tracking
-
 BATCH = 2000
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one round tells MLflow of one experiment. `runs` are those known already."""
+    """One experiment's next events. `run_ids` has the known MLflow runs by trial and generation."""
 
-    facts: Facts
+    given: ProjectionInput
     events: Sequence[EventRow]
     mirror: MirrorRow | None
-    runs: Mapping[tuple[str, int], str]
+    run_ids: Mapping[tuple[str, int], str]
+
+
+@dataclass(frozen=True)
+class FrontAtEvent:
+    """A Pareto front of several objectives, up to and with an event."""
+
+    seq: int
+    front: ParetoFront
 
 
 class Mirroring:
-    """Feeds MLflow from where the cursor stands. MLflow may be away for as long as it likes: nothing waits for it.
+    """Writes new events to MLflow. While MLflow is unavailable the mirror lags, and nothing else waits for it.
 
-    The cursor moves after MLflow has taken a batch, so a kill in between repeats it, and a repeat changes nothing.
+    The cursor advances after MLflow has taken a batch. A crash in between repeats the batch, which changes nothing.
     """
 
     name = "mirroring"
@@ -53,134 +59,130 @@ class Mirroring:
     ) -> None:
         self.every = every
         self._database = database
-        self._uri = tracking_uri
-        self._patience = Patience(clock)
-        self._tracking: Tracking | None = None
-        self._fronts: dict[str, tuple[int, Front]] = {}
+        self._backoff = Backoff(clock)
+        self._connection = TrackingConnection(tracking_uri)
+        self._fronts: dict[str, FrontAtEvent] = {}
 
     def run_once(self) -> int:
-        """One batch of each experiment that is behind; the count of events mirrored.
+        """Mirror one batch of each experiment with new events; return the number of events.
 
-        Raises MlflowAway while MLflow does not answer. What MLflow refuses concerns one experiment: it is noted there.
+        Raises MlflowUnavailable. An MlflowRefused concerns one experiment, and is stored with it.
         """
-        with mirrors.try_mirror_lock(self._database) as mine:
-            counts = self._mirror_all() if mine else []
+        with mirrors.try_mirror_lock(self._database) as locked:
+            counts = self._mirror_all() if locked else []
         self.is_behind = BATCH in counts
         return sum(counts)
 
     def _mirror_all(self) -> list[int]:
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
-        return [self._try(experiment_id) for experiment_id in behind if not self._patience.waits(experiment_id)]
+        return [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
 
     def _try(self, experiment_id: str) -> int:
         try:
             count = self._mirror(experiment_id)
-        except MlflowAway as error:
-            self._note(experiment_id, error)
+        except MlflowUnavailable as error:
+            self._store_error(experiment_id, error)
             raise
         except MlflowRefused as error:
-            self._note(experiment_id, error)
-            self._patience.failed(experiment_id)
+            self._store_error(experiment_id, error)
+            self._backoff.failed(experiment_id)
             log.warning("experiment %s is not mirrored: %s", experiment_id, error)
             return 0
-        self._patience.succeeded(experiment_id)
+        self._backoff.succeeded(experiment_id)
         return count
 
     def _mirror(self, experiment_id: str) -> int:
         with self._database.read() as session:
-            batch = _load(session, experiment_id, self._fronts.pop(experiment_id, None))
+            batch = _load_batch(session, experiment_id, self._fronts.pop(experiment_id, None))
         if batch is None:
             return 0
-        projection = project(batch.facts, batch.events)
-        new_runs, cursor = self._tell(batch, projection), batch.events[-1].seq
+        projection = project(batch.given, batch.events)
+        new_run_ids, cursor = self._write(batch, projection), batch.events[-1].seq
         with self._database.write() as session:
-            mirrors.advance(session, experiment_id, cursor, new_runs)
-        if projection.standing.front is not None and batch.facts.experiment.ended_at is None:
-            self._fronts[experiment_id] = (cursor, projection.standing.front)
+            mirrors.advance(session, experiment_id, cursor, new_run_ids)
+        if projection.best.front is not None and batch.given.experiment.ended_at is None:
+            self._fronts[experiment_id] = FrontAtEvent(cursor, projection.best.front)
         return len(batch.events)
 
-    def _tell(self, batch: Batch, projection: Projection) -> dict[tuple[str, int], str]:
-        """Sends a batch; the runs made for it, by trial and generation."""
-        tracking, facts = self._connected(), batch.facts
-        mlflow_experiment_id, parent_run_id = self._place_of(facts.experiment, batch.mirror)
-        new_runs: dict[tuple[str, int], str] = {}
-        for run, update in projection.runs.items():
-            run_id = batch.runs.get(run)
+    def _write(self, batch: Batch, projection: Projection) -> dict[tuple[str, int], str]:
+        """Write a batch to MLflow; return the ids of the runs that it needed newly, by trial and generation."""
+        tracking, given = self._connection.client, batch.given
+        mlflow_experiment_id, parent_run_id = self._ensure_parent(given.experiment, batch.mirror)
+        new_run_ids: dict[tuple[str, int], str] = {}
+        for key, update in projection.runs.items():
+            run_id = batch.run_ids.get(key)
             if run_id is None:
-                new = trial_run(facts.experiment, facts.trials[run.trial_id], parent_run_id, facts.generation(run))
+                new = trial_run(given.experiment, given.trials[key.trial_id], parent_run_id, given.generation(key))
                 run_id, is_new = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
-                new_runs[run] = run_id
-                update = update.first(new.params, is_new=is_new)  # noqa: PLW2901 - the same, with what is said only once
+                new_run_ids[key] = run_id
+                update = update.with_params(new.params, is_new=is_new)  # noqa: PLW2901
             tracking.write(run_id, update)
         tracking.write(parent_run_id, projection.parent)
-        return new_runs
+        return new_run_ids
 
-    def _place_of(self, experiment: ExperimentRow, mirror: MirrorRow | None) -> tuple[str, str]:
-        """MLflow's experiment and the parent run, made on first sight."""
+    def _ensure_parent(self, experiment: ExperimentRow, mirror: MirrorRow | None) -> tuple[str, str]:
+        """Return the ids of MLflow's experiment and of the parent run, creating them for a new experiment."""
         if mirror and mirror.mlflow_experiment_id and mirror.parent_run_id:
             return mirror.mlflow_experiment_id, mirror.parent_run_id
-        tracking = self._connected()
+        tracking = self._connection.client
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
         new = experiment_run(experiment)
         parent_run_id, _ = tracking.ensure_run(mlflow_experiment_id, new, experiment.created_at)
-        tracking.write(parent_run_id, Update(experiment.created_at, new.params))
+        tracking.write(parent_run_id, RunUpdate(experiment.created_at, new.params))
         with self._database.write() as session:
             mirrors.begin(session, experiment.id, mlflow_experiment_id, parent_run_id)
         return mlflow_experiment_id, parent_run_id
 
-    def _connected(self) -> "Tracking":
-        if self._tracking is None:
-            with garbage_collection.frozen_afterwards():
-                from service.mirror.tracking_client import Tracking  # noqa: PLC0415 - MLflow takes seconds to import
-
-            self._tracking = Tracking(self._uri)
-        return self._tracking
-
-    def _note(self, experiment_id: str, error: Exception) -> None:
+    def _store_error(self, experiment_id: str, error: Exception) -> None:
         with self._database.write() as session:
             mirrors.fail(session, experiment_id, str(error))
 
 
-def _load(session: Session, experiment_id: str, known: tuple[int, Front] | None) -> Batch | None:
-    """None when there is nothing to tell, or the experiment has been deleted meanwhile.
-
-    `known` is a front of several objectives, and the event up to which it is one.
-    """
+def _load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent | None) -> Batch | None:
+    """Return None when there are no new events, or the experiment was deleted."""
     experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
     cursor = mirror.cursor if mirror else 0
     events = events_after(session, experiment_id, cursor, BATCH)
     if experiment is None or not events:
         return None
-    best = _best_before(session, experiment, cursor)
-    ended_count = mirrors.count_events(session, experiment_id, cursor, tuple(TRIAL_ENDS))
-    trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best}
-    facts = Facts(
+    best = _best_before(session, experiment, cursor, known_front)
+    trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best.values}
+    given = ProjectionInput(
         experiment,
         mirrors.trials_named(session, trial_ids),
-        generations_of_all(session, trial_ids),  # after the trials, so that params are theirs or have a row here
+        # Read after the trials, so that params which a trial has just got have their generation here.
+        generations_of_all(session, trial_ids),
         counts_by_status(session, experiment_id),
-        Standing(ended_count, best, _front_before(session, experiment, cursor, known)),
+        best,
     )
-    return Batch(facts, events, mirror, mirrors.runs_of(session, trial_ids))
+    return Batch(given, events, mirror, mirrors.runs_of(session, trial_ids))
 
 
-def _front_before(
-    session: Session, experiment: ExperimentRow, cursor: int, known: tuple[int, Front] | None
-) -> Front | None:
-    if known is not None and known[0] == cursor:
-        return known[1]
-    front = Front.of(experiment)
+def _best_before(
+    session: Session, experiment: ExperimentRow, cursor: int, known_front: FrontAtEvent | None
+) -> BestSoFar:
+    """Return the results of the events up to the cursor."""
+    ended_count = mirrors.count_events(session, experiment.id, cursor, tuple(TRIAL_ENDS))
+    if known_front is not None and known_front.seq == cursor:
+        front: ParetoFront | None = known_front.front
+    else:
+        front = _front_before(session, experiment, cursor)
+    return BestSoFar(ended_count, _best_values_before(session, experiment, cursor), front)
+
+
+def _front_before(session: Session, experiment: ExperimentRow, cursor: int) -> ParetoFront | None:
+    front = ParetoFront.of(experiment)
     if front is not None:
         for end in mirrors.ends_up_to(session, experiment.id, cursor, CONTENDING_ENDS):
             front = front.after(end)
     return front
 
 
-def _best_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[Best, ...]:
+def _best_values_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[BestValue, ...]:
     ends = [
-        mirrors.best_end(session, experiment.id, cursor, CONTENDING_ENDS, one.place, maximize=one.maximize)
+        mirrors.best_end(session, experiment.id, cursor, CONTENDING_ENDS, one.position, maximize=one.maximize)
         for one in objectives_of(experiment)
     ]
-    best = (one.best_of((), end) for one, end in zip(objectives_of(experiment), ends, strict=True) if end)
+    best = (one.best_after((), end) for one, end in zip(objectives_of(experiment), ends, strict=True) if end)
     return tuple(one for one in best if one is not None)

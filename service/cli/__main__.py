@@ -1,3 +1,3 @@
-from service.cli.commands import main
+from service.cli.main import main
 
 main()

@@ -1,4 +1,4 @@
-"""From what a person writes on the command line to the documents that the API takes."""
+"""Arguments of the command line as documents of the API."""
 
 import json
 from collections.abc import Sequence
@@ -7,28 +7,31 @@ from typing import Any
 
 
 class BadArgument(Exception):
-    """What is written there cannot be meant."""
+    """An argument that cannot be read; the message says what it must look like."""
 
 
-def patch_of(settings: Sequence[str]) -> dict[str, Any]:
-    """Settings as `limits.max_trials=64` in one merge patch; where two disagree the last holds. Raises BadArgument."""
+def merge_patch(settings: Sequence[str]) -> dict[str, Any]:
+    """Return settings such as `limits.max_trials=64` as one merge patch (RFC 7396). Raises BadArgument.
+
+    Of two conflicting settings the last one wins.
+    """
     patch: dict[str, Any] = {}
     for setting in settings:
-        path, is_one, text = setting.partition("=")
-        if not path or not is_one:
+        path, has_value, text = setting.partition("=")
+        if not path or not has_value:
             raise BadArgument(f"must be FIELD=VALUE, as in limits.max_trials=64; not {setting!r}")
         *parents, field = path.split(".")
-        place = patch
-        for parent in parents:
-            if not isinstance(place.get(parent), dict):
-                place[parent] = {}
-            place = place[parent]
-        place[field] = _value(text)
+        parent = patch
+        for name in parents:
+            if not isinstance(parent.get(name), dict):
+                parent[name] = {}
+            parent = parent[name]
+        parent[field] = _value(text)
     return patch
 
 
-def document_in(argument: str) -> bytes:
-    """What is written there, or what the file of that name has. Raises BadArgument."""
+def read_document(argument: str) -> bytes:
+    """Return the argument itself when it is JSON or YAML, otherwise the content of the file. Raises BadArgument."""
     if argument.lstrip().startswith(("{", "[")):
         return argument.encode(errors="replace")
     try:
@@ -38,7 +41,7 @@ def document_in(argument: str) -> bytes:
 
 
 def _value(text: str) -> Any:
-    """JSON, or else text: a name needs no quotes. A number that JSON cannot say is the service's to refuse, as text."""
+    """Parse JSON. Other text stays text, so that names need no quotes; so do NaN and infinity."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The HTTP API from Python, as the command line uses it: thin, and every error fit to be shown."""
+"""A client of the HTTP API, as the command line uses it: one method for each call."""
 
 import json
 from collections.abc import Iterator
@@ -12,27 +12,35 @@ from service.cli.code_archive import Code
 TIMEOUT_SECONDS = 30
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
+Json = dict[str, Any]
+
 
 class Unreachable(Exception):
-    """No service answers there."""
+    """No service answers at the URL."""
 
     def __init__(self, url: str, error: Exception) -> None:
         super().__init__(f"no service answers at {url} ({error}); start it with `paceline up`, or set PACELINE_URL")
 
 
 class Refused(Exception):
-    """The service's answer was an error; `problem` is its problem+json body."""
+    """The service answered with an error. `problem` is the body (problem+json); `hints` are for the terminal."""
 
-    def __init__(self, problem: dict[str, Any]) -> None:
+    def __init__(self, problem: Json) -> None:
         super().__init__(problem.get("detail") or problem.get("title"))
         self.problem = problem
+        self.hints: list[str] = []
 
     @property
     def type(self) -> str:
         return str(self.problem.get("type", ""))
 
-    def lines(self) -> list[str]:
-        """Every mistake on its own line, with its path; else the detail."""
+    @property
+    def status(self) -> int:
+        return int(self.problem.get("status", 0))
+
+    @property
+    def errors(self) -> list[str]:
+        """Each mistake with its path, or else the detail."""
         mistakes = [
             f"{error['path']}: {error['message']}".removeprefix(": ") for error in self.problem.get("errors", [])
         ]
@@ -40,12 +48,12 @@ class Refused(Exception):
 
 
 class Client:
-    """Raises Unreachable and Refused from every call. Only a service that asks for one needs a `token`."""
+    """Every method raises Unreachable and Refused. `token` is needed only where the service asks for one."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # A proxy for the outside world cannot reach this machine's own addresses.
+        # A proxy from the environment cannot reach loopback addresses.
         trust_env = urlsplit(self.url).hostname not in LOOPBACK
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env)
 
@@ -55,67 +63,98 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def submit(self, spec: bytes, code: Code | None) -> dict[str, Any]:
+    def submit(self, spec: bytes, code: Code | None) -> Json:
         files = {"spec": ("spec.yaml", spec, "application/yaml")}
         if code:
             files["code"] = (code.filename, code.content, "application/octet-stream")
         return self._json("POST", "/v1/experiments", files=files)
 
-    def experiments(self, status: str | None = None) -> Iterator[dict[str, Any]]:
+    def experiments(self, status: str | None = None) -> Iterator[Json]:
         return self._pages("/v1/experiments", {"status": status} if status else {})
 
-    def experiment(self, name: str) -> dict[str, Any]:
+    def experiment(self, name: str) -> Json:
         return self._json("GET", f"/v1/experiments/{name}")
 
-    def trials(self, experiment: str) -> Iterator[dict[str, Any]]:
-        return self._pages(f"/v1/experiments/{experiment}/trials", {})
-
-    def events(self, experiment: str, after: int) -> Iterator[dict[str, Any]]:
-        """Yield the events that follow number `after`, to the newest."""
-        return self._pages(f"/v1/experiments/{experiment}/events", {"follow": False, "after": after, "limit": 1000})
-
-    def agents(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._call("GET", "/v1/agents")
-        return found
-
-    def best(self, experiment: str) -> dict[str, Any]:
+    def best(self, experiment: str) -> Json:
         return self._json("GET", f"/v1/experiments/{experiment}/best")
 
-    def stop_experiment(self, experiment: str, *, cancel: bool = False) -> dict[str, Any]:
-        return self._json("POST", f"/v1/experiments/{experiment}/{'cancel' if cancel else 'stop'}")
+    def events(self, experiment: str, after: int) -> Iterator[Json]:
+        """Yield the events after number `after`, up to the newest."""
+        return self._pages(f"/v1/experiments/{experiment}/events", {"follow": False, "after": after, "limit": 1000})
 
-    def change(self, experiment: str, patch: dict[str, Any]) -> dict[str, Any]:
+    def pause(self, experiment: str) -> Json:
+        return self._json("POST", f"/v1/experiments/{experiment}/pause")
+
+    def resume(self, experiment: str) -> Json:
+        return self._json("POST", f"/v1/experiments/{experiment}/resume")
+
+    def stop_experiment(self, experiment: str) -> Json:
+        return self._json("POST", f"/v1/experiments/{experiment}/stop")
+
+    def cancel(self, experiment: str) -> Json:
+        return self._json("POST", f"/v1/experiments/{experiment}/cancel")
+
+    def change(self, experiment: str, patch: Json) -> Json:
         headers = {"Content-Type": "application/merge-patch+json"}
         return self._json("PATCH", f"/v1/experiments/{experiment}", content=json.dumps(patch), headers=headers)
 
-    def enqueue(self, experiment: str, document: bytes) -> list[dict[str, Any]]:
-        """Send a configuration or a list of them, in JSON or YAML, and return their trials."""
+    def delete(self, experiment: str) -> None:
+        self._call("DELETE", f"/v1/experiments/{experiment}")
+
+    def importance(self, experiment: str, metric: str | None, evaluator: str) -> Json:
+        params = {"evaluator": evaluator} | ({"metric": metric} if metric else {})
+        return self._json("GET", f"/v1/experiments/{experiment}/importance", params=params)
+
+    def replay(self, experiment: str, early_stopping: Json) -> Json:
+        body = json.dumps({"early_stopping": early_stopping})
+        headers = {"Content-Type": "application/json"}
+        return self._json("POST", f"/v1/experiments/{experiment}/replay", content=body, headers=headers)
+
+    def preview(self, document: bytes) -> Json:
+        """Send a spec, or the parts of one that a preview needs, in JSON or YAML."""
         headers = {"Content-Type": "application/yaml"}
-        made = self._json("POST", f"/v1/experiments/{experiment}/trials", content=document, headers=headers)
-        trials: list[dict[str, Any]] = made.get("items", [made])
+        return self._json("POST", "/v1/spaces/preview", content=document, headers=headers)
+
+    def trials(self, experiment: str) -> Iterator[Json]:
+        return self._pages(f"/v1/experiments/{experiment}/trials", {})
+
+    def enqueue(self, experiment: str, document: bytes) -> list[Json]:
+        """Send one configuration or a list of them, in JSON or YAML, and return their trials."""
+        headers = {"Content-Type": "application/yaml"}
+        created = self._json("POST", f"/v1/experiments/{experiment}/trials", content=document, headers=headers)
+        trials: list[Json] = created.get("items", [created])
         return trials
 
-    def retry_trial(self, trial: str) -> dict[str, Any]:
+    def retry_trial(self, trial: str) -> Json:
         return self._json("POST", f"/v1/trials/{trial}/retry")
 
-    def stop_trial(self, trial: str) -> dict[str, Any]:
+    def stop_trial(self, trial: str) -> Json:
         return self._json("POST", f"/v1/trials/{trial}/stop")
 
+    def reports(self, trial: str) -> Iterator[Json]:
+        return self._pages(f"/v1/trials/{trial}/reports", {})
+
+    def decisions(self, trial: str) -> Iterator[Json]:
+        return self._pages(f"/v1/trials/{trial}/decisions", {})
+
+    def checkpoints(self, trial: str) -> Iterator[Json]:
+        return self._pages(f"/v1/trials/{trial}/checkpoints", {})
+
     def logs(self, trial: str, rank: int | None, tail: int | None, *, follow: bool) -> Iterator[str]:
-        """Yield pieces of text; with `follow`, until the trial has ended."""
+        """Yield pieces of text; with `follow`, until the trial ends."""
         params = {"rank": rank, "tail": tail, "follow": follow or None}
-        chosen = {name: value for name, value in params.items() if value is not None}
+        given = {name: value for name, value in params.items() if value is not None}
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
         try:
-            with self._http.stream("GET", f"/v1/trials/{trial}/logs", params=chosen, timeout=timeout) as response:
+            with self._http.stream("GET", f"/v1/trials/{trial}/logs", params=given, timeout=timeout) as response:
                 if response.is_error:
                     response.read()
-                _raise_for(response)
+                _raise_for_status(response)
                 yield from response.iter_text()
         except httpx.TransportError as error:
             raise Unreachable(self.url, error) from error
 
-    def _pages(self, path: str, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _pages(self, path: str, params: Json) -> Iterator[Json]:
         cursor = None
         while True:
             page = self._json("GET", path, params=params | ({"cursor": cursor} if cursor else {}))
@@ -124,20 +163,20 @@ class Client:
             if not cursor:
                 return
 
-    def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        body: dict[str, Any] = self._call(method, path, **arguments)
+    def _json(self, method: str, path: str, **arguments: Any) -> Json:
+        body: Json = self._call(method, path, **arguments).json()
         return body
 
-    def _call(self, method: str, path: str, **arguments: Any) -> Any:
+    def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             response = self._http.request(method, path, **arguments)
         except httpx.TransportError as error:
             raise Unreachable(self.url, error) from error
-        _raise_for(response)
-        return response.json() if response.content else {}
+        _raise_for_status(response)
+        return response
 
 
-def _raise_for(response: httpx.Response) -> None:
+def _raise_for_status(response: httpx.Response) -> None:
     if not response.is_error:
         return
     if response.headers.get("content-type", "").startswith("application/problem+json"):

@@ -1,4 +1,4 @@
-"""The code that goes with an experiment: one file as it is, or a folder as a zip whose bytes depend on nothing else."""
+"""The code that goes with an experiment: one file as it is, or a folder as a reproducible zip."""
 
 import io
 import os
@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-MAX_BYTES = 50_000_000
-LEFT_OUT = frozenset({"__pycache__", "node_modules", "paceline-data", "mlruns", "build", "dist"})
+EXCLUDED_FOLDERS = frozenset({"__pycache__", "node_modules", "paceline-data", "mlruns", "build", "dist"})
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip can hold: the same files give the same bytes, and so the same package."""
+"""The earliest time in a zip. All entries have it, so that the same files give the same bytes and the same package."""
 
 
 class CannotPack(Exception):
@@ -24,7 +23,7 @@ class Code:
 
 
 def pack(path: Path) -> Code:
-    """Raises CannotPack for what is not there, not Python, or over MAX_BYTES."""
+    """Raises CannotPack for a path that does not exist or holds no Python. The service limits the size."""
     if path.is_dir():
         return Code("package.zip", _zipped(path))
     if not path.is_file():
@@ -34,20 +33,25 @@ def pack(path: Path) -> Code:
     return Code(path.name, path.read_bytes())
 
 
-def beside(spec_file: Path, entrypoint: str) -> Path | None:
-    """Return the spec's folder when the entrypoint's module is in it; None when the module must be elsewhere."""
+def folder_with_module(spec_file: Path, entrypoint: str) -> Path | None:
+    """Return the spec's folder when it holds the entrypoint's module; None when the module is installed elsewhere."""
     folder = spec_file.parent
     top = entrypoint.partition(":")[0].partition(".")[0]
     found = top and ((folder / f"{top}.py").is_file() or (folder / top).is_dir())
     return folder if found else None
 
 
+def largest_files(folder: Path, count: int = 3) -> str:
+    """`images.npy (2.0 MB), train.py (0.1 MB)`: of the files that `pack` would send."""
+    sizes = {file: file.stat().st_size for file in _files(folder)}
+    largest = sorted(sizes, key=lambda file: -sizes[file])[:count]
+    return ", ".join(f"{file.relative_to(folder)} ({sizes[file] / 1e6:.1f} MB)" for file in largest)
+
+
 def _zipped(folder: Path) -> bytes:
-    files = sorted(_files(folder))
-    _check_size(folder, files)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in files:
+        for file in sorted(_files(folder)):
             entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
@@ -57,27 +61,12 @@ def _zipped(folder: Path) -> bytes:
 def _files(folder: Path) -> Iterator[Path]:
     for directory, folders, names in os.walk(folder):
         here = Path(directory)
-        folders[:] = [name for name in folders if not _is_left_out(here / name)]
+        folders[:] = [name for name in folders if not _is_excluded(here / name)]
         yield from (here / name for name in names if not name.startswith(".") and not name.endswith(".pyc"))
 
 
-def _is_left_out(folder: Path) -> bool:
-    """Hidden folders, caches, builds, and virtual environments by whatever name."""
+def _is_excluded(folder: Path) -> bool:
+    """Hidden folders, caches, build output, and virtual environments under any name."""
     name = folder.name
-    return name.startswith(".") or name in LEFT_OUT or name.endswith(".egg-info") or (folder / "pyvenv.cfg").exists()
-
-
-def _check_size(folder: Path, files: list[Path]) -> None:
-    sizes = {file: file.stat().st_size for file in files}
-    total = sum(sizes.values())
-    if total > MAX_BYTES:
-        largest = sorted(files, key=lambda file: -sizes[file])[:3]
-        names = ", ".join(f"{file.relative_to(folder)} ({_megabytes(sizes[file])})" for file in largest)
-        raise CannotPack(
-            f"the code in {folder} has {_megabytes(total)}, more than {_megabytes(MAX_BYTES)}; the largest: {names}. "
-            f"Move data elsewhere, or name the file or folder to send: --code PATH"
-        )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+    excluded = name.startswith(".") or name in EXCLUDED_FOLDERS or name.endswith(".egg-info")
+    return excluded or (folder / "pyvenv.cfg").exists()

@@ -1,10 +1,8 @@
-"""`paceline serve`, and what else works on the service's database directly."""
+"""`paceline serve`: checks the settings, then runs the service in uvicorn."""
 
 import asyncio
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
@@ -12,19 +10,19 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from service.app import create_app
+from service.cli.database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
 from service.runtime.context import Context
 from service.settings import Settings
-from service.stack.child_process import is_free
+from service.stack.ports import is_free
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
 
 SHUTDOWN_SECONDS = 2
-"""How long open streams and long polls may go on after SIGTERM."""
+"""How long open streams and long polls may continue after SIGTERM."""
 
 THREAD_SWITCH_SECONDS = 0.001
-"""Python's 5 ms let a busy event loop keep the interpreter that long after each statement of the reporting thread's."""
+"""Python's default of 5 ms is how long a busy event loop keeps the interpreter from the thread that stores reports."""
 
 
 class CannotServe(Exception):
@@ -42,7 +40,7 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
     )
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     garbage_collection.collect_rarely()
-    threadpool_limits(1)  # a proposal's matrices are small: more threads slow it down, and everything else
+    threadpool_limits(1)  # a proposal's matrices are small: more threads slow down it and everything else
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
@@ -51,7 +49,7 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
             create_app(settings),
             host=settings.host,
             port=settings.port,
-            access_log=False,  # heartbeats would drown everything else
+            access_log=False,  # mostly heartbeats
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         config.load()
@@ -59,7 +57,7 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
 
 
 class Server(uvicorn.Server):
-    """Tells long polls and streams to end as soon as it is told itself, so that nobody is cut off."""
+    """Ends long polls and streams as soon as a stop signal arrives, so that their callers get a whole answer."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -67,36 +65,23 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         context: Context = self.config.app.state.context  # type: ignore[union-attr]
-        # Not here: what the signal has interrupted may hold the very locks that this takes.
+        # In the event loop, because the code that the signal interrupted may hold a lock that `stop` takes.
         self._loop.call_soon_threadsafe(context.stop)
         super().handle_exit(sig, frame)
-
-
-@contextmanager
-def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
-    """The settings' database with the newest schema. Raises BadSettings."""
-    settings = settings or Settings.from_env()
-    settings.prepare_directories()
-    database = Database(settings.database_url)
-    try:
-        upgrade(database)
-        yield database
-    finally:
-        database.close()
 
 
 def _check_port(settings: Settings) -> None:
     if settings.port and not is_free(settings.host, settings.port):
         raise CannotServe(
-            f"port {settings.port} of {settings.host} is already taken. Stop what listens there, or choose another: "
-            f"`--port {settings.port + 1}` or PACELINE_PORT={settings.port + 1}"
+            f"port {settings.port} of {settings.host} is already taken. Stop what listens there, or choose another "
+            f"port: `--port {settings.port + 1}` or PACELINE_PORT={settings.port + 1}"
         )
 
 
 def _check_access(settings: Settings, database: Database) -> None:
     if settings.needs_tokens and not any_token(database):
         raise CannotServe(
-            f"whoever can call the service can run code, callers at {settings.host} need a token, and there is none "
-            f"yet. Make one: `paceline token create NAME --role admin`. Or bind to 127.0.0.1, or say that the network "
-            f"is trusted: --insecure or PACELINE_INSECURE=1"
+            f"callers of {settings.host} need an access token, because a caller can run code, and no token exists yet. "
+            f"Create one: `paceline token create NAME --role admin`. Or bind to 127.0.0.1; or, in a trusted network, "
+            f"allow callers without tokens: --insecure or PACELINE_INSECURE=1"
         )

@@ -1,25 +1,49 @@
-"""From a spec's file and the code beside it to a running experiment."""
+"""Submitting an experiment: the spec's file, its name, and the code in its folder."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from service.cli.client import Client
-from service.cli.code_archive import Code, beside, pack
+from service.cli.client import Client, Refused
+from service.cli.code_archive import folder_with_module, largest_files, pack
+
+TOO_LARGE = 413
 
 
 def submit(client: Client, spec_file: Path, code: Path | None, name: str | None) -> dict[str, Any]:
-    """Send what the file says, with another name if one is given; mistakes are the service's to find."""
+    """Send the spec, under `name` if one is given, with `code` or else the spec's folder.
+
+    The service checks the spec. Raises CannotPack, and Refused with hints for what the user can correct here.
+    """
     content = spec_file.read_bytes()
     spec = _parsed(content)
     if name:
         content = yaml.safe_dump(spec | {"name": name}, sort_keys=False).encode()
-    return client.submit(content, _code(spec, spec_file, code))
+    code = code or _code_beside(spec, spec_file)
+    try:
+        return client.submit(content, pack(code) if code else None)
+    except Refused as refused:
+        refused.hints += _hints(client, refused, spec_file, code)
+        raise
+
+
+def unused_name(client: Client, name: str) -> str:
+    """Return the name, or the name with -2, -3, … where an experiment has it already."""
+    taken = {experiment["name"] for experiment in client.experiments()}
+    names = [name, *(f"{name}-{number}" for number in range(2, len(taken) + 2))]
+    return next(name for name in names if name not in taken)
+
+
+def preview_document(spec_file: Path, count: int) -> bytes:
+    """Return the spec with the number of configurations to draw."""
+    content = spec_file.read_bytes()
+    spec = _parsed(content)
+    return yaml.safe_dump(spec | {"n": count}, sort_keys=False).encode() if spec else content
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    """Return nothing for what cannot be read: it is sent all the same, and the service says what is wrong."""
+    """Return {} for a file that cannot be parsed: it is sent as it is, and the service explains what is wrong."""
     try:
         spec = yaml.safe_load(content)
     except yaml.YAMLError:
@@ -27,10 +51,21 @@ def _parsed(content: bytes) -> dict[str, Any]:
     return spec if isinstance(spec, dict) else {}
 
 
-def _code(spec: dict[str, Any], spec_file: Path, code: Path | None) -> Code | None:
-    if code is not None:
-        return pack(code)
+def _code_beside(spec: dict[str, Any], spec_file: Path) -> Path | None:
     trainer = spec.get("trainer")
-    trainer = trainer if isinstance(trainer, dict) else {}
-    folder = beside(spec_file, str(trainer.get("entrypoint", "")))
-    return pack(folder) if folder and not trainer.get("package") else None
+    if not isinstance(trainer, dict) or trainer.get("package"):
+        return None
+    return folder_with_module(spec_file, str(trainer.get("entrypoint", "")))
+
+
+def _hints(client: Client, refused: Refused, spec_file: Path, code: Path | None) -> list[str]:
+    if refused.type == "name-taken":
+        taken = str(refused.problem["name"])
+        free = unused_name(client, taken)
+        return [
+            f"to submit it under another name: paceline submit {spec_file} --name {free}",
+            f"to delete the earlier one: paceline delete {taken}",
+        ]
+    if refused.status == TOO_LARGE and code and code.is_dir():
+        return [f"the largest files in {code}: {largest_files(code)}. Choose what to send: --code PATH"]
+    return []

@@ -1,4 +1,4 @@
-"""Experiments and trials as tables for the terminal."""
+"""Experiments, trials and what belongs to a trial as tables for the terminal."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,14 +7,28 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from service.cli.progress import COLOURS, parameters
+from service.cli.progress_view import COLOURS, parameters
 
 Json = dict[str, Any]
-WIDTHS = {"id": 14, "status": 9, "trials": 8, "created": 16, "trial": 5, "step": 5, "value": 10}
+MIN_WIDTHS = {
+    "id": 14,
+    "status": 9,
+    "trials": 8,
+    "created": 16,
+    "trial": 5,
+    "step": 5,
+    "value": 10,
+    "attempt": 7,
+    "time": 16,
+    "decision": 8,
+    "rule": 6,
+    "cutoff": 10,
+    "steps saved": 11,
+}
 
 
 def experiments(found: Iterable[Json]) -> Table:
-    table = _columns("experiment", "id", "status", "trials", "best", "created")
+    table = columns("experiment", "id", "status", "trials", "best", "created")
     for one in found:
         done = sum(one["counts"].values()) - one["counts"].get("queued", 0) - one["counts"].get("running", 0)
         trials = f"{done}/{one['spec']['limits']['max_trials']}"
@@ -23,15 +37,10 @@ def experiments(found: Iterable[Json]) -> Table:
 
 
 def experiment(one: Json, its_trials: Iterable[Json]) -> RenderableType:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")
-    for label, text in _facts(one):
-        facts.add_row(label, text)
-    return Group(facts, "", trials(its_trials))
+    return Group(facts(_experiment_facts(one)), "", trials(its_trials))
 
 
-def _facts(one: Json) -> Iterable[tuple[str, str]]:
+def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
     yield "experiment", f"{escape(one['name'])} ({one['id']})"
     why = ": ".join(filter(None, [one.get("end_reason"), one.get("end_detail")]))
     yield "status", f"{_status(one)} {escape(f'({why})') if why else ''}"
@@ -44,9 +53,9 @@ def _facts(one: Json) -> Iterable[tuple[str, str]]:
 
 
 def trials(found: Iterable[Json]) -> Table:
-    table = _columns("trial", "id", "status", "step", "value", "parameters", "reason")
+    table = columns("trial", "id", "status", "step", "value", "parameters", "reason")
     for one in found:
-        value = ", ".join("-" if value is None else f"{value:.6g}" for value in one.get("values") or [])
+        value = ", ".join(number(value) for value in one.get("values") or [])
         step = "" if one.get("step") is None else str(one["step"])
         reason = escape(one.get("reason") or "")
         row = (str(one["number"]), one["id"], _status(one), step, value, escape(parameters(one["params"])), reason)
@@ -54,34 +63,66 @@ def trials(found: Iterable[Json]) -> Table:
     return table
 
 
+def reports(found: Iterable[Json]) -> Table:
+    table = columns("step", "metrics", "attempt", "time", wrapped="metrics")
+    for one in found:
+        table.add_row(str(one["step"]), escape(parameters(one["metrics"])), str(one["attempt"]), _time(one["at"]))
+    return table
+
+
+def decisions(found: Iterable[Json]) -> Table:
+    table = columns("step", "decision", "rule", "value", "cutoff", "reason", wrapped="reason")
+    for one in found:
+        numbers = [number(one["value"]), number(one["cutoff"])]
+        table.add_row(str(one["step"]), one["decision"], one["rule"], *numbers, escape(one["reason"]))
+    return table
+
+
+def checkpoints(found: Iterable[Json]) -> Table:
+    table = columns("step", "attempt", "uri", "time", wrapped="uri")
+    for one in found:
+        table.add_row(str(one["step"]), str(one["attempt"]), escape(one["uri"]), _time(one["at"]))
+    return table
+
+
 def best(one: Json, metric: str) -> RenderableType:
-    """The best trial, or the trials on the front of several objectives."""
+    """The best trial, or the Pareto front of several objectives."""
     if "items" in one:
         directions = ", ".join(f"{escape(each['metric'])} ({each['direction']})" for each in one["objectives"])
         shown = f"the first {len(one['items'])} of " if one["next_cursor"] else ""
         return Group(f"Pareto front of {directions}: {shown}{one['count']} trials", "", trials(one["items"]))
+    return facts(_best_facts(one, metric))
+
+
+def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
+    yield "trial", f"{one['number']} ({one['id']})"
+    yield escape(metric), number(one["values"][0])
+    for name, value in one["params"].items():
+        yield escape(name), escape(str(value))
+    checkpoint = one.get("checkpoint")
+    yield "checkpoint", escape(f"{checkpoint['uri']} (step {checkpoint['step']})") if checkpoint else "none"
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """A table of (label, text) rows without a header."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("trial", f"{one['number']} ({one['id']})")
-    table.add_row(metric, f"{one['values'][0]:.6g}")
-    for name, value in one["params"].items():
-        table.add_row(escape(name), escape(str(value)))
-    checkpoint = one.get("checkpoint")
-    table.add_row("checkpoint", escape(f"{checkpoint['uri']} (step {checkpoint['step']})") if checkpoint else "none")
+    for label, text in rows:
+        table.add_row(label, text)
     return table
 
 
-def _columns(*names: str) -> Table:
-    """Whatever the terminal's width, ids and numbers stay whole; parameters and reasons share the rest."""
+def columns(*names: str, wrapped: str = "") -> Table:
+    """A table in which ids and numbers are never cut. Texts share the remaining width: cut, or `wrapped` onto lines."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for name in names:
         table.add_column(
             name,
-            overflow="ellipsis",
-            no_wrap=True,
-            min_width=WIDTHS.get(name),
-            ratio=None if name in WIDTHS else 1,
+            overflow="fold" if name == wrapped else "ellipsis",
+            no_wrap=name != wrapped,
+            min_width=MIN_WIDTHS.get(name),
+            ratio=None if name in MIN_WIDTHS else 1,
         )
     return table
 
@@ -96,6 +137,11 @@ def _best(one: Json) -> str:
     if not found:
         return ""
     return escape(f"{one['spec']['objectives'][0]['metric']} {found['values'][0]:.6g}")
+
+
+def number(value: float | None) -> str:
+    """Six digits, or `-` for a missing value."""
+    return "-" if value is None else f"{value:.6g}"
 
 
 def _time(iso: str) -> str:

@@ -1,33 +1,33 @@
-"""What has failed is left alone for a while: a second, then twice as long each time, up to a minute."""
+"""Backoff per key: after a failure a key rests for a second, then twice as long each time, up to a minute."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SHORTEST_SECONDS = 1.0
-LONGEST_SECONDS = 60.0
+MIN_SECONDS = 1.0
+MAX_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class _Pause:
+class _Rest:
     until: float
     seconds: float
 
 
-class Patience:
-    """`clock` counts seconds from anywhere, as `time.monotonic` does."""
+class Backoff:
+    """`clock` counts seconds from any start, as `time.monotonic` does."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._pauses: dict[str, _Pause] = {}
+        self._rests: dict[str, _Rest] = {}
 
-    def failed(self, who: str) -> None:
-        before = self._pauses.get(who)
-        seconds = min(LONGEST_SECONDS, before.seconds * 2) if before else SHORTEST_SECONDS
-        self._pauses[who] = _Pause(self._clock() + seconds, seconds)
+    def failed(self, key: str) -> None:
+        before = self._rests.get(key)
+        seconds = min(MAX_SECONDS, before.seconds * 2) if before else MIN_SECONDS
+        self._rests[key] = _Rest(self._clock() + seconds, seconds)
 
-    def succeeded(self, who: str) -> None:
-        self._pauses.pop(who, None)
+    def succeeded(self, key: str) -> None:
+        self._rests.pop(key, None)
 
-    def waits(self, who: str) -> bool:
-        pause = self._pauses.get(who)
-        return pause is not None and self._clock() < pause.until
+    def is_resting(self, key: str) -> bool:
+        rest = self._rests.get(key)
+        return rest is not None and self._clock() < rest.until

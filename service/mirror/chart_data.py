@@ -1,4 +1,4 @@
-"""What the pictures of an experiment show: its finished trials, thinned out to what an eye can tell apart."""
+"""The data of an experiment's charts: its ended trials, thinned out to what is visible in a chart."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,13 +7,13 @@ from pydantic import BaseModel
 
 from search.problem import Direction
 
-MOST_TRIALS = 2000
-MOST_CURVES = 40
-MOST_POINTS = 300
+MAX_TRIALS = 2000
+MAX_CURVES = 40
+MAX_POINTS = 300
 
 
-class Finished(BaseModel):
-    """A trial that has completed or was stopped. `values` are there once all objectives are known."""
+class ChartTrial(BaseModel):
+    """A trial that completed or was stopped. `values` is None unless all objectives are known."""
 
     number: int
     completed: bool
@@ -24,22 +24,22 @@ class Finished(BaseModel):
     stopped_early: bool = False
 
 
-class Sketch(BaseModel):
-    """`curve_metric` is what the trials' curves are of; `constrained` says whether trials can be infeasible."""
+class ChartData(BaseModel):
+    """`curve_metric` is the metric of the trials' curves; `constrained`: trials can be infeasible."""
 
     space: dict[str, Any]
     metrics: list[str]
     directions: list[Direction]
     curve_metric: str
     constrained: bool
-    trials: list[Finished]
+    trials: list[ChartTrial]
 
 
 def thinned(numbers: Sequence[int], most: int) -> list[int]:
-    """At most so many of them, evenly spread, the last one always."""
+    """Return at most `most` of the numbers, evenly spread, always with the last one."""
     stride = max(1, -(-len(numbers) // most))
     return list(reversed(numbers[::-1][::stride]))
 
 
 def thinned_curve(curve: Mapping[int, float]) -> list[tuple[int, float]]:
-    return [(step, curve[step]) for step in thinned(sorted(curve), MOST_POINTS)]
+    return [(step, curve[step]) for step in thinned(sorted(curve), MAX_POINTS)]

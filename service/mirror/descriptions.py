@@ -1,4 +1,4 @@
-"""The descriptions that MLflow shows beside its runs, in Markdown, for people."""
+"""The descriptions of MLflow's runs, in Markdown, and texts for tags."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from service.mirror.pareto_front import Front
+from service.mirror.pareto_front import ParetoFront
 from service.store.tables import ExperimentRow, TrialRow
 
-MOST_MEMBERS = 20
+MAX_MEMBERS = 20
 _ORDER = ("completed", "pruned", "failed", "stopped", "running", "paused", "queued")
 
 
@@ -23,8 +23,10 @@ def objective(experiment: ExperimentRow) -> str:
     return ", ".join(f"{one.get('direction', 'minimize')} {one['metric']}" for one in experiment.spec["objectives"])
 
 
-def experiment(row: ExperimentRow, by_status: Mapping[str, int], best: TrialRow | None, front: Front | None) -> str:
-    """The first line is what the table of runs has room for; there, Markdown is not rendered."""
+def experiment(
+    row: ExperimentRow, by_status: Mapping[str, int], best: TrialRow | None, front: ParetoFront | None
+) -> str:
+    """The first line is plain text, since MLflow's table of runs shows only that."""
     ended = f" ({row.end_reason})" if row.end_reason else ""
     lines = [f"{row.status}{ended}: {objective(row)}; {counts(by_status)}"]
     if best is not None:
@@ -34,20 +36,20 @@ def experiment(row: ExperimentRow, by_status: Mapping[str, int], best: TrialRow 
     return "\n".join([*lines, "", "```yaml", spec_yaml(row).rstrip(), "```"])
 
 
-def _front(row: ExperimentRow, front: Front) -> Iterator[str]:
-    """A table, the best of the first objective first."""
+def _front(row: ExperimentRow, front: ParetoFront) -> Iterator[str]:
+    """Yield the lines of a table, sorted by the first objective, best first."""
     names = [one["metric"] for one in row.spec["objectives"]]
     members = sorted(front.members, key=lambda one: one.values, reverse=front.directions[0] == "maximize")
-    yield f"Pareto front ({len(members)} trials{', some of them here' if len(members) > MOST_MEMBERS else ''}):"
+    yield f"Pareto front ({len(members)} trials{', some of them here' if len(members) > MAX_MEMBERS else ''}):"
     yield ""
     yield f"| trial | {' | '.join(names)} |"
     yield f"| --- |{' --- |' * len(names)}"
-    for one in members[:: max(1, -(-len(members) // MOST_MEMBERS))]:
+    for one in members[:: max(1, -(-len(members) // MAX_MEMBERS))]:
         yield f"| {one.number} | {' | '.join(f'{value:.6g}' for value in one.values)} |"
 
 
 def spec_yaml(row: ExperimentRow) -> str:
-    return yaml.safe_dump(_without_nothing(row.spec), sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(_without_empty_fields(row.spec), sort_keys=False, allow_unicode=True, width=100)
 
 
 def trial_end(status: str, data: Mapping[str, Any]) -> str:
@@ -75,5 +77,5 @@ def change(before: Any, after: Any) -> str:
     return " -> ".join("nothing" if value is None else json.dumps(value) for value in (before, after))
 
 
-def _without_nothing(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in spec.items() if value not in (None, {}, [])}

@@ -1,9 +1,9 @@
-"""Why MLflow did not get what it was sent."""
+"""Why MLflow did not take a write."""
 
 
-class MlflowAway(Exception):
-    """MLflow does not answer, or not as MLflow does: nothing can be mirrored now."""
+class MlflowUnavailable(Exception):
+    """MLflow does not answer, or answers with a server error: no experiment can be mirrored now."""
 
 
 class MlflowRefused(Exception):
-    """MLflow answered and did not take what it was sent: one experiment cannot be mirrored."""
+    """MLflow rejected the request: this experiment cannot be mirrored."""

@@ -1,8 +1,8 @@
-"""What people see first in MLflow's UI: the trials, best first, with their objective and their parameters.
+"""The leaderboard: a shared view of MLflow's UI with the trials sorted by objective, with metrics and parameters.
 
-MLflow's own first page hides trials below their parent and shows neither metrics nor parameters. A view that somebody
-has shared is a tag of the experiment, and an address that names it opens it; where a version of MLflow does not know
-such views, the address opens the page as it is.
+MLflow's default page hides trials below their parent run, and shows neither metrics nor parameters. MLflow stores a
+shared view as a tag of the experiment, and a URL with the view's key opens it. A version of MLflow without shared views
+opens its default page.
 """
 
 import json
@@ -12,13 +12,14 @@ from service.mirror.objectives import objectives_of
 from service.store.tables import ExperimentRow, MirrorRow
 
 VIEW_TAG = "mlflow.sharedViewState.paceline"
-MOST_PARAMS = 12
+MAX_PARAMS = 12
 
 
 def leaderboard(experiment: ExperimentRow) -> str:
+    """Return the state of the view, as MLflow's UI stores it."""
     objectives = objectives_of(experiment)
     metrics = [f"metrics.`{mlflow_limits.name(objective.metric)}`" for objective in objectives]
-    params = [f"params.`{mlflow_limits.name(name)}`" for name in list(experiment.spec["space"])[:MOST_PARAMS]]
+    params = [f"params.`{mlflow_limits.name(name)}`" for name in list(experiment.spec["space"])[:MAX_PARAMS]]
     feasible = ["tags.`paceline.feasible`"] if experiment.spec.get("constraints") else []
     view = {
         "orderByKey": metrics[0],
@@ -29,7 +30,7 @@ def leaderboard(experiment: ExperimentRow) -> str:
 
 
 def mlflow_url(mirror: MirrorRow | None, ui_address: str | None) -> str | None:
-    """Where people see an experiment; None while it is not there, or where there is no MLflow."""
+    """Return the URL of an experiment's leaderboard; None before MLflow has the experiment, or without MLflow."""
     if mirror is None or ui_address is None or mirror.mlflow_experiment_id is None:
         return None
     page = f"{ui_address.rstrip('/')}/#/experiments/{mirror.mlflow_experiment_id}/runs"

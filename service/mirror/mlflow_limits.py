@@ -1,4 +1,4 @@
-"""What MLflow takes: names, lengths and numbers, so that no event can be refused for its form."""
+"""MLflow's limits for names, lengths and numbers. What these functions return, MLflow never rejects."""
 
 import json
 import math
@@ -11,22 +11,22 @@ NAME_LENGTH = 250
 EXPERIMENT_NAME_LENGTH = 500
 PARAM_LENGTH = 6000
 TAG_LENGTH = 8000
-_FOREIGN = re.compile(r"[^\w\-. :/]")
-_WORDS = {"nan": math.nan, "infinity": math.inf, "inf": math.inf, "-infinity": -math.inf, "-inf": -math.inf}
+_FORBIDDEN = re.compile(r"[^\w\-. :/]")
+_NUMBER_WORDS = {"nan": math.nan, "infinity": math.inf, "inf": math.inf, "-infinity": -math.inf, "-inf": -math.inf}
 
 
 def name(text: str) -> str:
-    """`text` as the name of a metric, parameter or tag: MLflow refuses brackets, and paths that climb."""
-    legal = _FOREIGN.sub("_", text)[:NAME_LENGTH]
-    climbs = legal.startswith(("/", "..")) or posixpath.normpath(legal) != legal
-    taken = legal.replace("/", "_").replace("..", "_") if climbs else legal
-    return "_" if taken in {"", "."} else taken
+    """Return `text` as a name of a metric, parameter or tag. MLflow rejects brackets, absolute paths and `..`."""
+    legal = _FORBIDDEN.sub("_", text)[:NAME_LENGTH]
+    is_unsafe_path = legal.startswith(("/", "..")) or posixpath.normpath(legal) != legal
+    accepted = legal.replace("/", "_").replace("..", "_") if is_unsafe_path else legal
+    return "_" if accepted in {"", "."} else accepted
 
 
 def number(value: Any) -> float | None:
-    """`value` as a metric, or None where it is none. JSON has no NaN: it comes as a word, as do the infinities."""
+    """Return `value` as a metric; None for what is not a number. NaN and infinities are words, since JSON has none."""
     if isinstance(value, str):
-        return _WORDS.get(value.lower())
+        return _NUMBER_WORDS.get(value.lower())
     if not isinstance(value, int | float):
         return None
     try:
@@ -36,11 +36,11 @@ def number(value: Any) -> float | None:
 
 
 def text(value: Any, length: int = TAG_LENGTH) -> str:
-    """`value` to be read by people and parsed again: structures as JSON; cut, visibly, at `length` characters."""
+    """Return `value` as text, structures as JSON. A text longer than `length` characters is cut and ends with `…`."""
     whole = json.dumps(value) if isinstance(value, Mapping | list | tuple) else str(value)
     return whole if len(whole) <= length else whole[: length - 1] + "…"
 
 
 def texts(values: Mapping[str, Any], length: int = TAG_LENGTH) -> dict[str, str]:
-    """`values` as tags or parameters; what is None is left out."""
+    """Return `values` as tags or parameters, without those that are None."""
     return {name(key): text(value, length) for key, value in values.items() if value is not None}

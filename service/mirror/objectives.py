@@ -1,4 +1,4 @@
-"""An experiment's objectives as the mirror needs them: whose value is the best so far."""
+"""An experiment's objectives as the mirror needs them: the best value so far of each."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,9 @@ from service.mirror import mlflow_limits
 from service.store.tables import EventRow, ExperimentRow
 
 
-class Best(NamedTuple):
+class BestValue(NamedTuple):
+    """The best value of one objective, with the trial that reached it."""
+
     metric: str
     value: float
     trial_id: str
@@ -16,32 +18,32 @@ class Best(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """`place` is where it stands in a trial's values."""
+    """`position` is the objective's index in a trial's values."""
 
-    place: int
+    position: int
     metric: str
     maximize: bool
 
-    def best_of(self, best: Sequence[Best], end: EventRow) -> Best | None:
-        """The best of this objective after a trial has ended; of equals the one with the lowest number."""
+    def best_after(self, best: Sequence[BestValue], end: EventRow) -> BestValue | None:
+        """Return the best value of this objective after a trial ended; of equal values that of the lowest number."""
         held = next((one for one in best if one.metric == self.metric), None)
         value = self.value_in(end)
         if value is None or end.trial_id is None:
             return held
-        candidate = Best(self.metric, value, end.trial_id, int(end.data.get("number", 0)))
+        candidate = BestValue(self.metric, value, end.trial_id, int(end.data.get("number", 0)))
         return candidate if held is None or self._rank(candidate) < self._rank(held) else held
 
-    def _rank(self, best: Best) -> tuple[float, int]:
+    def _rank(self, best: BestValue) -> tuple[float, int]:
         return (-best.value if self.maximize else best.value, best.number)
 
     def value_in(self, end: EventRow) -> float | None:
         values = end.data.get("values") or []
-        value = mlflow_limits.number(values[self.place]) if self.place < len(values) else None
+        value = mlflow_limits.number(values[self.position]) if self.position < len(values) else None
         return None if value is None or math.isnan(value) else value
 
 
 def objectives_of(experiment: ExperimentRow) -> list[Objective]:
     return [
-        Objective(place, one["metric"], one.get("direction") == "maximize")
-        for place, one in enumerate(experiment.spec.get("objectives", []))
+        Objective(position, one["metric"], one.get("direction") == "maximize")
+        for position, one in enumerate(experiment.spec.get("objectives", []))
     ]

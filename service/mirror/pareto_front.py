@@ -1,4 +1,4 @@
-"""The Pareto front of an experiment's ended trials as the mirror tells it, and the volume that it commands."""
+"""The Pareto front of an experiment's ended trials, updated one by one, and its hypervolume."""
 
 import math
 from collections.abc import Sequence
@@ -20,12 +20,11 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Front:
-    """`first` are the values of the first trials that ended with all of them, feasible or not.
+class ParetoFront:
+    """An immutable Pareto front. `first` are the values of the first trials that have all values, feasible or not.
 
-    They fix the point from which the volume is measured, once and for all: in each objective the worst of them, and a
-    tenth of their range further out. A point that moved with every worse trial would make the curve jump although
-    nothing was found.
+    They fix the reference point of the hypervolume: in each objective the worst of them, and a tenth of their range
+    beyond it. A reference point that moved with each worse trial would make the curve jump without an improvement.
     """
 
     directions: tuple[Direction, ...]
@@ -33,13 +32,13 @@ class Front:
     first: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
-    def of(cls, experiment: ExperimentRow) -> "Front | None":
-        """None for one objective, which has a best trial instead."""
+    def of(cls, experiment: ExperimentRow) -> "ParetoFront | None":
+        """Return an empty front; None for an experiment with one objective."""
         objectives = experiment.spec["objectives"]
         return cls(tuple(one["direction"] for one in objectives)) if len(objectives) > 1 else None
 
-    def after(self, end: EventRow) -> "Front":
-        """With one more trial that has ended; itself where that changes nothing."""
+    def after(self, end: EventRow) -> "ParetoFront":
+        """Return the front with one more ended trial, or this very object when the trial changes nothing."""
         values = _values_of(end, len(self.directions))
         if values is None:
             return self
@@ -53,7 +52,7 @@ class Front:
 
     @property
     def volume(self) -> float | None:
-        """None before its reference point is known, and with more objectives than it can be computed for in time."""
+        """The hypervolume; None before its reference point is known, or with too many objectives to compute it fast."""
         if len(self.first) < REFERENCE_TRIALS or len(self.directions) > MAX_HYPERVOLUME_OBJECTIVES:
             return None
         return hypervolume([one.values for one in self.members], self.directions, self._reference)

@@ -1,4 +1,4 @@
-"""The runs that stand for an experiment and its trials: their names, and what is said of them once, at birth. Pure."""
+"""New MLflow experiments and runs: their names, and the tags and parameters that they get when created. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ EXPERIMENT_TAG = "paceline.experiment_id"
 TRIAL_TAG = "paceline.trial_id"
 GENERATION_TAG = "paceline.generation"
 PARENT_TAG = "mlflow.parentRunId"
-SHORTEST_NUMBER = 2
+MIN_DIGITS = 2
 
 
 @dataclass(frozen=True)
 class NewRun:
-    """`key` has the tags by which a run made before, and forgotten, is found again; None where it lacks the tag."""
+    """`key` are the tags that identify the run in MLflow. A None means that the run does not have the tag."""
 
     name: str
     key: Mapping[str, str | None]
@@ -26,7 +26,7 @@ class NewRun:
 
 
 def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
-    """The tags of MLflow's experiment. Its kind and its primary metric spare people MLflow's own questions."""
+    """Return the tags of MLflow's experiment, with the kind and the primary metric that its UI would ask for."""
     first = experiment.spec["objectives"][0]
     return mlflow_limits.texts(
         {
@@ -62,7 +62,7 @@ def experiment_run(experiment: ExperimentRow) -> NewRun:
 def trial_run(
     experiment: ExperimentRow, trial: TrialRow, parent_run_id: str, generation: GenerationRow | None = None
 ) -> NewRun:
-    """A trial's run, or that of one of its generations. The first has nothing to tell it from a trial's only run."""
+    """Return the run of a trial, or of one of its generations. The first generation's looks like a trial's only run."""
     later = generation if generation is not None and generation.number else None
     number = str(later.number) if later else None
     tags = {
@@ -117,7 +117,7 @@ def _bounds(constraint: Mapping[str, Any]) -> str:
 
 
 def _source(experiment: ExperimentRow) -> dict[str, Any]:
-    """MLflow's columns Source and User."""
+    """Return the tags of MLflow's columns Source and User."""
     entrypoint = (experiment.spec.get("trainer") or {}).get("entrypoint")
     return {
         "mlflow.source.name": entrypoint or "paceline",
@@ -127,6 +127,6 @@ def _source(experiment: ExperimentRow) -> dict[str, Any]:
 
 
 def _digits(experiment: ExperimentRow) -> int:
-    """Numbers as long as the longest to come, so that names sort as numbers do."""
+    """Return the number of digits of the largest trial number, so that names sort as numbers do."""
     most = (experiment.spec.get("limits") or {}).get("max_trials") or 0
-    return max(SHORTEST_NUMBER, len(str(max(most - 1, 0))))
+    return max(MIN_DIGITS, len(str(max(most - 1, 0))))

@@ -1,4 +1,4 @@
-"""MLflow, through its own client. Nothing else imports it. No state of MLflow's own ("the active run") is touched."""
+"""Writes to an MLflow tracking server. It uses MlflowClient only, never MLflow's global state (the active run)."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,64 +12,69 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException, RestException
 
-from service.mirror.errors import MlflowAway, MlflowRefused
+from service.mirror.errors import MlflowRefused, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
-from service.mirror.projection import Update
+from service.mirror.run_update import RunUpdate
 from service.mirror.runs import EXPERIMENT_TAG, NewRun, experiment_tags
 from service.settings import without_password
 from service.store.tables import ExperimentRow
 
-# A dead server must cost seconds, not minutes. No retries: what the server did not take is sent again by the next
-# round, which looks for what is there first; the client would make a run twice when an answer is lost.
-_PATIENCE = {
+# A dead server must cost seconds, not minutes. No retries inside the client, which would create a run twice when an
+# answer is lost: the mirroring loop repeats a failed batch, and looks first for what exists.
+_CLIENT_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-# MLflow's limits are 1,000 metrics, 100 parameters, 100 tags, 1,000 of all and a million bytes in one call.
+# In one call MLflow accepts 1,000 metrics, 100 parameters, 100 tags, 1,000 of all together and a million bytes.
 _METRICS, _PARAMS, _TAGS = 800, 50, 50
 _SERVER_ERROR = 500
 
 
-class Tracking:
-    """A tracking server. Each method may be repeated after any failure, and doubles nothing then.
+class TrackingClient:
+    """A tracking server. Every method is idempotent, so it may be repeated after any failure.
 
-    Raises MlflowAway or MlflowRefused.
+    Every method raises MlflowUnavailable or MlflowRefused.
     """
 
     def __init__(self, uri: str) -> None:
-        for name, value in _PATIENCE.items():
+        for name, value in _CLIENT_SETTINGS.items():
             os.environ.setdefault(name, value)
         self.uri = uri
         self._client = MlflowClient(tracking_uri=uri)
 
     def ensure_experiment(self, experiment: ExperimentRow) -> str:
-        """The id of MLflow's experiment. Where its name is another's, or lies in MLflow's trash, our id is added."""
+        """Return the id of MLflow's experiment, creating it if needed.
+
+        When the name belongs to another experiment or to a deleted one, the name gets Paceline's id as a suffix.
+        """
         tags = experiment_tags(experiment)
         suffix = f" ({experiment.id})"
         plain = experiment.name[: EXPERIMENT_NAME_LENGTH - len(suffix)]
-        with self._said_plainly():
+        with self._translated_errors():
             for name in (plain, plain + suffix):
                 found = self._client.get_experiment_by_name(name)
                 if found is None:
                     return str(self._client.create_experiment(name, tags=tags))
                 if found.tags.get(EXPERIMENT_TAG) == experiment.id and found.lifecycle_stage == "active":
                     return str(found.experiment_id)
-        raise MlflowRefused(f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; look into its trash")
+        raise MlflowRefused(
+            f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; deleted ones count: `mlflow gc`"
+        )
 
     def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> tuple[str, bool]:
-        """The id of the run with `new`'s key, and whether it was made now. Its parameters are for `write`."""
-        with self._said_plainly():
+        """Return the id of the run with `new`'s key, and whether this call created it. `write` adds its parameters."""
+        with self._translated_errors():
             found = self._find_run(mlflow_experiment_id, new)
             return found or self._create_run(mlflow_experiment_id, new, started_at), found is None
 
-    def write(self, run_id: str, update: Update) -> None:
+    def write(self, run_id: str, update: RunUpdate) -> None:
         metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]
         params = [Param(name, value) for name, value in update.params.items()]
         tags = [RunTag(name, value) for name, value in update.tags.items()]
         pieces = (_chunks(metrics, _METRICS), _chunks(params, _PARAMS), _chunks(tags, _TAGS))
-        with self._said_plainly():
+        with self._translated_errors():
             for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
                 self._client.log_batch(run_id, metrics=some_metrics, params=some_params, tags=some_tags)
             if update.ended_at is not None:
@@ -78,17 +83,17 @@ class Tracking:
                 self._client.update_run(run_id, status=update.status)
 
     def check_run(self, run_id: str) -> None:
-        """Whether it can be written to, found out by a call that costs nothing."""
-        with self._said_plainly():
+        """Raise unless the run exists: a cheap call before expensive work."""
+        with self._translated_errors():
             self._client.get_run(run_id)
 
     def put_files(self, run_id: str, directory: Path, folder: str) -> None:
-        """All files of the directory as artifacts of the run; those of the same names are replaced."""
-        with self._said_plainly():
+        """Upload all files of the directory as artifacts of the run, replacing those with the same names."""
+        with self._translated_errors():
             self._client.log_artifacts(run_id, str(directory), folder)
 
     def _find_run(self, mlflow_experiment_id: str, new: NewRun) -> str | None:
-        """MLflow finds runs by the tags they have, not by those they lack."""
+        """Search by the tags that the run has; MLflow cannot search for runs without a tag."""
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
         found = self._client.search_runs([mlflow_experiment_id], wanted)
         same = (run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items()))
@@ -100,15 +105,15 @@ class Tracking:
         return str(made.info.run_id)
 
     @contextmanager
-    def _said_plainly(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except MlflowException as error:
             refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
             if refused:
                 raise MlflowRefused(f"MLflow refused: {error.message}") from error
-            away = f"MLflow at {self.uri} does not answer: {error.message}"
-            raise MlflowAway(without_password(away)) from error
+            message = f"MLflow at {self.uri} does not answer: {error.message}"
+            raise MlflowUnavailable(without_password(message)) from error
 
 
 def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -1,28 +1,23 @@
-"""A child process with its whole family: own session, output in a file, and nobody left when it is stopped."""
+"""A child process: its own session, its output in a file, and its descendants killed when it is stopped."""
 
 import contextlib
 import os
-import random
-import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from service.stack.process_tags import bearing, end_marked, new_mark
+from service.stack.process_tags import kill_tagged, new_tag, tag_environment
 
-GIVING_WAY = 10
-"""A niceness: a tenth of a processor beside one that computes all the time, and whatever else is left."""
-
-PORTS = range(20_000, 32_768)
-"""Below those that systems lend to outgoing connections, so that none is lent while its server starts again."""
+LOW_PRIORITY = 10
+"""A niceness: beside a process that computes all the time, about a tenth of a processor."""
 
 
-class Child:
-    """`start` it again after it has died. Its output is appended to `log`.
+class ChildProcess:
+    """A process that can be started again after it has ended. Its output is appended to `log`.
 
-    `command` is asked for at each start, because it may hold what only another child's start makes known. Input ends at
-    once, except with `lifeline`: then when it is stopped, or when this process is gone.
+    `command` is called at each start, since it may contain what only another child's start makes known. Standard input
+    is empty; with `lifeline` it is a pipe that closes when the child is stopped or this process ends.
     """
 
     def __init__(
@@ -35,13 +30,13 @@ class Child:
     ) -> None:
         self.log = log
         self._command = command
-        self._mark = new_mark(env)
-        self._env = {**env, **bearing(self._mark)}
+        self._tag = new_tag(env)
+        self._env = {**env, **tag_environment(self._tag)}
         self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """A session of its own keeps the terminal's Ctrl-C away from it: who stops it, and when, is decided here."""
+        """Start it in a session of its own, so that Ctrl-C in the terminal reaches only this process."""
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603
                 self._command(),
@@ -52,22 +47,22 @@ class Child:
                 start_new_session=True,
             )
 
-    def give_way(self) -> None:
-        """From now on it, and what it has started, leaves most of the processor to others that want it."""
+    def lower_priority(self) -> None:
+        """Give the child and its descendants LOW_PRIORITY."""
         if self._process is None:
             return
         with contextlib.suppress(OSError):  # it has ended
-            os.setpriority(os.PRIO_PGRP, self._process.pid, GIVING_WAY)
-            # Where Linux shares processors among sessions, a process's own priority counts within its session alone.
-            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(GIVING_WAY))
+            os.setpriority(os.PRIO_PGRP, self._process.pid, LOW_PRIORITY)
+            # Where Linux schedules by session (autogroups), a process's own niceness counts within its session only.
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(LOW_PRIORITY))
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs, or before it was started."""
+        """None while it runs, or before its first start."""
         return self._process.poll() if self._process else None
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask it to leave, wait, then kill whatever remains of its family. Harmless when it has ended."""
+        """Send SIGTERM, wait, then kill it and all its descendants. Does nothing before the first start."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -78,7 +73,7 @@ class Child:
         self._process.wait()
         if self._process.stdin:
             self._process.stdin.close()
-        end_marked(self._mark)
+        kill_tagged(self._tag)
 
     def kill(self) -> None:
         self.stop(grace_seconds=0)
@@ -87,29 +82,3 @@ class Child:
         """Return the last lines of its output."""
         with self.log.open(errors="replace") as output:
             return [line.rstrip("\n") for line in deque(output, lines)]
-
-
-def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that stays free while nobody asks for it by number."""
-    ports = random.sample(PORTS, len(PORTS))
-    return next(port for port in ports if is_free(host, port))
-
-
-def accepts(host: str, port: int) -> bool:
-    """Whether somebody listens there."""
-    try:
-        with socket.create_connection((host, port), timeout=1):
-            return True
-    except OSError:
-        return False

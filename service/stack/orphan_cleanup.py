@@ -1,7 +1,7 @@
-"""What a stack leaves when it is killed: ended at once by its guardian, or else by the next stack in the directory.
+"""Cleanup after a stack that was killed: by its guardian immediately, or else by the next stack in the data directory.
 
-The guardian is a process that does nothing but read from a pipe which only the stack holds: when the stack is gone,
-however it went, the pipe ends.
+The guardian is a process that reads from a pipe whose other end only the stack holds. When the stack ends, in whatever
+way, the pipe closes, and the guardian cleans up: `python -m service.stack.orphan_cleanup TAG DIRECTORY`.
 """
 
 import json
@@ -11,46 +11,44 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from service.stack.process_tags import end_marked
+from service.stack.process_tags import kill_tagged
 
 PREFIX = "paceline-"
+"""The names of temporary directories start with it. No other directory is ever removed."""
 
 
 @dataclass(frozen=True)
-class Leftovers:
-    """The mark of a stack's processes, and the directory of its temporary files."""
+class CleanupRecord:
+    """What a stack leaves behind if it is killed: its processes, by tag, and its temporary directory."""
 
-    mark: str
+    tag: str
     directory: str
 
     @classmethod
-    def read(cls, record: Path) -> Self | None:
-        """What an earlier stack wrote there; None when it left nothing, or was killed while it wrote."""
+    def read(cls, file: Path) -> Self | None:
+        """Return the record of an earlier stack. None when that stack cleaned up, or was killed while it wrote."""
         try:
-            return cls(**json.loads(record.read_text()))
+            return cls(**json.loads(file.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
-    def write(self, record: Path) -> None:
-        """To be done before the first process is started."""
-        record.write_text(json.dumps(asdict(self)))
+    def write(self, file: Path) -> None:
+        """A stack calls this before it starts its first process."""
+        file.write_text(json.dumps(asdict(self)))
 
-    def remove(self) -> None:
-        """Harmless when there is nothing. Raises Unkillable."""
-        end_marked(self.mark)
+    def clean_up(self) -> None:
+        """Kill the processes and remove the directory. May be repeated. Raises Unkillable."""
+        kill_tagged(self.tag)
         if Path(self.directory).name.startswith(PREFIX):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
-    def guardian(self) -> list[str]:
-        """The command that waits for the end of its input and then removes them.
-
-        It is told what to remove, since by then the record may be the next stack's.
-        """
-        return [sys.executable, "-m", __name__, self.mark, self.directory]
+    def guardian_command(self) -> list[str]:
+        """The guardian's command. It contains the record, since the file may be the next stack's by then."""
+        return [sys.executable, "-m", __name__, self.tag, self.directory]
 
 
 if __name__ == "__main__":
-    leftovers = Leftovers(*sys.argv[1:])
+    record = CleanupRecord(*sys.argv[1:])
     sys.stdin.buffer.read()
-    leftovers.remove()
+    record.clean_up()

@@ -1,7 +1,7 @@
-"""Processes known by a mark in their environment, which each hands down to whatever it starts.
+"""Process tags: an environment variable by which a process and all its descendants are found.
 
-It finds a family where parents have died and children opened sessions of their own, after a restart of the one who
-asks too; and a number that another process got since deceives nobody.
+Descendants inherit it. So they are found after their parents died, in sessions of their own, and by another process
+than the one that started them; and a process id that the system has reused is never mistaken for them.
 """
 
 import contextlib
@@ -17,49 +17,49 @@ POLL_SECONDS = 0.02
 
 
 class Unkillable(Exception):
-    """Processes that outlive SIGKILL: they hang in the kernel."""
+    """Processes survived SIGKILL: they hang in the kernel."""
 
 
-def new_mark(environment: Mapping[str, str] = os.environ) -> str:
-    """A mark below the one that this environment bears, if any: who looks for that one finds both."""
-    above = environment.get(VARIABLE)
-    return f"{above}.{secrets.token_hex(8)}" if above else secrets.token_hex(8)
+def new_tag(environment: Mapping[str, str] = os.environ) -> str:
+    """Return a new tag below the environment's own, if it has one: a search for that one then finds both."""
+    parent = environment.get(VARIABLE)
+    return f"{parent}.{secrets.token_hex(8)}" if parent else secrets.token_hex(8)
 
 
-def bearing(mark: str) -> dict[str, str]:
-    """What to add to a child's environment. Ray gives its processes titles, and would write them over it."""
-    return {VARIABLE: mark, "SPT_NOENV": "1"}
+def tag_environment(tag: str) -> dict[str, str]:
+    """Return the variables for a child's environment. SPT_NOENV keeps Ray's process titles from overwriting the tag."""
+    return {VARIABLE: tag, "SPT_NOENV": "1"}
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Every living process with this mark or one below it."""
-    marks = {process: _mark_of(process) for process in psutil.process_iter()}
-    if blank := [process for process, found in marks.items() if found is None]:
+def tagged_processes(tag: str) -> list[psutil.Process]:
+    """Return the living processes with this tag or one below it."""
+    tags = {process: _tag_of(process) for process in psutil.process_iter()}
+    if unknown := [process for process, found in tags.items() if found is None]:
         time.sleep(POLL_SECONDS)
-        marks |= {process: _mark_of(process) for process in blank}
-    return [process for process, found in marks.items() if found and _is_below(found, mark)]
+        tags |= {process: _tag_of(process) for process in unknown}
+    return [process for process, found in tags.items() if found and _is_below(found, tag)]
 
 
-def end_marked(mark: str, timeout_seconds: float = 5) -> None:
-    """Kill them, and what they start meanwhile. Raises Unkillable when some live on."""
+def kill_tagged(tag: str, timeout_seconds: float = 5) -> None:
+    """Kill the tagged processes, and any that they start in the meantime. Raises Unkillable when some survive."""
     deadline = time.monotonic() + timeout_seconds
-    while found := marked(mark):
+    while found := tagged_processes(tag):
         if time.monotonic() > deadline:
-            raise Unkillable(f"these processes outlive SIGKILL: {', '.join(map(str, found))}")
+            raise Unkillable(f"these processes survived SIGKILL: {', '.join(map(str, found))}")
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        time.sleep(POLL_SECONDS)  # not waited for: their exit codes are their parents'
+        time.sleep(POLL_SECONDS)  # no wait(): their exit codes belong to their parents
 
 
-def _mark_of(process: psutil.Process) -> str | None:
-    """None while it has no environment yet, as for a moment at the start of a program."""
+def _tag_of(process: psutil.Process) -> str | None:
+    """Return "" for a process without a tag; None while it has no environment yet, as when a program starts."""
     try:
         environment = process.environ()
-    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):  # gone, a zombie, or not ours
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):  # ended, a zombie, or another user's
         return ""
     return environment.get(VARIABLE, "") if environment else None
 
 
-def _is_below(found: str, mark: str) -> bool:
-    return found == mark or found.startswith(f"{mark}.")
+def _is_below(found: str, tag: str) -> bool:
+    return found == tag or found.startswith(f"{tag}.")

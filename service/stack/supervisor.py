@@ -1,4 +1,4 @@
-"""Keeping a few child processes running together: started in stages, restarted when they die, stopped in reverse."""
+"""Supervision of a few child processes: started in stages, restarted when they die or hang, stopped in reverse."""
 
 import signal
 import threading
@@ -6,167 +6,167 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from service.stack.child_process import Child
+from service.stack.child_process import ChildProcess
 
 POLL_SECONDS = 0.2
-ASK_SECONDS = 5
-"""How often a part is asked whether it still answers."""
-STEADY_SECONDS = 15
-"""A part that has lived so long is taken to be well again."""
-LONGEST_DELAY = 10.0
-FAILURES = 4
-"""A part that ended so often in a row without ever becoming ready ends the stack."""
+HEALTH_CHECK_SECONDS = 5
+"""How often the supervisor calls a component's health check."""
+STABLE_SECONDS = 15
+"""After this time a component counts as recovered: its next death is treated as the first one."""
+MAX_DELAY_SECONDS = 10.0
+MAX_FAILURES = 4
+"""How many times in a row a component may end before it was ready. Then the whole stack ends."""
 
 
-class PartFailed(Exception):
-    """A part that cannot be kept running; the message ends with its last lines of output."""
+class ComponentFailed(Exception):
+    """A component that cannot be kept running; the message ends with the last lines of its output."""
 
 
 @dataclass
-class Part:
-    """A child and how to see that it works: `ready` is asked often while it starts, and must be quick.
+class Component:
+    """A child process with its checks. `is_ready` is polled while the component starts, and must be fast.
 
-    `answers`, where there is one, is asked now and then as long as it runs: a part may hang without dying. One that
-    `gives_way` leaves the processor to others once it is ready; before, it might never get so far beside them.
+    `is_healthy`, if given, is called regularly while the component runs, because a process may hang without dying. A
+    component with `low_priority` gets it once it is ready; earlier it might never become ready on a busy machine.
     """
 
     name: str
-    child: Child
-    ready: Callable[[], bool]
+    child: ChildProcess
+    is_ready: Callable[[], bool]
     grace_seconds: float = 2
-    answers: Callable[[], bool] | None = None
-    gives_way: bool = False
+    is_healthy: Callable[[], bool] | None = None
+    low_priority: bool = False
     started_at: float | None = field(default=None, init=False)
     was_ready: bool = field(default=False, init=False)
     deaths: int = field(default=0, init=False)
     failures: int = field(default=0, init=False)
-    due_at: float | None = field(default=None, init=False)
-    _asked_at: float = field(default=0.0, init=False)
-    _silent_since: float | None = field(default=None, init=False)
+    restart_at: float | None = field(default=None, init=False)
+    _checked_at: float = field(default=0.0, init=False)
+    _unhealthy_since: float | None = field(default=None, init=False)
 
     def start(self) -> None:
-        self.was_ready, self.due_at, self._silent_since = False, None, None
-        self.started_at = self._asked_at = time.monotonic()
+        self.was_ready, self.restart_at, self._unhealthy_since = False, None, None
+        self.started_at = self._checked_at = time.monotonic()
         self.child.start()
 
-    def look(self) -> None:
-        """See whether it has become ready, and now and then whether it still answers."""
-        if not self.was_ready and self.ready():
+    def check(self) -> None:
+        """Check readiness until it is ready, and health every HEALTH_CHECK_SECONDS."""
+        if not self.was_ready and self.is_ready():
             self.was_ready = True
-            if self.gives_way:
-                self.child.give_way()
-        if self.answers and time.monotonic() - self._asked_at > ASK_SECONDS:
-            self._asked_at = time.monotonic()
-            self._silent_since = None if self.answers() else self._silent_since or self._asked_at
+            if self.low_priority:
+                self.child.lower_priority()
+        if self.is_healthy and time.monotonic() - self._checked_at > HEALTH_CHECK_SECONDS:
+            self._checked_at = time.monotonic()
+            self._unhealthy_since = None if self.is_healthy() else self._unhealthy_since or self._checked_at
 
     @property
-    def silent_seconds(self) -> float:
-        """How long it has not answered, whenever it was asked."""
-        return time.monotonic() - self._silent_since if self._silent_since else 0
+    def unhealthy_seconds(self) -> float:
+        """How long every health check has failed."""
+        return time.monotonic() - self._unhealthy_since if self._unhealthy_since else 0
 
-    def bury(self, first_delay_seconds: float) -> float:
-        """End what is left of it, count its death, and return the seconds after which it is due again.
+    def schedule_restart(self, first_delay_seconds: float) -> float:
+        """Kill the rest of its processes, count its death, and return the seconds until it is started again.
 
-        The first death costs no time: mostly it was an accident.
+        The delay after the first death is 0, since most deaths are accidents.
         """
-        killed = self.child.exit_code in (None, -signal.SIGKILL)  # from outside, which says nothing about itself
-        steady = time.monotonic() - (self.started_at or 0) > STEADY_SECONDS
+        killed = self.child.exit_code in (None, -signal.SIGKILL)  # from outside: no failure of the component itself
+        stable = time.monotonic() - (self.started_at or 0) > STABLE_SECONDS
         self.failures = 0 if self.was_ready else self.failures + (not killed)
-        self.deaths = 1 if steady else self.deaths + 1
+        self.deaths = 1 if stable else self.deaths + 1
         self.child.kill()
-        delay = min(first_delay_seconds * 2.0 ** (self.deaths - 2), LONGEST_DELAY) if self.deaths > 1 else 0
-        self.due_at = time.monotonic() + delay
+        delay = min(first_delay_seconds * 2.0 ** (self.deaths - 2), MAX_DELAY_SECONDS) if self.deaths > 1 else 0
+        self.restart_at = time.monotonic() + delay
         return delay
 
-    def failed(self, what: str) -> PartFailed:
+    def failed(self, what: str) -> ComponentFailed:
         lines = "\n".join(f"  {self.name} | {line}" for line in self.child.tail())
-        return PartFailed(f"{self.name} {what}. Its last lines, from {self.child.log}:\n{lines or '  (none)'}")
+        return ComponentFailed(f"{self.name} {what}. Its last lines, from {self.child.log}:\n{lines or '  (none)'}")
 
 
 class Supervisor:
-    """Run `stages` of parts until `stopping` says so. `say` is told what a person should know.
+    """Runs `stages` of components until `should_stop` returns true. `say` prints a line for the user.
 
-    A part that died is started again at once; one that dies again soon, after `first_delay_seconds`, then twice as long
-    each time. So is one that has not answered for `longest_silence_seconds`.
+    A component that dies is restarted immediately. If it dies again soon, the restart waits `first_delay_seconds`, and
+    twice as long each further time. A component whose health checks fail for `max_unhealthy_seconds` is restarted too.
     """
 
     def __init__(
         self,
-        stages: Sequence[Sequence[Part]],
-        stopping: Callable[[], bool],
+        stages: Sequence[Sequence[Component]],
+        should_stop: Callable[[], bool],
         say: Callable[[str], None],
         *,
         first_delay_seconds: float = 1,
-        longest_silence_seconds: float = 60,
+        max_unhealthy_seconds: float = 60,
     ) -> None:
         self._stages = stages
-        self._stopping = stopping
+        self._should_stop = should_stop
         self._say = say
         self._first_delay_seconds = first_delay_seconds
-        self._longest_silence_seconds = longest_silence_seconds
+        self._max_unhealthy_seconds = max_unhealthy_seconds
 
     def start(self, timeout_seconds: float) -> None:
-        """Start stage after stage, each when the one before is ready; returns early when told to stop.
+        """Start the stages in order, each when the one before is ready. Returns early when it should stop.
 
-        Raises PartFailed for a part that ends, or is not ready in time.
+        Raises ComponentFailed for a component that ends, or is not ready in time.
         """
         for stage in self._stages:
-            if self._stopping():
+            if self._should_stop():
                 return
-            for part in stage:
-                part.start()
+            for component in stage:
+                component.start()
             deadline = time.monotonic() + timeout_seconds
-            waiting = list(stage)
-            while waiting and not self._told_to_stop():
-                waiting = [part for part in waiting if not _is_ready(part, deadline, timeout_seconds)]
+            starting = list(stage)
+            while starting and not self._should_stop_after_pause():
+                starting = [one for one in starting if not _is_ready(one, deadline, timeout_seconds)]
 
-    def watch_over(self) -> None:
-        """Restart what dies or hangs until told to stop. Raises PartFailed for a part that never gets ready."""
-        while not self._told_to_stop():
-            for part in self._parts():
-                self._look_after(part)
+    def supervise(self) -> None:
+        """Restart what dies or hangs until it should stop. Raises ComponentFailed for one that never becomes ready."""
+        while not self._should_stop_after_pause():
+            for component in self._components():
+                self._check(component)
 
     def stop(self) -> None:
-        """Last started, first stopped; a stage's parts at the same time."""
+        """Stop the stages in reverse order; the components of a stage stop at the same time."""
         for stage in reversed(self._stages):
-            _all_at_once(lambda part: part.child.stop(part.grace_seconds), stage)
+            _in_parallel(lambda component: component.child.stop(component.grace_seconds), stage)
 
-    def _told_to_stop(self) -> bool:
+    def _should_stop_after_pause(self) -> bool:
         time.sleep(POLL_SECONDS)
-        return self._stopping()
+        return self._should_stop()
 
-    def _parts(self) -> Iterator[Part]:
-        return (part for stage in self._stages for part in stage)
+    def _components(self) -> Iterator[Component]:
+        return (component for stage in self._stages for component in stage)
 
-    def _look_after(self, part: Part) -> None:
-        if part.due_at is not None:
-            if time.monotonic() >= part.due_at:
-                part.start()
-        elif (code := part.child.exit_code) is not None:
-            self._bury(part, f"ended with code {code}")
+    def _check(self, component: Component) -> None:
+        if component.restart_at is not None:
+            if time.monotonic() >= component.restart_at:
+                component.start()
+        elif (code := component.child.exit_code) is not None:
+            self._schedule_restart(component, f"ended with code {code}")
         else:
-            part.look()
-            if (silent_seconds := part.silent_seconds) > self._longest_silence_seconds:
-                self._bury(part, f"has not answered for {silent_seconds:.0f} s")
+            component.check()
+            if (unhealthy_seconds := component.unhealthy_seconds) > self._max_unhealthy_seconds:
+                self._schedule_restart(component, f"has not answered for {unhealthy_seconds:.0f} s")
 
-    def _bury(self, part: Part, why: str) -> None:
-        delay = part.bury(self._first_delay_seconds)
-        if part.failures >= FAILURES:
-            raise part.failed(f"{why}, for the {part.failures}th time before it was ready")
-        self._say(f"{part.name} {why}; starting it again{f' in {delay:g} s' if delay else ''}")
-
-
-def _is_ready(part: Part, deadline: float, timeout_seconds: float) -> bool:
-    if part.child.exit_code is not None:
-        raise part.failed(f"ended with code {part.child.exit_code} while starting")
-    part.look()
-    if not part.was_ready and time.monotonic() > deadline:
-        raise part.failed(f"was not ready after {timeout_seconds:g} s")
-    return part.was_ready
+    def _schedule_restart(self, component: Component, why: str) -> None:
+        delay = component.schedule_restart(self._first_delay_seconds)
+        if component.failures >= MAX_FAILURES:
+            raise component.failed(f"{why}, for the {component.failures}th time before it was ready")
+        self._say(f"{component.name} {why}; restarting it{f' in {delay:g} s' if delay else ''}")
 
 
-def _all_at_once(act: Callable[[Part], None], parts: Iterable[Part]) -> None:
-    threads = [threading.Thread(target=act, args=(part,)) for part in parts]
+def _is_ready(component: Component, deadline: float, timeout_seconds: float) -> bool:
+    if component.child.exit_code is not None:
+        raise component.failed(f"ended with code {component.child.exit_code} while starting")
+    component.check()
+    if not component.was_ready and time.monotonic() > deadline:
+        raise component.failed(f"was not ready after {timeout_seconds:g} s")
+    return component.was_ready
+
+
+def _in_parallel(action: Callable[[Component], None], components: Iterable[Component]) -> None:
+    threads = [threading.Thread(target=action, args=(component,)) for component in components]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.stack.child_process import free_port
+from service.stack.ports import free_port
 from tests.conftest import a_spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)]

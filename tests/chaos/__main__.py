@@ -1,4 +1,4 @@
-"""`make chaos`: strike for a while, audit, and say what was found. Exits with 1 when a promise was broken."""
+"""`make chaos`: injects faults for a while, audits the run, and reports. Exits with 1 after a violation."""
 
 import argparse
 import random
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.chaos.audit import audit
 from tests.chaos.chaos import Plan, chaos
 from tests.chaos.report import report
-from tests.chaos.schedule import Victim
+from tests.chaos.schedule import Target
 from tests.chaos.stack import Size
 
 DATABASES = ("postgresql", "sqlite")
@@ -21,9 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     broken = 0
     for database in [asked.database] if asked.database else DATABASES:
         size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
-        victims = [Victim(name) for name in asked.kill]
-        plan = Plan(seed, asked.seconds, size, victims, trials=asked.trials, parallelism=asked.parallelism)
-        _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of strikes at {', '.join(asked.kill)}\n")
+        targets = [Target(name) for name in asked.kill]
+        plan = Plan(seed, asked.seconds, size, targets, trials=asked.trials, parallelism=asked.parallelism)
+        _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of faults in {', '.join(asked.kill)}\n")
         snapshot = chaos(plan, _say, asked.keep and asked.keep / database)
         violations = audit(snapshot)
         _say(f"\n{report(snapshot, violations)}")
@@ -34,17 +34,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     add = parser.add_argument
-    add("--seed", type=int, help="the same seed gives the same schedule; drawn, and said, without it")
-    add("--seconds", type=float, default=200, help="for how long parts are struck (default: %(default)s)")
+    add("--seed", type=int, help="the same seed gives the same schedule; default: a random one, which is printed")
+    add("--seconds", type=float, default=200, help="for how long faults are injected (default: %(default)s)")
     add("--database", choices=DATABASES, help="default: one after the other")
     add("--services", type=int, default=2, help="service processes on PostgreSQL (default: %(default)s)")
     add("--agents", type=int, default=2, help="default: %(default)s")
     add("--lease", type=float, default=20, help="PACELINE_LEASE_SECONDS (default: %(default)s)")
-    add("--trials", type=int, default=8, help="of an experiment (default: %(default)s)")
+    add("--trials", type=int, default=8, help="trials of an experiment (default: %(default)s)")
     add("--parallelism", type=int, default=2, help="trials at once (default: %(default)s)")
-    names = [victim.value for victim in Victim]
-    add("--kill", nargs="+", choices=names, default=names, metavar="PART", help=f"of {', '.join(names)}; default: all")
-    add("--keep", type=Path, help="an empty directory with a short path, where logs, database and journals stay")
+    names = [target.value for target in Target]
+    add(
+        "--kill",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="TARGET",
+        help=f"any of {', '.join(names)}; default: all",
+    )
+    add("--keep", type=Path, help="an empty directory with a short path, in which logs, database and journals stay")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""A whole run: a stack, its work, its strikes, and a snapshot of what came of it."""
+"""A whole run: a stack, experiments on it, faults, and a snapshot of the results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,34 +9,34 @@ from tests.chaos.collect import collect
 from tests.chaos.experiments import Planned, drift, fresh, grid, pace
 from tests.chaos.load import Load, Series
 from tests.chaos.run import Run
-from tests.chaos.schedule import Victim, schedule
+from tests.chaos.schedule import Target, schedule
 from tests.chaos.snapshot import Snapshot
 from tests.chaos.stack import Size, running
 
 
 @dataclass(frozen=True)
 class Plan:
-    """On SQLite the database dies with the service. `trials` and `parallelism` are the larger experiments' limits."""
+    """`trials` and `parallelism` are the larger experiments' limits. A SQLite database is no target of its own."""
 
     seed: int
     seconds: float
     size: Size
-    victims: Sequence[Victim]
+    targets: Sequence[Target]
     gap: tuple[float, float] = (4.0, 10.0)
     trials: int = 8
     parallelism: int = 2
-    patience: float = 420
+    timeout: float = 420
 
 
 def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> Snapshot:
-    """Raise TimeoutError when the stack does not come up, or no service answers for long."""
-    victims = [one for one in plan.victims if not (one is Victim.DATABASE and plan.size.database == "sqlite")]
-    kills = schedule(plan.seed, plan.seconds, victims, plan.gap)
+    """Raise TimeoutError when the stack does not start, or no service answers for long."""
+    targets = [one for one in plan.targets if not (one is Target.DATABASE and plan.size.database == "sqlite")]
+    faults = schedule(plan.seed, plan.seconds, targets, plan.gap)
     with running(plan.size, keep) as stack:
         load = Load(stack.urls, series(plan, str(stack.home.journal)))
-        say(f"up: {', '.join(part.name for part in stack.parts)}")
+        say(f"up: {', '.join(component.name for component in stack.components)}")
         try:
-            record = Run(stack, load, kills, say).execute(plan.seconds, plan.patience)
+            record = Run(stack, load, faults, say).execute(plan.seconds, plan.timeout)
             return collect(stack, load.planned, record)
         finally:
             load.close()
@@ -55,7 +55,7 @@ def _drift(plan: Plan, journal: str, number: int) -> Planned:
 
 
 def _odd(plan: Plan, journal: str, number: int) -> Planned:
-    """Grids, and every other time fresh processes for each trial, which take long to start."""
+    """Alternate grids and experiments with fresh processes for each trial, which take long to start."""
     if number % 2:
         return fresh(f"fresh-{number}", journal, seed=plan.seed + number, trials=3)
     return grid(f"grid-{number}", journal, seed=plan.seed + number, widths=max(2, plan.trials // 2))

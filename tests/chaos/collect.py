@@ -1,4 +1,4 @@
-"""Reading everything from the outside, when the run is over: SQL, the API, MLflow, the disk, the journals."""
+"""Collects the snapshot after a run: from SQL, the API, MLflow, the disk and the journals."""
 
 import hashlib
 import json
@@ -23,16 +23,16 @@ from service.store.tables import (
 )
 from tests.chaos import journals
 from tests.chaos.experiments import Planned
-from tests.chaos.mirror import Mirror, MirrorRuns
+from tests.chaos.mlflow_runs import ExperimentRuns, MlflowReader
 from tests.chaos.run import Record
 from tests.chaos.snapshot import Attempt, Event, Experiment, Point, Saved, Snapshot, Trial
 from tests.chaos.stack import Stack
 
 
 def collect(stack: Stack, planned: Mapping[str, Planned], record: Record) -> Snapshot:
-    """The stack must run still: its API and MLflow are asked."""
+    """Read everything. The stack must still run, for its API and MLflow."""
     database = Database(stack.database_url)
-    mirror = Mirror(stack.mlflow_url)
+    mirror = MlflowReader(stack.mlflow_url)
     with database.read() as session, httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
         rows = session.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at)).all()
         ours = [row for row in rows if row.id in planned]
@@ -41,8 +41,8 @@ def collect(stack: Stack, planned: Mapping[str, Planned], record: Record) -> Sna
             experiments=[_experiment(session, http, mirror, row, planned[row.id], stack.home.storage) for row in ours],
             lines=journals.read(stack.home.journal),
             record=record,
-            strangers=[row.name for row in rows if row.id not in planned],
-            living_leases=session.scalar(living) or 0,
+            unplanned=[row.name for row in rows if row.id not in planned],
+            active_leases=session.scalar(living) or 0,
             left=record.left,
         )
     database.close()
@@ -50,7 +50,7 @@ def collect(stack: Stack, planned: Mapping[str, Planned], record: Record) -> Sna
 
 
 def _experiment(
-    session: Session, http: httpx.Client, mirror: Mirror, row: ExperimentRow, planned: Planned, storage: Path
+    session: Session, http: httpx.Client, mirror: MlflowReader, row: ExperimentRow, planned: Planned, storage: Path
 ) -> Experiment:
     runs = mirror.of(row.id, row.name)
     trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id).order_by(TrialRow.number)).all()
@@ -73,7 +73,7 @@ def _experiment(
     )
 
 
-def _trial(session: Session, http: httpx.Client, runs: MirrorRuns, row: TrialRow, folder: Path) -> Trial:
+def _trial(session: Session, http: httpx.Client, runs: ExperimentRuns, row: TrialRow, folder: Path) -> Trial:
     reports = session.scalars(select(ReportRow).where(ReportRow.trial_id == row.id).order_by(ReportRow.step))
     attempts = session.scalars(select(AttemptRow).where(AttemptRow.trial_id == row.id).order_by(AttemptRow.number))
     decisions = session.scalars(select(DecisionRow).where(DecisionRow.trial_id == row.id).order_by(DecisionRow.id))
@@ -117,15 +117,15 @@ def _decision(row: DecisionRow) -> dict[str, Any]:
 
 
 def fault_of(uri: str, step: int) -> str | None:
-    """What is wrong with a checkpoint's directory: every rank's part must be there, whole, and of this step."""
+    """Return what is wrong with a checkpoint: every rank's part must be there, complete, and of this step."""
     directory = Path(uri)
     sums = sorted(directory.glob("sum-*.json"))
     if not sums:
         return "there is no such directory" if not directory.exists() else "no rank's part is in it"
-    told = [json.loads(file.read_text()) for file in sums]
-    if len(told) != told[0]["world_size"]:
-        return f"{len(told)} of {told[0]['world_size']} ranks' parts are in it"
-    for file, digest in zip(sums, told, strict=True):
+    digests = [json.loads(file.read_text()) for file in sums]
+    if len(digests) != digests[0]["world_size"]:
+        return f"{len(digests)} of {digests[0]['world_size']} ranks' parts are in it"
+    for file, digest in zip(sums, digests, strict=True):
         part = directory / file.stem.replace("sum-", "part-")
         if not part.exists() or hashlib.sha256(part.read_bytes()).hexdigest() != digest["sha256"]:
             return f"{part.name} is not what was saved"

@@ -1,4 +1,4 @@
-"""The experiments that run while everything around them is killed, and how each of them must end."""
+"""The experiments of a run, and how each of them must end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ BREAKS_WHEN_X = 0.5
 
 @dataclass(frozen=True)
 class Expected:
-    """How an experiment must end: why, with how many trials, and which of them fail, by their x."""
+    """How an experiment must end: the reason, the number of trials, and the x of those that must fail."""
 
     end_reason: str
     trial_count: int
@@ -25,7 +25,7 @@ class Planned:
 
 
 def pace(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
-    """TPE with ASHA, two workers, checkpoints: what most people run."""
+    """TPE with ASHA, two workers and checkpoints: the most common kind."""
     spec = _spec(name, journal, steps=12, pause=0.25, save_every=3) | {
         "space": {
             "x": X,
@@ -54,7 +54,7 @@ def drift(name: str, journal: str, *, seed: int, trials: int, parallelism: int) 
 
 
 def grid(name: str, journal: str, *, seed: int, widths: int) -> Planned:
-    """A grid, which ends by itself, with a configuration that the user's code cannot take."""
+    """A grid, which ends when it is exhausted, with configurations for which the user's code raises."""
     spec = _spec(name, journal, steps=8, pause=0.2, save_every=2) | {
         "space": {
             "x": {"type": "categorical", "choices": [0.1, BREAKS_WHEN_X]},
@@ -69,7 +69,7 @@ def grid(name: str, journal: str, *, seed: int, widths: int) -> Planned:
 
 
 def fresh(name: str, journal: str, *, seed: int, trials: int) -> Planned:
-    """New worker processes for every trial, by Ray Train's public `fit()`."""
+    """New worker processes for every trial, through Ray Train's public `fit()`."""
     spec = _spec(name, journal, steps=6, pause=0.3, save_every=2) | {
         "space": {"x": X},
         "search": {"sampler": "random", "seed": seed},

@@ -1,4 +1,4 @@
-"""What the training functions wrote down themselves."""
+"""The journals: what the training functions recorded about themselves."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 
 RUN = re.compile(r"(?P<experiment>.+)-(?P<id>x-[0-9a-f]+)/trial-(?P<trial>\d+)-attempt-(?P<attempt>\d+)")
 
-LONGEST_LINE = 2000
+MAX_LINE_BYTES = 2000
 
 
 @dataclass(frozen=True)
 class Line:
     """One line of a rank. `at` is seconds since the epoch; `made` is the reported metric of that name.
 
-    `saved`: the report brings a checkpoint.
+    `saved`: the report has a checkpoint.
     """
 
     at: float
@@ -35,12 +35,12 @@ class Line:
 
 
 def read(directory: Path) -> list[Line]:
-    """Every whole line, in the order of time."""
+    """Return all complete lines, by time."""
     return sorted((line for file in directory.glob("*.jsonl") for line in _lines(file)), key=lambda line: line.at)
 
 
 def last_lines(directory: Path, fresh_seconds: float = 10) -> list[Line]:
-    """The last line of every rank that wrote one of late."""
+    """Return the last line of every rank that wrote within `fresh_seconds`."""
     since = time.time() - fresh_seconds
     files = [file for file in directory.glob("*.jsonl") if file.stat().st_mtime > since]
     return [line for line in map(_last_line, files) if line is not None]
@@ -48,19 +48,19 @@ def last_lines(directory: Path, fresh_seconds: float = 10) -> list[Line]:
 
 def _last_line(file: Path) -> Line | None:
     with file.open("rb") as content:
-        content.seek(max(0, content.seek(0, os.SEEK_END) - LONGEST_LINE))
+        content.seek(max(0, content.seek(0, os.SEEK_END) - MAX_LINE_BYTES))
         whole = content.read().split(b"\n")[:-1]
     return _line(json.loads(whole[-1])) if whole else None
 
 
 def _lines(file: Path) -> list[Line]:
-    """A last line without its end was being written when the process died."""
+    """Skip a last line without a newline: the process died while it wrote."""
     return [_line(json.loads(text)) for text in file.read_text().split("\n")[:-1]]
 
 
-def _line(told: dict[str, object]) -> Line:
-    named = RUN.fullmatch(str(told.pop("run")))
+def _line(fields: dict[str, object]) -> Line:
+    named = RUN.fullmatch(str(fields.pop("run")))
     if named is None:
-        raise ValueError(f"not the name of an attempt's run: {told}")
+        raise ValueError(f"not the name of an attempt's run: {fields}")
     whose = {"experiment_id": named["id"], "trial": int(named["trial"]), "attempt": int(named["attempt"])}
-    return Line(**told, **whose)  # type: ignore[arg-type]
+    return Line(**fields, **whose)  # type: ignore[arg-type]

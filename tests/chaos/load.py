@@ -1,4 +1,4 @@
-"""The work that goes on meanwhile: of each kind of experiment one, and the next as soon as it has ended."""
+"""The load: one experiment of each kind at a time, and the next one as soon as it has ended."""
 
 import time
 import uuid
@@ -12,7 +12,7 @@ from service.cli.code_archive import pack
 from tests.chaos.experiments import Planned
 
 USER_CODE = Path(__file__).parent / "user_code"
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 ENDED = {"completed", "failed", "stopped"}
 
 Series = Callable[[int], Planned]
@@ -20,7 +20,7 @@ Series = Callable[[int], Planned]
 
 
 class Load:
-    """Submits through whichever service answers. Every experiment ever submitted is in `planned`, by its id."""
+    """Submits experiments to any service that answers. `planned` has all of them by id."""
 
     def __init__(self, urls: Sequence[str], series: Sequence[Series]) -> None:
         self._http = httpx.Client(timeout=10, trust_env=False)
@@ -31,42 +31,42 @@ class Load:
         self.planned: dict[str, Planned] = {}
 
     def begin(self) -> None:
-        for place in range(len(self._series)):
-            self._submit(place)
+        for index in range(len(self._series)):
+            self._submit(index)
 
-    def look(self, *, go_on: bool) -> bool:
-        """Whether anything runs still. With `go_on`, what has ended is followed by the next of its kind."""
-        for place, experiment in enumerate(self._running):
+    def poll(self, *, submit_next: bool) -> bool:
+        """Return whether any experiment still runs. With `submit_next`, replace the ended ones."""
+        for index, experiment in enumerate(self._running):
             if experiment is not None and self._has_ended(experiment):
-                self._running[place] = None
-                if go_on:
-                    self._submit(place)
+                self._running[index] = None
+                if submit_next:
+                    self._submit(index)
         return any(self._running)
 
     def close(self) -> None:
         self._http.close()
 
-    def _submit(self, place: int) -> None:
-        planned = self._series[place](self._counts[place])
-        self._counts[place] += 1
+    def _submit(self, index: int) -> None:
+        planned = self._series[index](self._counts[index])
+        self._counts[index] += 1
         code = pack(USER_CODE)
         package = self._call("POST", "/v1/packages", params={"filename": code.filename}, content=code.content)
         spec = {**planned.spec, "trainer": {**planned.spec["trainer"], "package": package["id"]}}
         key = {"Idempotency-Key": uuid.uuid4().hex}
         created = self._call("POST", "/v1/experiments", json=spec, headers=key)
-        self._running[place] = created["id"]
+        self._running[index] = created["id"]
         self.planned[created["id"]] = planned
 
     def _has_ended(self, experiment: str) -> bool:
         try:
-            return bool(self._call("GET", f"/v1/experiments/{experiment}", patience=0)["status"] in ENDED)
+            return bool(self._call("GET", f"/v1/experiments/{experiment}", timeout=0)["status"] in ENDED)
         except TimeoutError:
             return False
 
-    def _call(self, method: str, path: str, *, patience: float = PATIENCE_SECONDS, **arguments: Any) -> dict[str, Any]:
-        """Again and again, as clients do, until a service answers; raise for what it refuses."""
+    def _call(self, method: str, path: str, *, timeout: float = TIMEOUT_SECONDS, **arguments: Any) -> dict[str, Any]:
+        """Retry until a service answers; raise HTTPStatusError for what it refuses, TimeoutError when none answers."""
         why = ""
-        for url in self._rounds(patience):
+        for url in self._urls_until(timeout):
             try:
                 response = self._http.request(method, url + path, **arguments)
             except httpx.TransportError as error:
@@ -77,10 +77,10 @@ class Load:
                 response.raise_for_status()
                 body: dict[str, Any] = response.json()
                 return body
-        raise TimeoutError(f"no service answered {method} {path} within {patience:g} s: {why}")
+        raise TimeoutError(f"no service answered {method} {path} within {timeout:g} s: {why}")
 
-    def _rounds(self, patience: float) -> Iterator[str]:
-        deadline = time.monotonic() + patience
+    def _urls_until(self, timeout: float) -> Iterator[str]:
+        deadline = time.monotonic() + timeout
         while True:
             yield from self._urls
             if time.monotonic() > deadline:

@@ -1,51 +1,51 @@
-"""How long it took until there was evidence that a struck part, or what depended on it, works again."""
+"""Recovery times: from a fault until there is evidence that the target, or what depends on it, works again."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.chaos.schedule import Victim
+from tests.chaos.fault_injector import Fault
+from tests.chaos.monitor import MLFLOW, Sample
+from tests.chaos.schedule import Target
 from tests.chaos.snapshot import Attempt, Snapshot
-from tests.chaos.victims import Struck
-from tests.chaos.watch import MLFLOW, Sample
 
 RECENT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """`seconds` are counted from when the part was started again; where nothing is, from the strike."""
+    """`seconds` count from the restart of the component, or from the fault where nothing is restarted."""
 
-    victim: Victim
+    target: Target
     variant: str
     until: str
     seconds: float
 
 
 def recoveries(snapshot: Snapshot) -> Iterator[Recovery]:
-    """Strikes without evidence (the experiments had ended by then) are left out."""
-    for number, struck in enumerate(snapshot.record.struck):
-        since = snapshot.record.restarted.get(number, struck.at) if not struck.frozen else struck.at
-        for until, at in _evidence(snapshot, struck, since).items():
+    """Faults without evidence, because the experiments had ended by then, are left out."""
+    for number, fault in enumerate(snapshot.record.faults):
+        since = snapshot.record.restarted.get(number, fault.at) if not fault.frozen else fault.at
+        for until, at in _evidence(snapshot, fault, since).items():
             if at is not None:
-                yield Recovery(struck.kill.victim, struck.kill.variant, until, at - since)
+                yield Recovery(fault.planned.target, fault.planned.variant, until, at - since)
 
 
-def _evidence(snapshot: Snapshot, struck: Struck, since: float) -> dict[str, float | None]:
-    match struck.kill.victim:
-        case Victim.SERVICE:
-            ready = (one.at for one in _samples(snapshot, struck.who) if one.ready and one.at > since)
-            agents = {agent for agent, service in snapshot.record.service_of.items() if service == struck.who}
+def _evidence(snapshot: Snapshot, fault: Fault, since: float) -> dict[str, float | None]:
+    match fault.planned.target:
+        case Target.SERVICE:
+            ready = (one.at for one in _samples(snapshot, fault.name) if one.ready and one.at > since)
+            agents = {agent for agent, service in snapshot.record.service_of.items() if service == fault.name}
             return {"it is ready": min(ready, default=None), "a report is stored": _stored(snapshot, since, agents)}
-        case Victim.AGENT:
-            heard = (one.at for one in snapshot.record.samples if one.seen.get(struck.who, 0) > since)
+        case Target.AGENT:
+            heard = (one.at for one in snapshot.record.samples if one.seen.get(fault.name, 0) > since)
             return {"it asks for work": min(heard, default=None)}
-        case Victim.MLFLOW:
-            return {"it has caught up": _caught_up(snapshot, struck.at, since)}
-        case Victim.DATABASE:
+        case Target.MLFLOW:
+            return {"it has caught up": _caught_up(snapshot, fault.at, since)}
+        case Target.DATABASE:
             return {"a report is stored": _stored(snapshot, since, None)}
         case _:
-            return {"an attempt goes on": _retried(snapshot, struck)}
+            return {"the next attempt begins": _retried(snapshot, fault)}
 
 
 def _samples(snapshot: Snapshot, service: str) -> list[Sample]:
@@ -53,7 +53,7 @@ def _samples(snapshot: Snapshot, service: str) -> list[Sample]:
 
 
 def _stored(snapshot: Snapshot, since: float, agents: set[str] | None) -> float | None:
-    """When the first report after `since` was stored, of attempts of these agents."""
+    """Return when the first report after `since` was stored, of attempts of these agents."""
     moments = []
     for trial in (trial for experiment in snapshot.experiments for trial in experiment.trials):
         of = {attempt.number for attempt in trial.attempts if agents is None or attempt.holder in agents}
@@ -62,23 +62,23 @@ def _stored(snapshot: Snapshot, since: float, agents: set[str] | None) -> float 
 
 
 def _caught_up(snapshot: Snapshot, struck_at: float, since: float) -> float | None:
-    """When MLflow answered again, and the mirror lagged no more than it had of late before the strike."""
+    """Return when MLflow answered again and the mirror lagged no more than shortly before the fault."""
     answers = min((one.at for one in _samples(snapshot, MLFLOW) if one.ready and one.at > since), default=None)
     if answers is None:
         return None
-    told = [sample for sample in snapshot.record.samples if sample.lag is not None]
-    usual = max((one.lag or 0 for one in told if struck_at - RECENT_SECONDS < one.at < struck_at), default=0)
-    return min((one.at for one in told if one.at > answers and (one.lag or 0) <= usual), default=None)
+    known = [sample for sample in snapshot.record.samples if sample.lag is not None]
+    usual = max((one.lag or 0 for one in known if struck_at - RECENT_SECONDS < one.at < struck_at), default=0)
+    return min((one.at for one in known if one.at > answers and (one.lag or 0) <= usual), default=None)
 
 
-def _retried(snapshot: Snapshot, struck: Struck) -> float | None:
-    """When the trial whose attempt was taken had its next attempt."""
+def _retried(snapshot: Snapshot, fault: Fault) -> float | None:
+    """Return when the trial that lost its attempt began the next one."""
     moments = []
     for experiment in snapshot.experiments:
         for trial in experiment.trials:
             for attempt, following in pairwise(trial.attempts):
                 key = (experiment.id, trial.number, attempt.number)
-                if struck.attempt == key or (struck.attempt is None and _ran_at(attempt, struck.at)):
+                if fault.attempt == key or (fault.attempt is None and _ran_at(attempt, fault.at)):
                     moments.append(following.started_at)
     return min(moments, default=None)
 

@@ -1,4 +1,4 @@
-"""What a run says at its end, for people."""
+"""The report at the end of a run."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -9,7 +9,7 @@ from tests.chaos.snapshot import Snapshot, Trial
 
 
 def report(snapshot: Snapshot, violations: Sequence[str]) -> str:
-    sections = (_size(snapshot), _strikes(snapshot), _work(snapshot), _recoveries(snapshot), _verdict(violations))
+    sections = (_size(snapshot), _faults(snapshot), _work(snapshot), _recoveries(snapshot), _verdict(violations))
     return "\n\n".join("\n".join(section) for section in sections)
 
 
@@ -25,39 +25,39 @@ def _size(snapshot: Snapshot) -> Iterator[str]:
     yield f"{sum(len(trial.curve) for trial in trials)} points of curves, {events} events, all of them compared."
 
 
-def _strikes(snapshot: Snapshot) -> Iterator[str]:
-    yield "Struck"
-    struck = Counter((one.kill.victim, one.kill.variant) for one in snapshot.record.struck)
-    yield from (f"  {victim:<10} {variant:<14} {count:>3}" for (victim, variant), count in sorted(struck.items()))
+def _faults(snapshot: Snapshot) -> Iterator[str]:
+    yield "Faults"
+    fault = Counter((one.planned.target, one.planned.variant) for one in snapshot.record.faults)
+    yield from (f"  {target:<10} {variant:<14} {count:>3}" for (target, variant), count in sorted(fault.items()))
     deaths = Counter(death.name for death in snapshot.record.deaths)
     yield from (f"  {name:<10} ended by itself{count:>3}" for name, count in sorted(deaths.items()))
     if snapshot.record.missed:
-        yield f"  nobody was there {len(snapshot.record.missed)} times"
+        yield f"  no such target was running {len(snapshot.record.missed)} times"
 
 
 def _work(snapshot: Snapshot) -> Iterator[str]:
     trials = _trials(snapshot)
     attempts = [attempt for trial in trials for attempt in trial.attempts]
     taken = Counter(attempt.kind for attempt in attempts if attempt.kind)
-    yield "What it did to the work"
-    yield f"  attempts                         {len(attempts):>6}  of them {_counted(taken) or 'none ended badly'}"
+    yield "Effects on the trials"
+    yield f"  attempts                         {len(attempts):>6}  of them {_counted(taken) or 'none failed'}"
     yield f"  attempts resumed from checkpoint {sum(one.resume_step is not None for one in attempts):>6}"
     reports = [line for line in snapshot.lines if line.did == "report" and line.rank == 0]
     made = Counter((line.experiment_id, line.trial, line.step) for line in reports)
     stored = sum(len(trial.curve) for trial in trials)
     yield f"  reports that functions made      {len(reports):>6}"
     yield f"  steps made more than once        {sum(count - 1 for count in made.values()):>6}  each counted once"
-    yield f"  steps made beyond a trial's end  {len(made) - stored:>6}  told to leave meanwhile; not counted"
+    yield f"  steps made beyond a trial's end  {len(made) - stored:>6}  after the trial was stopped; not counted"
     yield f"  points stored                    {stored:>6}"
 
 
 def _recoveries(snapshot: Snapshot) -> Iterator[str]:
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for one in recoveries(snapshot):
-        found[one.victim, one.variant, one.until].append(one.seconds)
+        found[one.target, one.variant, one.until].append(one.seconds)
     yield f"{'Recovery, in seconds':<50} times  median  longest"
-    for (victim, variant, until), seconds in sorted(found.items()):
-        how = victim if variant == "killed" else f"{victim} ({variant})"
+    for (target, variant, until), seconds in sorted(found.items()):
+        how = target if variant == "killed" else f"{target} ({variant})"
         what = f"  {how}: until {until}"
         yield f"{what:<50} {len(seconds):>5} {statistics.median(seconds):>7.2f} {max(seconds):>8.2f}"
 

@@ -1,4 +1,4 @@
-"""The run itself: experiments go on, parts are struck by schedule, and started again."""
+"""The run: experiments continue while faults are injected by schedule; killed components are started again."""
 
 import heapq
 import itertools
@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos import journals
+from tests.chaos.components import Component
+from tests.chaos.fault_injector import Fault, FaultInjector
 from tests.chaos.load import Load
-from tests.chaos.parts import Part
-from tests.chaos.schedule import Kill, Victim
+from tests.chaos.monitor import Monitor, Sample, monitoring
+from tests.chaos.schedule import PlannedFault, Target
 from tests.chaos.stack import Stack, until
-from tests.chaos.victims import Striker, Struck
-from tests.chaos.watch import Sample, Watch, watching
 
-STEP_SECONDS = 0.1
-SELF_MADE_SECONDS = 1.0
-LOOK_SECONDS = 1.0
-# The last part of the time, in which no further experiment is begun.
-TAIL = 0.3
+TICK_SECONDS = 0.1
+RESTART_SECONDS = 1.0
+POLL_SECONDS = 1.0
+NO_NEW_EXPERIMENTS = 0.3
+"""The last share of the time, in which no new experiment is submitted."""
 QUIET_SECONDS = 90.0
 START_SECONDS = 240.0
 
@@ -29,23 +29,24 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Death:
-    """A part that ended though nobody had struck it."""
+    """A component that ended by itself."""
 
     at: float
     name: str
-    victim: Victim
+    target: Target
 
 
 @dataclass
 class Record:
-    """What happened to the system, in seconds since the epoch. `service_of`: to which service an agent speaks.
+    """What happened to the system; times are seconds since the epoch. `service_of` has each agent's service.
 
-    `restarted` is when the victim of the n-th strike was started, or thawed, again.
+    `restarted` is when the target of the n-th fault was started again, or unfrozen. `ended`: all experiments ended;
+    `quiet`: the mirror caught up, and no actor was left on the cluster; `left` are the actors that were.
     """
 
     began_at: float
-    struck: list[Struck] = field(default_factory=list)
-    missed: list[Kill] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    missed: list[PlannedFault] = field(default_factory=list)
     restarted: dict[int, float] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
@@ -56,112 +57,112 @@ class Record:
 
 
 class Run:
-    def __init__(self, stack: Stack, load: Load, kills: Sequence[Kill], say: Say) -> None:
+    def __init__(self, stack: Stack, load: Load, faults: Sequence[PlannedFault], say: Say) -> None:
         self._stack, self._load, self._say = stack, load, say
-        self._striker = Striker(stack)
+        self._injector = FaultInjector(stack)
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._expected_down: set[str] = set()
-        self._look_at = 0.0
-        self._kills = kills
+        self._poll_at = 0.0
+        self._planned = faults
         self.record = Record(time.time(), service_of=stack.service_of)
 
-    def execute(self, seconds: float, patience: float) -> Record:
-        """Strike for `seconds`, from when every experiment has begun; then let all end, for at most `patience` more."""
-        with watching(self._stack.service_urls, self._stack.mlflow_url) as watch:
+    def execute(self, seconds: float, timeout: float) -> Record:
+        """Inject faults for `seconds` after every experiment has begun; then wait for their ends, at most `timeout`."""
+        with monitoring(self._stack.service_urls, self._stack.mlflow_url) as monitor:
             self._load.begin()
             until(self._all_have_begun, "every experiment has begun", START_SECONDS, every=0.5)
-            self._strike(seconds, patience)
-            self._wait_until_quiet(watch)
-        self.record.samples = watch.samples
+            self._inject_faults(seconds, timeout)
+            self._wait_until_quiet(monitor)
+        self.record.samples = monitor.samples
         return self.record
 
-    def _strike(self, seconds: float, patience: float) -> None:
+    def _inject_faults(self, seconds: float, timeout: float) -> None:
         self.record.began_at = time.time()
-        for kill in self._kills:
-            self._at(self.record.began_at + kill.at, self._striking(kill))
+        for planned in self._planned:
+            self._at(self.record.began_at + planned.at, self._injection(planned))
         last = self.record.began_at + seconds
         going = True
         while going or self._agenda:
-            if self._is_time_to_look():
-                going = self._load.look(go_on=time.time() < last - seconds * TAIL)
+            if self._is_poll_due():
+                going = self._load.poll(submit_next=time.time() < last - seconds * NO_NEW_EXPERIMENTS)
             self._act()
-            if time.time() > last + patience:
+            if time.time() > last + timeout:
                 break
-            time.sleep(STEP_SECONDS)
+            time.sleep(TICK_SECONDS)
         self.record.ended = not going
 
-    def _is_time_to_look(self) -> bool:
+    def _is_poll_due(self) -> bool:
         now = time.monotonic()
-        due = now >= self._look_at
-        self._look_at = now + LOOK_SECONDS if due else self._look_at
+        due = now >= self._poll_at
+        self._poll_at = now + POLL_SECONDS if due else self._poll_at
         return due
 
     def _all_have_begun(self) -> bool:
-        """Before that there is little to kill."""
-        self._load.look(go_on=True)
+        """Whether a trial of every experiment has reported; earlier there is little to kill."""
+        self._load.poll(submit_next=True)
         begun = {line.experiment_id for line in journals.read(self._stack.home.journal) if line.did == "reported"}
         return len(begun) >= len(self._load.planned)
 
     def _act(self) -> None:
         while self._agenda and self._agenda[0][0] <= time.time():
             heapq.heappop(self._agenda)[2]()
-        for part in self._stack.parts:
-            if part.name not in self._expected_down and not part.lives():
-                self._found_dead(part)
+        for component in self._stack.components:
+            if component.name not in self._expected_down and not component.is_alive():
+                self._restart_later(component)
 
     def _at(self, when: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._order), action))
 
-    def _striking(self, kill: Kill) -> Callable[[], None]:
+    def _injection(self, planned: PlannedFault) -> Callable[[], None]:
         def act() -> None:
-            struck = self._striker.strike(kill)
-            if struck is None:
-                self._say(f"{kill}: nobody there")
-                self.record.missed.append(kill)
+            fault = self._injector.inject(planned)
+            if fault is None:
+                self._say(f"{planned}: no such target is running")
+                self.record.missed.append(planned)
                 return
-            self._say(f"{kill}: {struck.who}, process {struck.pid}")
-            self.record.struck.append(struck)
-            number = len(self.record.struck) - 1
-            if struck.part is not None:
-                self._expected_down.add(struck.part.name)
-                self._at(struck.at + kill.outage, lambda: self._start(struck.part, number))
-            if struck.frozen:
-                self._at(struck.at + 1.5 * self._stack.size.lease_seconds, lambda: self._thaw(struck, number))
+            self._say(f"{planned}: {fault.name}, process {fault.pid}")
+            self.record.faults.append(fault)
+            number = len(self.record.faults) - 1
+            if fault.component is not None:
+                self._expected_down.add(fault.component.name)
+                self._at(fault.at + planned.outage, lambda: self._start(fault.component, number))
+            if fault.frozen:
+                self._at(fault.at + 1.5 * self._stack.size.lease_seconds, lambda: self._unfreeze(fault, number))
 
         return act
 
-    def _start(self, part: Part | None, number: int | None) -> None:
-        assert part is not None
-        part.start()
-        self._expected_down.discard(part.name)
+    def _start(self, component: Component | None, number: int | None) -> None:
+        assert component is not None
+        component.start()
+        self._expected_down.discard(component.name)
         if number is not None:
             self.record.restarted[number] = time.time()
 
-    def _thaw(self, struck: Struck, number: int) -> None:
+    def _unfreeze(self, fault: Fault, number: int) -> None:
         try:
-            os.kill(struck.pid, signal.SIGCONT)
+            os.kill(fault.pid, signal.SIGCONT)
         except ProcessLookupError:
-            self._say(f"         the frozen process {struck.pid} has been ended meanwhile")
+            self._say(f"         the frozen process {fault.pid} has ended already")
         self.record.restarted[number] = time.time()
 
-    def _found_dead(self, part: Part) -> None:
-        """Whatever runs a system in earnest starts again what has ended."""
-        self._say(f"         {part.name} has ended by itself; it is started again")
-        self.record.deaths.append(Death(time.time(), part.name, part.victim))
-        self._expected_down.add(part.name)
-        self._at(time.time() + SELF_MADE_SECONDS, lambda: self._start(part, None))
+    def _restart_later(self, component: Component) -> None:
+        """Schedule a restart, as a process manager does in production."""
+        self._say(f"         {component.name} ended by itself and is restarted")
+        self.record.deaths.append(Death(time.time(), component.name, component.target))
+        self._expected_down.add(component.name)
+        self._at(time.time() + RESTART_SECONDS, lambda: self._start(component, None))
 
-    def _wait_until_quiet(self, watch: Watch) -> None:
-        """Until the mirror has told everything, and the cluster has been cleared."""
+    def _wait_until_quiet(self, monitor: Monitor) -> None:
+        """Wait until the mirror has caught up and no actor is left on the cluster."""
 
         def quiet() -> bool:
             self._act()
-            self.record.left = [f"{title} ({process.pid})" for title, process in self._striker.actors()]
-            return watch.lag() == 0 and not self.record.left
+            self.record.left = [f"{title} ({process.pid})" for title, process in self._injector.actors()]
+            return monitor.lag() == 0 and not self.record.left
 
         try:
-            until(quiet, "all is mirrored and cleared", QUIET_SECONDS, every=1)
+            until(quiet, "the mirror has caught up and the cluster is empty", QUIET_SECONDS, every=1)
         except TimeoutError:
             return
         self.record.quiet = True

@@ -1,4 +1,4 @@
-"""All that can be known of a run once it is over: plain data, for the audit to read and for tests to tamper with.
+"""Everything that is known of a run after its end: plain data, which the audit reads and tests tamper with.
 
 Times are seconds since the epoch.
 """
@@ -41,7 +41,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint that is listed. `fault` is what is wrong with its directory on disk, if anything is."""
+    """A checkpoint in the database. `fault` is what is wrong with its directory on disk, if anything is."""
 
     step: int
     attempt: int
@@ -50,8 +50,8 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class MirrorRun:
-    """A run in MLflow. `curves` has, of each metric, every value ever logged, as (step, value)."""
+class MlflowRun:
+    """A run in MLflow. `curves` has for each metric all logged values as (step, value)."""
 
     run_id: str
     status: str
@@ -71,9 +71,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Trial:
-    """`curve` is what SQL has; `shown` what the API answered, as (step, metrics).
+    """`curve` is from SQL; `shown` is from the API, as (step, metrics).
 
-    `stored` are the checkpoints on disk, of all of its attempts, known and whole or not.
+    `stored` are the checkpoint directories on disk of all its attempts, complete or not.
     """
 
     id: str
@@ -87,13 +87,13 @@ class Trial:
     shown: list[tuple[int, JsonObject]]
     decisions: list[JsonObject]
     checkpoints: list[Saved]
-    mirrored: list[MirrorRun]
+    mirrored: list[MlflowRun]
     stored: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """`shown_events` are the API's; `parents` MLflow's runs that stand for the whole; `foreign` those for nothing."""
+    """`shown_events` are from the API; `parents` are MLflow's parent runs; `foreign` are runs of no trial."""
 
     id: str
     name: str
@@ -106,17 +106,17 @@ class Experiment:
     events: list[Event]
     shown_events: list[Event]
     mirror_experiments: int
-    parents: list[MirrorRun]
-    foreign: list[MirrorRun]
+    parents: list[MlflowRun]
+    foreign: list[MlflowRun]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`strangers` are experiments that nobody of us submitted; `left` what still ran at the end."""
+    """`unplanned` are experiments that the load did not submit; `left` are processes that still ran at the end."""
 
     experiments: list[Experiment]
     lines: list[Line]
     record: Record
-    strangers: list[str] = field(default_factory=list)
-    living_leases: int = 0
+    unplanned: list[str] = field(default_factory=list)
+    active_leases: int = 0
     left: list[str] = field(default_factory=list)

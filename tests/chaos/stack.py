@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from service.stack.child_process import free_port
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.ports import free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
-from tests.chaos.parts import Part, Postgres, Program, answers, listens
-from tests.chaos.schedule import Victim
+from tests.chaos.components import Component, Postgres, Program, answers, listens
+from tests.chaos.schedule import Target
 
 START_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
 class Size:
-    """`services` and `agents` are counts; agent i speaks to service i modulo their count. SQLite has one service."""
+    """`services` and `agents` are counts; agent i uses service i modulo their count. SQLite allows one service."""
 
     database: str = "postgresql"
     services: int = 2
@@ -34,7 +34,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Home:
-    """Where everything of a run lies."""
+    """The directories of a run."""
 
     root: Path
 
@@ -56,7 +56,7 @@ class Home:
 
     @property
     def storage(self) -> Path:
-        """Where checkpoints go, unless a service is told otherwise."""
+        """The service's default directory for checkpoints."""
         return self.data / "checkpoints"
 
     @property
@@ -65,7 +65,7 @@ class Home:
 
 
 class Stack:
-    """The parts in the order in which they start."""
+    """A system whose components start in the order of `components`."""
 
     def __init__(self, size: Size, home: Home) -> None:
         self.size, self.home = size, home
@@ -74,7 +74,7 @@ class Stack:
         self.urls = [f"http://127.0.0.1:{free_port()}" for _ in range(self.services)]
         self.postgres = Postgres(home.root / "pg") if size.database == "postgresql" else None
         self.database_url = f"sqlite:///{home.data / 'paceline.db'}"
-        self.parts: list[Part] = []
+        self.components: list[Component] = []
 
     @property
     def services(self) -> int:
@@ -91,12 +91,12 @@ class Stack:
 
     @property
     def service_of(self) -> dict[str, str]:
-        """The service that each agent speaks to."""
+        """The name of each agent's service."""
         names = list(self.service_urls)
         return {f"agent-{number}": names[number % len(names)] for number in range(self.size.agents)}
 
     def start(self) -> None:
-        """Raise TimeoutError when a part does not come up."""
+        """Raise TimeoutError when a component does not start."""
         if self.postgres:
             self._add(self.postgres)
             self.database_url = self.postgres.uri.replace("postgresql://", "postgresql+psycopg://")
@@ -107,23 +107,23 @@ class Stack:
         self._add(*(self._service(number) for number in range(self.services)))
         self._add(*(self._agent(number) for number in range(self.size.agents)))
 
-    def _add(self, *parts: Part) -> None:
-        for part in parts:
-            self.parts.append(part)
-            part.start()
-        for part in parts:
-            until(part.ready, f"{part.name} is up", START_SECONDS)
+    def _add(self, *components: Component) -> None:
+        for component in components:
+            self.components.append(component)
+            component.start()
+        for component in components:
+            until(component.ready, f"{component.name} is up", START_SECONDS)
 
     def stop(self) -> None:
-        for part in reversed(self.parts):
+        for component in reversed(self.components):
             with contextlib.suppress(OSError):
-                part.stop()
+                component.stop()
 
-    def of(self, victim: Victim) -> list[Part]:
-        return [part for part in self.parts if part.victim is victim]
+    def of(self, target: Target) -> list[Component]:
+        return [component for component in self.components if component.target is target]
 
-    def _program(self, name: str, victim: Victim, command: Sequence[str], ready: Callable[[], bool]) -> Program:
-        return Program(name, victim, command, self.env, self.home.logs / f"{name}.log", ready)
+    def _program(self, name: str, target: Target, command: Sequence[str], ready: Callable[[], bool]) -> Program:
+        return Program(name, target, command, self.env, self.home.logs / f"{name}.log", ready)
 
     @property
     def env(self) -> dict[str, str]:
@@ -148,28 +148,28 @@ class Stack:
         command = ["ray.scripts.scripts", "start", "--head", "--block", "--port", str(self.ray_port)]
         command += ["--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus), "--disable-usage-stats"]
         command += ["--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
-        return self._program("ray", Victim.RAY, command, listens(self.ray_port))
+        return self._program("ray", Target.RAY, command, listens(self.ray_port))
 
     def _mlflow(self) -> Program:
         port = int(self.mlflow_url.rpartition(":")[2])
-        command = mlflow_server(self.home.root / "mlflow", "127.0.0.1", port)[2:]
-        return self._program("mlflow", Victim.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
+        command = mlflow_server_command(self.home.root / "mlflow", "127.0.0.1", port)[2:]
+        return self._program("mlflow", Target.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
 
     def _service(self, number: int) -> Program:
         url = self.urls[number]
         command = ["service.cli", "serve", "--port", url.rpartition(":")[2]]
-        return self._program(f"service-{number}", Victim.SERVICE, command, partial(answers, f"{url}/readyz"))
+        return self._program(f"service-{number}", Target.SERVICE, command, partial(answers, f"{url}/readyz"))
 
     def _agent(self, number: int) -> Program:
         name = f"agent-{number}"
         command = ["service.cli", "agent", "--name", name, "--url", self.service_urls[self.service_of[name]]]
         command += ["--ray-address", f"127.0.0.1:{self.ray_port}"]
-        return self._program(name, Victim.AGENT, command, lambda: True)
+        return self._program(name, Target.AGENT, command, lambda: True)
 
 
 @contextmanager
 def running(size: Size, keep: Path | None = None) -> Iterator[Stack]:
-    """A stack that has come up; nothing of it is left afterwards, but for its files with `keep`."""
+    """Yield a running stack. Afterwards everything is removed, except for the files when `keep` is given."""
     # Not below pytest's own directory: Ray's sockets need a short path, and PostgreSQL one open to another user.
     root = keep or Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
     stack = Stack(size, Home(root))

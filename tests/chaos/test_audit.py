@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from tests.chaos.audit import CHECKS, audit
-from tests.chaos.schedule import Kill, Victim
-from tests.chaos.snapshot import Event, Experiment, MirrorRun, Point, Snapshot, Trial
-from tests.chaos.stories import ID, a_good_run
+from tests.chaos.good_run import ID, good_run
+from tests.chaos.schedule import PlannedFault, Target
+from tests.chaos.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
 
 Tamper = Callable[[Snapshot], Snapshot]
 
 
 def test_a_run_that_kept_every_promise_passes() -> None:
-    assert audit(a_good_run()) == []
+    assert audit(good_run()) == []
 
 
 def in_experiment(**changes: Callable[[Experiment], Any]) -> Tamper:
@@ -41,7 +41,7 @@ def in_events(change: Callable[[list[Event]], list[Event]]) -> Tamper:
     return in_experiment(events=lambda one: change(one.events), shown_events=lambda one: change(one.events))
 
 
-def in_run(number: int, change: Callable[[MirrorRun], MirrorRun]) -> Tamper:
+def in_run(number: int, change: Callable[[MlflowRun], MlflowRun]) -> Tamper:
     return in_trial(number, mirrored=lambda trial: [change(trial.mirrored[0])])
 
 
@@ -61,7 +61,7 @@ def _with(points: list[tuple[int, float]], extra: tuple[int, float]) -> list[tup
     return sorted([*points, extra])
 
 
-def _other_curve(run: MirrorRun, name: str, change: Callable[[list[tuple[int, float]]], Any]) -> MirrorRun:
+def _other_curve(run: MlflowRun, name: str, change: Callable[[list[tuple[int, float]]], Any]) -> MlflowRun:
     return replace(run, curves={**run.curves, name: change(run.curves[name])})
 
 
@@ -96,9 +96,9 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     ),
     "the end of a curve is lost": (in_trial(0, curve=lambda one: one.curve[:-1]), "with 11 of 12 steps"),
     "an answered report is lost": (in_trial(1, curve=lambda one: one.curve[:-1]), "its report of step 4 is lost"),
-    "a point that nobody reported": (
+    "a point that no function reported": (
         in_lines(lambda one: _left_out(one, "report", 2)),
-        "nobody wrote down the report that is its step 2",
+        "no journal has the report that is its step 2",
     ),
     "the API shows less": (in_trial(0, shown=lambda one: one.shown[:-1]), "the API shows another curve"),
     "a gap in the events": (in_events(lambda events: [*events[:3], *events[4:]]), "follows"),
@@ -108,9 +108,9 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_trial(0, curve=lambda one: [*one.curve[:-1], replace(one.curve[-1], sequence=99)]),
         "do not make up",
     ),
-    "a checkpoint is told twice": (
+    "a checkpoint has two events": (
         in_events(lambda events: [*events, next(one for one in events if one.kind == "checkpoint")]),
-        "times",
+        "has 2 events",
     ),
     "a trial ends twice": (
         in_events(lambda events: [*events, replace(events[-1], kind="trial.failed", trial="t-0")]),
@@ -139,11 +139,11 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "a rank repeats a step": (in_lines(_twice_at_once), "reported the steps"),
     "resumed from elsewhere": (
         in_lines(lambda one: [replace(line, step=2) if line.did == "resumed" else line for line in one.lines]),
-        "went on from step 2",
+        "resumed from step 2",
     ),
     "resumed from half a checkpoint": (
         in_lines(lambda one: [replace(line, sound=line.did != "resumed") for line in one.lines]),
-        "went on from a broken checkpoint",
+        "resumed from a broken checkpoint",
     ),
     "resumed from an unknown checkpoint": (
         in_trial(0, attempts=lambda one: [one.attempts[0], replace(one.attempts[1], resume_step=4)]),
@@ -161,20 +161,22 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_trial(0, stored=lambda one: ["/1/3", "/2/9", *one.stored]),
         "3 of its checkpoints are left on disk",
     ),
-    "a loss without a cause": (in_record(struck=[]), "though nothing that ran it was killed"),
+    "a loss without a cause": (in_record(faults=[]), "though nothing that ran it was killed"),
     "a kill of another's worker": (
-        lambda one: in_record(struck=[replace(one.record.struck[0], attempt=(ID, 1, 1))])(one),
+        lambda one: in_record(faults=[replace(one.record.faults[0], attempt=(ID, 1, 1))])(one),
         "though nothing that ran it was killed",
     ),
     "a service's death loses an attempt": (
         lambda one: in_record(
-            struck=[replace(one.record.struck[0], kill=Kill(5, Victim.SERVICE, "killed", 0, 1), attempt=None)]
+            faults=[
+                replace(one.record.faults[0], planned=PlannedFault(5, Target.SERVICE, "killed", 0, 1), attempt=None)
+            ]
         )(one),
         "though nothing that ran it was killed",
     ),
     "an agent's death loses a working attempt": (
         lambda one: in_record(
-            struck=[replace(one.record.struck[0], kill=Kill(5, Victim.AGENT, "killed", 0, 1), attempt=None)]
+            faults=[replace(one.record.faults[0], planned=PlannedFault(5, Target.AGENT, "killed", 0, 1), attempt=None)]
         )(one),
         "though nothing that ran it was killed",
     ),
@@ -203,9 +205,12 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     ),
     "another status in MLflow": (in_run(0, lambda run: replace(run, status="RUNNING")), "is RUNNING"),
     "other params in MLflow": (in_run(0, lambda run: replace(run, params={})), "has the parameters"),
-    "a lease still stands": (lambda one: replace(one, living_leases=1), "hold a lease after the end"),
+    "a lease still stands": (lambda one: replace(one, active_leases=1), "hold a lease after the end"),
     "a process is left": (lambda one: replace(one, left=["ray::Slot (17)"]), "still running after the end"),
-    "a second experiment of a submit": (lambda one: replace(one, strangers=["pace-0 again"]), "nobody submitted"),
+    "a second experiment of a submit": (
+        lambda one: replace(one, unplanned=["pace-0 again"]),
+        "that the load did not submit",
+    ),
     "it did not end": (in_record(ended=False), "did not end in time"),
     "the mirror lags": (in_record(quiet=False), "the mirror still lagged"),
     "nothing was tried": (lambda one: replace(one, experiments=[]), "nothing was tried"),
@@ -213,9 +218,9 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.mark.parametrize("what", TAMPERED)
-def test_a_broken_promise_is_named(what: str) -> None:
+def test_a_violation_is_named(what: str) -> None:
     tamper, words = TAMPERED[what]
-    violations = audit(tamper(a_good_run()))
+    violations = audit(tamper(good_run()))
     assert any(words in violation for violation in violations), violations
 
 
@@ -223,6 +228,6 @@ def test_every_check_is_broken_by_some_test() -> None:
     unbroken = [
         check.__name__
         for check in CHECKS
-        if not any(list(check(tamper(a_good_run()))) for tamper, _ in TAMPERED.values())
+        if not any(list(check(tamper(good_run()))) for tamper, _ in TAMPERED.values())
     ]
     assert unbroken == []

@@ -1,41 +1,41 @@
-"""What a run says at its end."""
+"""The report at the end of a run."""
 
 from dataclasses import replace
 
 import pytest
 
+from tests.chaos.fault_injector import Fault
+from tests.chaos.good_run import good_run
+from tests.chaos.monitor import Sample
 from tests.chaos.recoveries import recoveries
 from tests.chaos.report import report
-from tests.chaos.schedule import Kill, Victim
+from tests.chaos.schedule import PlannedFault, Target
 from tests.chaos.snapshot import Snapshot
-from tests.chaos.stories import a_good_run
-from tests.chaos.victims import Struck
-from tests.chaos.watch import Sample
 
 
 def test_a_good_run_is_summed_up_with_what_was_done_twice() -> None:
-    words = report(a_good_run(), [])
+    words = report(good_run(), [])
     assert "1 experiments, 2 trials: 1 completed, 1 pruned" in words
     assert "steps made more than once             2  each counted once" in words
     assert words.endswith("Nothing was lost, and nothing was counted twice.")
 
 
 def test_violations_are_the_last_word() -> None:
-    assert report(a_good_run(), ["a trial is lost"]).endswith("1 VIOLATIONS\n  a trial is lost")
+    assert report(good_run(), ["a trial is lost"]).endswith("1 VIOLATIONS\n  a trial is lost")
 
 
 def test_a_killed_workers_recovery_is_its_trials_next_attempt() -> None:
-    run = a_good_run()
+    run = good_run()
     first, second = run.experiments[0].trials[0].attempts
     (found,) = recoveries(run)
-    assert found.victim is Victim.WORKER
-    assert found.seconds == pytest.approx(second.started_at - run.record.struck[0].at)
+    assert found.target is Target.WORKER
+    assert found.seconds == pytest.approx(second.started_at - run.record.faults[0].at)
     assert found.seconds > second.started_at - (first.ended_at or 0)
 
 
 def test_a_services_recovery_counts_from_its_start_to_its_readiness() -> None:
     samples = [_sample(1010, ready=False), _sample(1012.5, ready=True), _sample(1013, ready=True)]
-    found = {one.until: one.seconds for one in recoveries(_struck(Victim.SERVICE, "service-0", samples))}
+    found = {one.until: one.seconds for one in recoveries(_with_fault(Target.SERVICE, "service-0", samples))}
     assert found == {"it is ready": 0.5}
 
 
@@ -43,7 +43,7 @@ def test_the_mirror_has_caught_up_when_mlflow_answers_and_it_lags_no_more_than_b
     lags = [(1003, 5), (1010, 300), (1012.5, 4), (1013.5, 90), (1014, 4)]
     samples = [_sample(at, ready=True, lag=lag) for at, lag in lags]
     samples += [Sample(1012.4, "mlflow", False, None, {}), Sample(1013.1, "mlflow", True, None, {})]
-    found = {one.until: one.seconds for one in recoveries(_struck(Victim.MLFLOW, "mlflow", samples))}
+    found = {one.until: one.seconds for one in recoveries(_with_fault(Target.MLFLOW, "mlflow", samples))}
     assert found == {"it has caught up": 2}
 
 
@@ -51,9 +51,9 @@ def _sample(at: float, *, ready: bool, lag: int | None = None) -> Sample:
     return Sample(at, "service-0", ready, lag, {})
 
 
-def _struck(victim: Victim, who: str, samples: list[Sample]) -> Snapshot:
-    """Struck at 1005 and started again at 1012."""
-    struck = Struck(Kill(5, victim, "killed", 0, 7), 1005, who, 17)
-    run = a_good_run()
-    record = replace(run.record, struck=[struck], restarted={0: 1012}, samples=samples)
+def _with_fault(target: Target, who: str, samples: list[Sample]) -> Snapshot:
+    """Fault at 1005 and started again at 1012."""
+    fault = Fault(PlannedFault(5, target, "killed", 0, 7), 1005, who, 17)
+    run = good_run()
+    record = replace(run.record, faults=[fault], restarted={0: 1012}, samples=samples)
     return replace(run, record=record)

@@ -1,4 +1,4 @@
-"""A whole stack on free ports, as `paceline up` runs it, and nothing of it left afterwards."""
+"""A whole stack on free ports, as `paceline up` runs it. Nothing is left running afterwards."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from service.cli.client import Client
-from service.stack import up
+from service.stack.state_file import read_state
 
 REPOSITORY = Path(__file__).parents[2]
 PACELINE = [sys.executable, "-m", "service.cli"]
@@ -41,7 +41,7 @@ class Stack:
             return client.experiment(name)
 
     def paceline(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the command line against this stack; it must not need longer than two minutes."""
+        """Run a command of the command line against this stack; within two minutes."""
         command = [*PACELINE, *arguments, "--url", self.url]
         return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
 
@@ -66,8 +66,8 @@ def running_stack(data_dir: Path) -> Iterator[Stack]:
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
-        until(lambda: up.running(data_dir) is not None or process.poll() is not None, "the stack is up", START_SECONDS)
-        state = up.running(data_dir)
+        until(lambda: read_state(data_dir) is not None or process.poll() is not None, "the stack is up", START_SECONDS)
+        state = read_state(data_dir)
         assert state, log.read_text()
         yield Stack(process, data_dir, state["url"], state["mlflow_url"])
     finally:

@@ -27,7 +27,7 @@ Call = Callable[[], Any]
 
 
 class Proxy:
-    """Passes requests on to `port`, and the answers back; while it is `deaf` it keeps the answers to itself."""
+    """Forwards requests to `port`, and the answers back; while `deaf` is set, it keeps the answers."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -39,7 +39,7 @@ class Proxy:
 
     @property
     def kept(self) -> list[Any]:
-        """The whole answers that it keeps."""
+        """Return the complete answers that it has kept."""
         split = [bytes(each).partition(b"\r\n\r\n") for each in self._kept]
         return [json.loads(body) for head, _, body in split if f"content-length: {len(body)}".encode() in head.lower()]
 
@@ -97,7 +97,7 @@ def proxy(pool: ThreadPoolExecutor) -> Iterator[Proxy]:  # its callers end befor
 
 
 def anyones(proxy: Proxy, send: Send) -> Call:
-    """A call that its caller repeats until there is an answer."""
+    """Repeat a call until there is an answer, as callers do."""
 
     def persistently() -> Any:
         while not proxy.over.wait(0.05):
@@ -109,7 +109,7 @@ def anyones(proxy: Proxy, send: Send) -> Call:
 
 
 def holders(proxy: Proxy, assignment: dict[str, Any], verb: str, body: dict[str, Any]) -> Call:
-    """A call as slots make it, and repeat it."""
+    """Make a call, and repeat it, as slots do."""
     path, token = f"/v1/trials/{assignment['trial']}/{verb}", assignment["lease"]["token"]
     return lambda: until_answered(Service(proxy.url, token), path, body, proxy.over)
 
@@ -156,7 +156,7 @@ TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
 def told(answer: dict[str, Any]) -> str:
-    """What an answer says, without what differs with the time."""
+    """Return an answer without its times."""
     following = answer.get("next") or answer
     lease = following.get("lease", {}).get("token")
     return str([answer.get("id"), answer.get("decision"), following.get("trial"), lease])
@@ -180,7 +180,7 @@ def run_the_rest(client: httpx.Client, name: str, found: list[dict[str, Any]]) -
 
 
 def check(client: httpx.Client, name: str) -> None:
-    """Each trial once, run once; of the one that goes on still, the one point; no number of an event twice."""
+    """Check that each trial exists once and ran once, and that event numbers are unique."""
     trials = trials_of(client, name)
     assert sorted(trial["number"] for trial in trials) == list(range(MAX_TRIALS))
     assert [trial["attempt_count"] for trial in trials] == [1] * MAX_TRIALS

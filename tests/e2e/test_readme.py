@@ -1,4 +1,4 @@
-"""The README's curl tour, run as it stands: blocks marked ```bash whose first line is `# tour`, in one shell."""
+"""The README's curl tour, run as written: blocks marked ```bash whose first line is `# tour`, in one shell."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`paceline up`: what it says when it cannot start, what it survives, and that it leaves nothing behind."""
+"""`paceline up`: its errors, what it survives, and that it leaves nothing behind."""
 
 import fcntl
 import json
@@ -17,8 +17,8 @@ import pytest
 from mlflow import MlflowClient
 
 from service.cli.client import Unreachable
-from service.stack.child_process import accepts
-from service.stack.orphan_cleanup import Leftovers
+from service.stack.orphan_cleanup import CleanupRecord
+from service.stack.ports import accepts
 from tests.e2e.conftest import PACELINE, STOP_SECONDS, Stack, running_stack, until
 
 NAME, TRIALS, STEPS = "steady", 9, 6
@@ -44,14 +44,14 @@ SPEC = {
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[Path]:
-    """What is left there when the test fails is removed."""
+    """A data directory. What a failed test leaves running is cleaned up."""
     yield tmp_path / "data"
     if left := left_in(tmp_path / "data"):
-        left.remove()
+        left.clean_up()
 
 
-def left_in(data_dir: Path) -> Leftovers | None:
-    return Leftovers.read(data_dir / "up.leftovers")
+def left_in(data_dir: Path) -> CleanupRecord | None:
+    return CleanupRecord.read(data_dir / "up.cleanup")
 
 
 def submit(stack: Stack, directory: Path) -> None:
@@ -62,7 +62,7 @@ def submit(stack: Stack, directory: Path) -> None:
 
 
 def shown(stack: Stack) -> dict[str, Any]:
-    """The experiment; empty while the service is away."""
+    """Return the experiment; {} while the service does not answer."""
     try:
         return stack.experiment(NAME)
     except Unreachable:
@@ -74,18 +74,18 @@ def completed_count(stack: Stack) -> int:
 
 
 def wait_for_more(stack: Stack) -> None:
-    """Until a trial more than now has ended."""
+    """Wait until one more trial has completed."""
     before = completed_count(stack)
     until(lambda: completed_count(stack) > before, "a trial ends")
 
 
-def part(stack: Stack, word: str) -> psutil.Process:
-    """The first process of the stack with this word, or a file of this name, in its command."""
+def component(stack: Stack, word: str) -> psutil.Process:
+    """Return the first process of the stack with this word, or a file of this name, in its command."""
     return next(one for one in stack.processes() if word in {Path(each).name for each in words_of(one)})
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """Its command; empty when it has just ended."""
+    """Return the process's command; [] when it has just ended."""
     try:
         return list(process.cmdline())
     except psutil.Error:
@@ -93,7 +93,7 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:
-    """All of them before any of them can do a thing about it."""
+    """Kill all processes before any of them can react."""
     for process in processes:
         process.suspend()
     for process in processes:
@@ -101,7 +101,7 @@ def kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def refused(*arguments: str) -> str:
-    """What `paceline up` says when it does not start."""
+    """Return what `paceline up` prints when it does not start."""
     ended = subprocess.run([*PACELINE, "up", *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
     return ended.stderr
@@ -134,12 +134,12 @@ def test_a_second_stack_in_the_same_data_directory_is_refused(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Signals) -> None:
-    """With a terminal as its output, which is gone when it hangs up."""
-    mine, its_end = pty.openpty()
+    """Its output is a terminal, which SIGHUP closes."""
+    master, slave = pty.openpty()
     command = [*PACELINE, "up", "--data-dir", str(data_dir), "--port", "0", "--mlflow-port", "0"]
-    process = subprocess.Popen(command, stdout=its_end, stderr=its_end, start_new_session=True)
-    os.close(its_end)
-    terminal = os.fdopen(mine)
+    process = subprocess.Popen(command, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    terminal = os.fdopen(master)
     until(lambda: len(psutil.Process(process.pid).children()) == 3, "guardian, Ray and MLflow start")
     left, family = left_in(data_dir), psutil.Process(process.pid).children(recursive=True)
     if by == signal.SIGHUP:
@@ -159,11 +159,11 @@ def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Sign
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
-def test_killed_and_started_again_it_goes_on_and_counts_every_trial_once(data_dir: Path, tmp_path: Path) -> None:
+def test_a_killed_stack_continues_after_a_restart_and_counts_every_trial_once(data_dir: Path, tmp_path: Path) -> None:
     with running_stack(data_dir) as stack:
         submit(stack, tmp_path)
         wait_for_more(stack)
-        orphans = [part(stack, "serve"), part(stack, "uvicorn")]  # they hold the ports
+        orphans = [component(stack, "serve"), component(stack, "uvicorn")]  # they hold the ports
         kill([process for process in stack.processes() if process not in orphans])
         stack.process.wait()
         assert all(process.is_running() for process in orphans)
@@ -172,7 +172,7 @@ def test_killed_and_started_again_it_goes_on_and_counts_every_trial_once(data_di
         assert not psutil.wait_procs(orphans, timeout=2)[1]
         for words in (["serve", "mlflow", "service.stack.orphan_cleanup"], ["gcs_server"], ["trainer.agent.process"]):
             wait_for_more(stack)
-            kill([part(stack, word) for word in words])
+            kill([component(stack, word) for word in words])
         wait_for_more(stack)
         assert stack.stop(signal.SIGINT) == 0
         assert not any(accepts("127.0.0.1", int(url.rpartition(":")[2])) for url in (stack.url, stack.mlflow_url))
@@ -185,7 +185,7 @@ def test_killed_and_started_again_it_goes_on_and_counts_every_trial_once(data_di
 
 
 def audit(stack: Stack) -> None:
-    """Each trial once, each step of it once and with the value of its parameters, in the API and in MLflow."""
+    """Check that the API and MLflow have each trial once, and each of its steps once with the right value."""
     expected = {}
     with httpx.Client(base_url=stack.url, trust_env=False) as http:
         trials = http.get(f"/v1/experiments/{NAME}/trials", params={"limit": 100}).json()["items"]
@@ -200,7 +200,7 @@ def audit(stack: Stack) -> None:
 
 
 def mirrored(stack: Stack) -> dict[str, dict[int, float]]:
-    """Each trial's curve as MLflow has it; empty until the experiment has ended there."""
+    """Return each trial's curve from MLflow; {} until the experiment has ended there."""
     client = MlflowClient(tracking_uri=stack.mlflow_url)
     found = client.get_experiment_by_name(NAME)
     runs = client.search_runs([found.experiment_id]) if found else []

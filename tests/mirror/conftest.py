@@ -1,4 +1,4 @@
-"""A real MLflow server, and an experiment's history as the service's operations write it."""
+"""A real MLflow server, and the events of an experiment as the service's operations write them."""
 
 import contextlib
 import os
@@ -17,8 +17,7 @@ from mlflow import MlflowClient
 from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT
-from service.stack.mlflow_server import mlflow_server as server_command
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.store.events import append_event
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
@@ -46,7 +45,7 @@ SPEC: dict[str, Any] = {
 
 
 class MlflowServer:
-    """`mlflow server` on SQLite, at an address that stays the same when it is stopped and started again."""
+    """`mlflow server` on SQLite, with the same address after a restart."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -59,14 +58,14 @@ class MlflowServer:
     def start(self) -> None:
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                server_command(self._directory, "127.0.0.1", self._port),
+                mlflow_server_command(self._directory, "127.0.0.1", self._port),
                 cwd=self._directory,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 env={**os.environ, **QUIET},
             )
-        self._wait_until_it_answers()
+        self._wait_until_ready()
 
     def stop(self) -> None:
         if self._process is not None:
@@ -75,7 +74,7 @@ class MlflowServer:
             self._process.wait()
             self._process = None
 
-    def _wait_until_it_answers(self) -> None:
+    def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.uri}/health", timeout=5):
@@ -84,8 +83,8 @@ class MlflowServer:
         raise TimeoutError((self._directory / "server.log").read_text())
 
 
-class Story:
-    """What happens to an experiment, each thing a second after the one before."""
+class ExperimentHistory:
+    """The history of an experiment, one event a second."""
 
     def __init__(self, database: Database, experiment_id: str, spec: dict[str, Any]) -> None:
         self._database = database
@@ -96,9 +95,9 @@ class Story:
         )
         with database.write() as session:
             session.add(row)
-        self.tell("experiment.created", {"name": spec["name"], "spec": spec})
+        self.append("experiment.created", {"name": spec["name"], "spec": spec})
 
-    def tell(self, kind: str, data: dict[str, Any], trial_id: str | None = None) -> None:
+    def append(self, kind: str, data: dict[str, Any], trial_id: str | None = None) -> None:
         with self._database.write() as session:
             append_event(session, self._experiment(session), kind, data, at=self.now, trial_id=trial_id)
         self.now += timedelta(seconds=1)
@@ -116,15 +115,15 @@ class Story:
         )
         with self._database.write() as session:
             session.add(row)
-        self.tell("trial.created", {"number": number, "params": params, "origin": "search"}, trial_id)
+        self.append("trial.created", {"number": number, "params": params, "origin": "search"}, trial_id)
         return trial_id
 
     def run(self, trial_id: str) -> None:
         self._move(trial_id, "running")
-        self.tell("trial.running", {"reason": None, "attempt": 1, "agent": "agent-1"}, trial_id)
+        self.append("trial.running", {"reason": None, "attempt": 1, "agent": "agent-1"}, trial_id)
 
     def report(self, trial_id: str, step: int, **metrics: Any) -> None:
-        self.tell("report", {"attempt": 1, "sequence": step, "step": step, "metrics": metrics}, trial_id)
+        self.append("report", {"attempt": 1, "sequence": step, "step": step, "metrics": metrics}, trial_id)
 
     def end(
         self, trial_id: str, status: str, value: float | None = None, reason: str | None = None, **facts: Any
@@ -132,10 +131,10 @@ class Story:
         number = self._move(trial_id, status)
         values = None if value is None else [value]
         data = {"number": number, "reason": reason, "values": values, "step": 3, **facts}
-        self.tell(f"trial.{status}", data, trial_id)
+        self.append(f"trial.{status}", data, trial_id)
 
-    def tried(self, number: int, value: float) -> str:
-        """A trial from beginning to end."""
+    def completed_trial(self, number: int, value: float) -> str:
+        """Add a trial from start to completion; return its id."""
         trial_id = self.trial(number, lr=0.1)
         self.run(trial_id)
         self.report(trial_id, 1, val_accuracy=value)
@@ -146,7 +145,7 @@ class Story:
         with self._database.write() as session:
             experiment = self._experiment(session)
             experiment.status, experiment.end_reason, experiment.ended_at = status, reason, self.now
-        self.tell(f"experiment.{status}", {"reason": reason, "detail": None})
+        self.append(f"experiment.{status}", {"reason": reason, "detail": None})
 
     def _experiment(self, session: Session) -> ExperimentRow:
         return session.get_one(ExperimentRow, self.experiment_id)
@@ -160,7 +159,7 @@ class Story:
 
 
 class Mirror:
-    """A loop, and MLflow's own view of what it wrote."""
+    """The mirroring loop, and an MLflow client that reads what it wrote."""
 
     def __init__(self, database: Database, uri: str) -> None:
         self.loop = Mirroring(database, uri)
@@ -173,7 +172,7 @@ class Mirror:
         return count
 
     def runs(self, experiment_name: str) -> dict[str, Any]:
-        """MLflow's runs by name; fails where two have the same."""
+        """Return MLflow's runs by name; fail when two have the same name."""
         experiment = self.client.get_experiment_by_name(experiment_name)
         found = self.client.search_runs([experiment.experiment_id])
         runs = {run.info.run_name: run for run in found}
@@ -201,11 +200,13 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def tell(database: Database, request: pytest.FixtureRequest) -> Callable[..., Story]:
-    """Begins an experiment; its name is the test's own, so that tests can share one MLflow."""
+def begin_experiment(database: Database, request: pytest.FixtureRequest) -> Callable[..., ExperimentHistory]:
+    """Return a function that begins an experiment, named after the test, since tests share one MLflow."""
 
-    def begin(experiment_id: str = f"x-{abs(hash(request.node.nodeid)) % 16**12:012x}", **spec: Any) -> Story:
-        return Story(database, experiment_id, {**SPEC, "name": request.node.name[:90], **spec})
+    def begin(
+        experiment_id: str = f"x-{abs(hash(request.node.nodeid)) % 16**12:012x}", **spec: Any
+    ) -> ExperimentHistory:
+        return ExperimentHistory(database, experiment_id, {**SPEC, "name": request.node.name[:90], **spec})
 
     return begin
 

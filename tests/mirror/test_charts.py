@@ -1,4 +1,4 @@
-"""The pictures on an experiment's MLflow run."""
+"""The charts on an experiment's MLflow run."""
 
 import threading
 import time
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from service.background.charting import Picturing, draw
-from service.mirror.chart_data import Finished, Sketch, thinned
+from service.background.charting import Charting
+from service.mirror.chart_data import ChartData, ChartTrial, thinned
+from service.mirror.chart_process import render_charts
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow, TrialRow
@@ -21,9 +22,9 @@ from tests.conftest import changed, running
 PNG = b"\x89PNG"
 
 
-def sketch(count: int = 12, **facts: Any) -> Sketch:
+def chart_data(count: int = 12, **changes: Any) -> ChartData:
     trials = [
-        Finished(
+        ChartTrial(
             number=2 * number,
             completed=number != 3,
             params={"lr": 0.1 * number + 0.01, "layers": [1, True][number % 2]},
@@ -36,12 +37,12 @@ def sketch(count: int = 12, **facts: Any) -> Sketch:
     ]
     space = {"lr": {"type": "float", "low": 1e-4, "high": 10}, "layers": {"type": "categorical", "choices": [1, True]}}
     known: dict[str, Any] = {"space": space, "metrics": ["loss", "a/b"], "directions": ["minimize", "maximize"]}
-    return Sketch(**{**known, "curve_metric": "loss", "constrained": True, "trials": trials, **facts})
+    return ChartData(**{**known, "curve_metric": "loss", "constrained": True, "trials": trials, **changes})
 
 
 @pytest.mark.slow
-def test_several_objectives_have_their_pictures_one_by_one_and_their_front(tmp_path: Path) -> None:
-    assert draw(sketch(), tmp_path, threading.Event())
+def test_each_objective_has_its_charts_and_there_is_a_pareto_front(tmp_path: Path) -> None:
+    assert render_charts(chart_data(), tmp_path, threading.Event())
     kinds = ["optimization_history", "parallel_coordinate", "slices", "importance"]
     expected = {f"{kind}_of_{place}.png" for kind in kinds for place in ("1_loss", "2_a_b")}
     assert {path.name for path in tmp_path.iterdir()} == expected | {"pareto_front.png", "learning_curves.png"}
@@ -50,58 +51,60 @@ def test_several_objectives_have_their_pictures_one_by_one_and_their_front(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_picture_that_cannot_be_drawn_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chart_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
-        raise ValueError("no such picture")
+        raise ValueError("no such chart")
 
-    from service.mirror import chart_process  # noqa: PLC0415 - Matplotlib takes a second to import
+    from service.mirror import chart_renderer  # noqa: PLC0415 - Matplotlib takes a second to import
 
     monkeypatch.setattr("optuna.visualization.matplotlib.plot_optimization_history", fail)
-    made = chart_process.draw(sketch(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path)
+    made = chart_renderer.render(
+        chart_data(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path
+    )
     assert {path.stem for path in made} == {"parallel_coordinate", "slices", "learning_curves"}
 
 
-def one_objective(count: int) -> list[Finished]:
-    return [one.model_copy(update={"values": (one.values or [])[:1]}) for one in sketch(count).trials]
+def one_objective(count: int) -> list[ChartTrial]:
+    return [one.model_copy(update={"values": (one.values or [])[:1]}) for one in chart_data(count).trials]
 
 
 @pytest.mark.slow
-def test_drawing_that_fails_says_why(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"(?s)drawing failed.*lr"):
-        draw(sketch(space={"lr": {"type": "nonsense"}}), tmp_path, threading.Event())
+def test_a_renderer_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)the chart renderer ended with code 1.*lr"):
+        render_charts(chart_data(space={"lr": {"type": "nonsense"}}), tmp_path, threading.Event())
 
 
-def test_a_service_that_stops_waits_for_no_picture(tmp_path: Path) -> None:
+def test_a_service_that_stops_does_not_wait_for_charts(tmp_path: Path) -> None:
     stopping = threading.Event()
     stopping.set()
-    assert not draw(sketch(), tmp_path, stopping)
+    assert not render_charts(chart_data(), tmp_path, stopping)
 
 
-def test_pictures_that_cannot_be_sent_stay_due_and_stop_nothing(database: Database, tell: Callable[..., Any]) -> None:
-    story = tell()
-    trial = story.trial(0, lr=0.1)
+def test_charts_that_cannot_be_uploaded_stay_due_and_stop_nothing(
+    database: Database, begin_experiment: Callable[..., Any]
+) -> None:
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
     with database.write() as session:
         row = session.get(TrialRow, trial)
         assert row is not None
         row.status, row.value, row.changed_at_event = "completed", 0.5, 2
-        session.add(MirrorRow(experiment_id=story.experiment_id, cursor=2, parent_run_id="r", updated_at=story.now))
-    nowhere = Picturing(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
-    assert nowhere.run_once() == 0
+        session.add(MirrorRow(experiment_id=history.experiment_id, cursor=2, parent_run_id="r", updated_at=history.now))
+    charting = Charting(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
+    assert charting.run_once() == 0
     with database.read() as session:
-        mirror = session.get_one(MirrorRow, story.experiment_id)
+        mirror = session.get_one(MirrorRow, history.experiment_id)
         assert (mirror.pictured_event, mirror.pictured_at) == (0, None)
 
 
-def test_a_service_that_another_draws_for_meanwhile_is_not_behind(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or its loop would ask for the lock again and again without a rest."""
+def test_a_service_without_the_charts_lock_is_not_behind(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its loop would ask for the lock without a pause."""
     monkeypatch.setattr("service.background.charting.charts.due", lambda *_: ["x-1", "x-2"])
-    monkeypatch.setattr(Picturing, "_picture", lambda *_: None)
-    picturing = Picturing(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
-    assert (picturing.run_once(), picturing.is_behind) == (1, True)
+    monkeypatch.setattr(Charting, "_update_charts", lambda *_: None)
+    charting = Charting(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
+    assert (charting.run_once(), charting.is_behind) == (1, True)
     monkeypatch.setattr("service.background.charting.try_charts_lock", lambda _: nullcontext(enter_result=False))
-    assert (picturing.run_once(), picturing.is_behind) == (0, False)
+    assert (charting.run_once(), charting.is_behind) == (0, False)
 
 
 def test_many_trials_are_thinned_out_evenly_with_the_last_one() -> None:
@@ -113,7 +116,7 @@ def test_many_trials_are_thinned_out_evenly_with_the_last_one() -> None:
 
 
 @pytest.mark.slow
-def test_what_went_through_the_api_is_pictured_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
+def test_trials_run_through_the_api_get_charts_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
     client = MlflowClient(tracking_uri=mlflow_server.uri)
     with running(changed(settings, mlflow_uri=mlflow_server.uri, picture_seconds=3600)) as api:
         name = api.create(limits={"max_trials": 11})["name"]
@@ -124,11 +127,11 @@ def test_what_went_through_the_api_is_pictured_in_mlflow(settings: Settings, mlf
                 held.report(accuracy=number * step / 22)
             held.finish()
         wanted = {"importance", "learning_curves", "optimization_history", "parallel_coordinate", "slices"}
-        assert pictures_of(client, name, len(wanted)) == {f"pictures/{one}.png" for one in wanted}
+        assert charts_of(client, name, len(wanted)) == {f"pictures/{one}.png" for one in wanted}
 
 
-def pictures_of(client: MlflowClient, name: str, count: int) -> set[str]:
-    """Once there are as many."""
+def charts_of(client: MlflowClient, name: str, count: int) -> set[str]:
+    """Return the artifacts once there are `count`."""
     deadline, found = time.monotonic() + 120, set[str]()
     while time.monotonic() < deadline and len(found) < count:
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A trial that goes on with another one's params has a run in MLflow for each of its generations."""
+"""A trial that continues with another trial's params has an MLflow run for each generation."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from service.mirror.projection import Facts, RunOf, Update, project
+from service.mirror.projection import ProjectionInput, RunKey, project
+from service.mirror.run_update import RunUpdate
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 
@@ -15,53 +16,53 @@ START = datetime(2026, 11, 1, tzinfo=UTC)
 SENTENCE = "val_accuracy 0.2 at step 2 is among the worst 1 of 2; resumes from trial 1's checkpoint at step 2"
 
 
-def exploited(database: Database, story: Any, trial_id: str, number: int, **params: Any) -> None:
-    """Told as the service tells it: the generation's row, then the trial waits again."""
+def exploited(database: Database, history: Any, trial_id: str, number: int, **params: Any) -> None:
+    """Write what the service writes: the generation's row, then the events; the trial is queued again."""
     with database.write() as session:
-        experiment = session.get_one(ExperimentRow, story.experiment_id)
+        experiment = session.get_one(ExperimentRow, history.experiment_id)
         trial = session.get_one(TrialRow, trial_id)
-        facts = {"trial_id": trial_id, "at": story.now}
+        facts = {"trial_id": trial_id, "at": history.now}
         if number == 1:
             session.add(GenerationRow(**facts, number=0, params=trial.params, first_attempt=1, began_at_event=0))
-        place = {"donor": 1, "milestone": 2 * number, "resume_uri": "/donor", "resume_step": 2 * number}
+        source = {"donor": 1, "milestone": 2 * number, "resume_uri": "/donor", "resume_step": 2 * number}
         seq = experiment.event_count + 1
         session.add(
-            GenerationRow(**facts, **place, number=number, params=params, first_attempt=number + 1, began_at_event=seq)
+            GenerationRow(**facts, **source, number=number, params=params, first_attempt=number + 1, began_at_event=seq)
         )
         trial.params = params
     checkpoint = {"uri": "/donor", "step": 2 * number}
-    said = {"donor": 1, "generation": number, "checkpoint": checkpoint, "reason": SENTENCE}
-    story.tell("trial.exploited", {"number": 0, "params": params, **said}, trial_id)
+    exploit = {"donor": 1, "generation": number, "checkpoint": checkpoint, "reason": SENTENCE}
+    history.append("trial.exploited", {"number": 0, "params": params, **exploit}, trial_id)
     decision = {"decision": "exploit", "rule": "pbt", "milestone": 2 * number, "value": 0.2, "cutoff": 0.6}
-    story.tell("decision", {**decision, "compared_count": 1, "compared_with": [1], "reason": SENTENCE}, trial_id)
-    story.tell("trial.queued", {"number": 0, "reason": SENTENCE}, trial_id)
+    history.append("decision", {**decision, "compared_count": 1, "compared_with": [1], "reason": SENTENCE}, trial_id)
+    history.append("trial.queued", {"number": 0, "reason": SENTENCE}, trial_id)
 
 
-def told(database: Database, story: Any) -> str:
-    trial = story.trial(0, lr=0.1)
-    story.run(trial)
-    story.report(trial, 1, val_accuracy=0.1)
-    story.report(trial, 2, val_accuracy=0.2)
+def trial_with_generations(database: Database, history: Any) -> str:
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
+    history.report(trial, 1, val_accuracy=0.1)
+    history.report(trial, 2, val_accuracy=0.2)
     for generation, lr in ((1, 0.5), (2, 0.4)):
-        exploited(database, story, trial, generation, lr=lr)
-        story.run(trial)
-        story.report(trial, 2 * generation + 1, val_accuracy=0.6 + generation / 10)
-    story.end(trial, "completed", 0.8)
+        exploited(database, history, trial, generation, lr=lr)
+        history.run(trial)
+        history.report(trial, 2 * generation + 1, val_accuracy=0.6 + generation / 10)
+    history.end(trial, "completed", 0.8)
     return str(trial)
 
 
 @pytest.mark.slow
 def test_each_generation_has_its_params_and_its_part_of_the_curve(
-    mirror: Any, tell: Callable[..., Any], database: Database
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
-    story = tell()
-    trial = told(database, story)
+    history = begin_experiment()
+    trial = trial_with_generations(database, history)
 
     mirror.catch_up()
 
-    runs = mirror.runs(story.name)
+    runs = mirror.runs(history.name)
     names = ["trial 00", "trial 00, generation 1", "trial 00, generation 2"]
-    assert sorted(runs) == sorted([story.name, *names])
+    assert sorted(runs) == sorted([history.name, *names])
     first, second, third = (runs[name] for name in names)
     assert [run.data.params["lr"] for run in (first, second, third)] == ["0.1", "0.5", "0.4"]
     curves = [mirror.curve(run, "val_accuracy") for run in (first, second, third)]
@@ -70,7 +71,7 @@ def test_each_generation_has_its_params_and_its_part_of_the_curve(
     assert first.data.tags["mlflow.note.content"] == "goes on as generation 1 from trial 1's checkpoint at step 2"
     assert "paceline.generation" not in first.data.tags
     assert {run.data.tags["paceline.trial_id"] for run in (first, second, third)} == {trial}
-    parent = runs[story.name]
+    parent = runs[history.name]
     assert second.data.tags["mlflow.parentRunId"] == parent.info.run_id
     tags = {name.removeprefix("paceline."): value for name, value in second.data.tags.items()}
     assert (tags["generation"], tags["donor"], tags["milestone"]) == ("1", "1", "2")
@@ -81,36 +82,38 @@ def test_each_generation_has_its_params_and_its_part_of_the_curve(
 
 
 @pytest.mark.slow
-def test_told_again_from_the_start_nothing_is_doubled(
-    mirror: Any, tell: Callable[..., Any], database: Database
+def test_mirroring_again_from_the_start_duplicates_nothing(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
-    """As after a kill before it was noted how far the mirror had come, with all runs forgotten."""
-    story = tell()
-    told(database, story)
+    """As after a crash before the cursor and the runs were stored."""
+    history = begin_experiment()
+    trial_with_generations(database, history)
     mirror.catch_up()
-    before = {name: run.info.run_id for name, run in mirror.runs(story.name).items()}
+    before = {name: run.info.run_id for name, run in mirror.runs(history.name).items()}
     with database.write() as session:
         session.execute(delete(MirrorRunRow))
-        session.get_one(MirrorRow, story.experiment_id).cursor = 0
+        session.get_one(MirrorRow, history.experiment_id).cursor = 0
     mirror.catch_up()
-    runs = mirror.runs(story.name)  # fails where two have the same name
+    runs = mirror.runs(history.name)  # fails where two have the same name
     assert {name: run.info.run_id for name, run in runs.items()} == before
     assert mirror.curve(runs["trial 00, generation 1"], "val_accuracy") == [(3, 0.7)]
 
 
-def test_batches_of_any_size_give_each_event_to_the_same_run(tell: Callable[..., Any], database: Database) -> None:
-    story = tell()
-    trial_id = told(database, story)
+def test_batches_of_any_size_give_each_event_to_the_same_run(
+    begin_experiment: Callable[..., Any], database: Database
+) -> None:
+    history = begin_experiment()
+    trial_id = trial_with_generations(database, history)
     with database.read() as session:
-        experiment, trial = session.get_one(ExperimentRow, story.experiment_id), session.get_one(TrialRow, trial_id)
+        experiment, trial = session.get_one(ExperimentRow, history.experiment_id), session.get_one(TrialRow, trial_id)
         generations = session.query(GenerationRow).order_by(GenerationRow.number).all()
         events = session.query(EventRow).order_by(EventRow.seq).all()
-    facts = Facts(experiment, {trial_id: trial}, {trial_id: generations})
+    given = ProjectionInput(experiment, {trial_id: trial}, {trial_id: generations})
 
-    def sent(size: int) -> dict[RunOf, list[Any]]:
-        found: dict[RunOf, list[Any]] = {}
+    def sent(size: int) -> dict[RunKey, list[Any]]:
+        found: dict[RunKey, list[Any]] = {}
         for first in range(0, len(events), size):
-            for run, update in project(facts, events[first : first + size]).runs.items():
+            for run, update in project(given, events[first : first + size]).runs.items():
                 found.setdefault(run, []).extend([*update.metrics, *([update.status] if update.ended_at else [])])
         return found
 
@@ -119,7 +122,7 @@ def test_batches_of_any_size_give_each_event_to_the_same_run(tell: Callable[...,
 
 
 def test_a_trial_that_is_not_exploited_yet_keeps_its_own_params() -> None:
-    """Its generations are read after its row: an exploit in between changes nothing."""
+    """Its generations are read after its row, so an exploit in between changes nothing."""
     experiment = ExperimentRow(
         id="x-1", name="e", spec={"name": "e", "objectives": []}, tags={}, status="running", created_at=START
     )
@@ -128,12 +131,12 @@ def test_a_trial_that_is_not_exploited_yet_keeps_its_own_params() -> None:
         GenerationRow(trial_id="t-0", number=0, params={"lr": 0.1}, first_attempt=1, began_at_event=0),
         GenerationRow(trial_id="t-0", number=1, params={"lr": 0.5}, first_attempt=2, began_at_event=9),
     ]
-    facts = Facts(experiment, {"t-0": trial}, {"t-0": rows})
+    given = ProjectionInput(experiment, {"t-0": trial}, {"t-0": rows})
     at = START + timedelta(seconds=1)
     running = EventRow(experiment_id="x-1", seq=3, kind="trial.running", trial_id="t-0", data={"attempt": 1}, at=at)
-    [(run, update)] = project(facts, [running]).runs.items()
-    assert run == RunOf("t-0", 0)
-    assert isinstance(update, Update)
-    generation = facts.generation(run)
+    [(run, update)] = project(given, [running]).runs.items()
+    assert run == RunKey("t-0", 0)
+    assert isinstance(update, RunUpdate)
+    generation = given.generation(run)
     assert generation is not None
     assert generation.params == {"lr": 0.1}

@@ -9,7 +9,7 @@ import pytest
 import requests
 from sqlalchemy import delete
 
-from service.mirror.errors import MlflowAway
+from service.mirror.errors import MlflowUnavailable
 from service.store.mirrors import advance, lag
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
@@ -17,40 +17,42 @@ from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
 pytestmark = pytest.mark.slow
 
 
-def test_a_trial_is_a_child_run_with_its_parameters_curve_and_end(mirror: Any, tell: Callable[..., Any]) -> None:
-    story = tell()
-    trial = story.trial(7, lr=0.25, layers=[16, 32])
-    story.run(trial)
-    began = story.now - timedelta(seconds=1)
-    story.report(trial, 1, val_accuracy=0.5, note="not a number", best=True)
-    story.report(trial, 2, val_accuracy=0.75)
-    story.tell("checkpoint", {"attempt": 1, "step": 2, "uri": "/data/checkpoint_2"}, trial)
-    story.end(trial, "completed", 0.75)
+def test_a_trial_is_a_child_run_with_its_parameters_curve_and_end(
+    mirror: Any, begin_experiment: Callable[..., Any]
+) -> None:
+    history = begin_experiment()
+    trial = history.trial(7, lr=0.25, layers=[16, 32])
+    history.run(trial)
+    began = history.now - timedelta(seconds=1)
+    history.report(trial, 1, val_accuracy=0.5, note="not a number", best=True)
+    history.report(trial, 2, val_accuracy=0.75)
+    history.append("checkpoint", {"attempt": 1, "step": 2, "uri": "/data/checkpoint_2"}, trial)
+    history.end(trial, "completed", 0.75)
 
     mirror.catch_up()
 
-    runs = mirror.runs(story.name)
-    parent, run = runs[story.name], runs["trial 07"]
+    runs = mirror.runs(history.name)
+    parent, run = runs[history.name], runs["trial 07"]
     assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert run.data.params == {"epochs": "4", "lr": "0.25", "layers": "[16, 32]"}
     assert mirror.curve(run, "val_accuracy") == [(1, 0.5), (2, 0.75)]
     assert run.data.metrics == {"val_accuracy": 0.75, "best": 1.0}
     assert run.info.status == "FINISHED"
     assert run.info.start_time == round(began.timestamp() * 1000)
-    assert run.info.end_time == round((story.now - timedelta(seconds=1)).timestamp() * 1000)
+    assert run.info.end_time == round((history.now - timedelta(seconds=1)).timestamp() * 1000)
     assert run.data.tags["paceline.trial_id"] == trial
     assert run.data.tags["paceline.checkpoint"] == "/data/checkpoint_2"
     assert run.data.tags["mlflow.source.name"] == "train:train_fn"
 
 
 def test_a_trial_that_begins_takes_three_calls(
-    mirror: Any, tell: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Search, create, log; and one for the parent's counts. Each waits for MLflow's database, and that for the disk."""
-    story = tell()
-    story.run(story.trial(0, lr=0.1))
+    """Search, create, log, and one for the parent's counts. Each call costs MLflow a write to disk."""
+    history = begin_experiment()
+    history.run(history.trial(0, lr=0.1))
     mirror.catch_up()
-    story.run(story.trial(1, lr=0.1))
+    history.run(history.trial(1, lr=0.1))
     calls: list[Any] = []
     send = requests.Session.request
 
@@ -63,22 +65,22 @@ def test_a_trial_that_begins_takes_three_calls(
         mirror.catch_up()
 
     assert len(calls) == 4
-    run = mirror.runs(story.name)["trial 01"]
+    run = mirror.runs(history.name)["trial 01"]
     assert (run.info.status, run.data.params["lr"]) == ("RUNNING", "0.1")
 
 
-def test_a_pruned_trial_says_why(mirror: Any, tell: Callable[..., Any]) -> None:
-    story = tell()
-    trial = story.trial(0, lr=0.1)
-    story.run(trial)
-    story.report(trial, 3, val_accuracy=0.4)
+def test_a_pruned_trial_says_why(mirror: Any, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
+    history.report(trial, 3, val_accuracy=0.4)
     decision = {"attempt": 1, "step": 3, "decision": "stop", "rule": "asha", "value": 0.4, "cutoff": 0.61}
-    story.tell("decision", {**decision, "compared_count": 9, "milestone": 3, "reason": "0.4 is below 0.61"}, trial)
-    story.end(trial, "pruned", 0.4, "0.4 is below 0.61")
+    history.append("decision", {**decision, "compared_count": 9, "milestone": 3, "reason": "0.4 is below 0.61"}, trial)
+    history.end(trial, "pruned", 0.4, "0.4 is below 0.61")
 
     mirror.catch_up()
 
-    run = mirror.runs(story.name)["trial 00"]
+    run = mirror.runs(history.name)["trial 00"]
     assert run.info.status == "FINISHED"
     tags = run.data.tags
     assert tags["paceline.status"] == "pruned"
@@ -87,71 +89,71 @@ def test_a_pruned_trial_says_why(mirror: Any, tell: Callable[..., Any]) -> None:
     assert tags["mlflow.note.content"] == "pruned: 0.4 is below 0.61"
 
 
-def test_a_trial_that_waits_and_goes_on_keeps_its_run(mirror: Any, tell: Callable[..., Any]) -> None:
-    story = tell()
-    trial = story.trial(0, lr=0.1)
-    story.run(trial)
-    story.report(trial, 1, val_accuracy=0.4)
-    story.tell("trial.paused", {"number": 0, "milestone": 1, "step": 1, "reason": "0.4 is below 0.6"}, trial)
+def test_a_trial_that_pauses_and_resumes_keeps_its_run(mirror: Any, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
+    history.report(trial, 1, val_accuracy=0.4)
+    history.append("trial.paused", {"number": 0, "milestone": 1, "step": 1, "reason": "0.4 is below 0.6"}, trial)
     mirror.catch_up()
-    run = mirror.runs(story.name)["trial 00"]
+    run = mirror.runs(history.name)["trial 00"]
     assert (run.info.status, run.info.end_time) == ("SCHEDULED", None)
     assert run.data.tags["mlflow.note.content"] == "paused at step 1: 0.4 is below 0.6"
-    story.tell("trial.queued", {"number": 0, "reason": "0.4 is above 0.3: promoted"}, trial)
-    story.run(trial)
+    history.append("trial.queued", {"number": 0, "reason": "0.4 is above 0.3: promoted"}, trial)
+    history.run(trial)
     mirror.catch_up()
-    again = mirror.runs(story.name)["trial 00"]
+    again = mirror.runs(history.name)["trial 00"]
     assert (again.info.run_id, again.info.status) == (run.info.run_id, "RUNNING")
 
 
 @pytest.mark.parametrize(("status", "expected"), [("failed", "FAILED"), ("stopped", "KILLED")])
-def test_a_trial_that_did_not_make_it_shows_so(
-    mirror: Any, tell: Callable[..., Any], status: str, expected: str
+def test_a_failed_or_stopped_trial_has_that_status(
+    mirror: Any, begin_experiment: Callable[..., Any], status: str, expected: str
 ) -> None:
-    story = tell()
-    trial = story.trial(0, lr=0.1)
-    story.run(trial)
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
     failure = {"attempt": 1, "outcome": "failed", "kind": "user_error", "message": "ValueError: no"}
-    story.tell("attempt.ended", failure, trial)
-    story.end(trial, status, reason="ValueError: no")
+    history.append("attempt.ended", failure, trial)
+    history.end(trial, status, reason="ValueError: no")
 
     mirror.catch_up()
 
-    run = mirror.runs(story.name)["trial 00"]
+    run = mirror.runs(history.name)["trial 00"]
     assert run.info.status == expected
     assert run.data.tags["paceline.failure.message"] == "ValueError: no"
 
 
-def test_a_trial_that_lost_its_worker_waits_and_then_goes_on_in_the_same_run(
-    mirror: Any, tell: Callable[..., Any]
+def test_a_trial_that_lost_its_worker_continues_in_the_same_run(
+    mirror: Any, begin_experiment: Callable[..., Any]
 ) -> None:
-    story = tell()
-    trial = story.trial(0, lr=0.1)
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
     assert mirror.catch_up() == 2
-    story.run(trial)
-    story.tell("trial.queued", {"reason": "the node is gone"}, trial)
+    history.run(trial)
+    history.append("trial.queued", {"reason": "the node is gone"}, trial)
     mirror.catch_up()
-    assert mirror.runs(story.name)["trial 00"].info.status == "SCHEDULED"
+    assert mirror.runs(history.name)["trial 00"].info.status == "SCHEDULED"
 
-    story.run(trial)
-    story.report(trial, 1, val_accuracy=0.5)
+    history.run(trial)
+    history.report(trial, 1, val_accuracy=0.5)
     mirror.catch_up()
 
-    assert mirror.runs(story.name)["trial 00"].info.status == "RUNNING"
+    assert mirror.runs(history.name)["trial 00"].info.status == "RUNNING"
 
 
-def test_the_parent_tells_the_best_so_far_and_how_it_all_ended(mirror: Any, tell: Callable[..., Any]) -> None:
-    story = tell()
-    story.tried(0, 0.5)
-    story.tried(2, 0.9)
+def test_the_parent_shows_the_best_so_far_and_the_end(mirror: Any, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
+    history.completed_trial(0, 0.5)
+    history.completed_trial(2, 0.9)
     mirror.catch_up()  # the best so far must come from before this batch too
-    story.tried(1, 0.7)
-    story.tried(3, 0.9)
-    story.finish("completed", "max_trials")
+    history.completed_trial(1, 0.7)
+    history.completed_trial(3, 0.9)
+    history.finish("completed", "max_trials")
 
     mirror.catch_up()
 
-    name = story.name
+    name = history.name
     parent = mirror.runs(name)[name]
     assert mirror.curve(parent, "best_val_accuracy") == [(1, 0.5), (2, 0.9), (3, 0.9), (4, 0.9)]
     assert parent.info.status == "FINISHED"
@@ -165,144 +167,151 @@ def test_the_parent_tells_the_best_so_far_and_how_it_all_ended(mirror: Any, tell
     assert parent.data.params["objective"] == "maximize val_accuracy"
 
 
-def test_values_that_are_no_numbers_are_kept_as_such(mirror: Any, tell: Callable[..., Any]) -> None:
-    story = tell()
-    trial = story.trial(0, lr=0.1)
-    story.run(trial)
+def test_nan_and_infinity_are_mirrored(mirror: Any, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
     for step, value in enumerate(["NaN", "Infinity", "-Infinity"]):
-        story.report(trial, step, **{"loss [mean]": value})
+        history.report(trial, step, **{"loss [mean]": value})
 
     mirror.catch_up()
 
-    curve = mirror.curve(mirror.runs(story.name)["trial 00"], "loss _mean_")
+    curve = mirror.curve(mirror.runs(history.name)["trial 00"], "loss _mean_")
     assert math.isnan(curve[0][1])
     assert curve[1][1] > 1e308
     assert curve[2][1] < -1e308
 
 
-def test_a_batch_sent_again_doubles_nothing(mirror: Any, tell: Callable[..., Any], database: Database) -> None:
-    story = tell()
-    first, second = story.tried(0, 0.5), story.tried(1, 0.6)
-    story.report(first, 2, val_accuracy="NaN")
+def test_a_repeated_batch_duplicates_nothing(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
+) -> None:
+    history = begin_experiment()
+    first, second = history.completed_trial(0, 0.5), history.completed_trial(1, 0.6)
+    history.report(first, 2, val_accuracy="NaN")
     mirror.catch_up()
-    before = everything(mirror, story)
+    before = everything(mirror, history)
 
-    forget(database, story)
+    forget(database, history)
     assert mirror.catch_up() > 0
 
-    assert everything(mirror, story) == before
+    assert everything(mirror, history) == before
     assert second in str(before)
 
 
 def test_a_trial_that_began_meanwhile_is_running_in_a_batch_sent_again(
-    mirror: Any, tell: Callable[..., Any], database: Database
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
-    """MLflow has its run from the first time, and took it for waiting."""
-    story = tell()
-    trial = story.trial(0, lr=0.1)
-    story.run(trial)
-    story.tell("trial.queued", {"number": 0, "reason": "tried again"}, trial)
+    """MLflow has the run from the first time, as SCHEDULED."""
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
+    history.append("trial.queued", {"number": 0, "reason": "tried again"}, trial)
     mirror.catch_up()
-    assert mirror.runs(story.name)["trial 00"].info.status == "SCHEDULED"
-    story.run(trial)
+    assert mirror.runs(history.name)["trial 00"].info.status == "SCHEDULED"
+    history.run(trial)
 
-    forget(database, story)
+    forget(database, history)
     mirror.catch_up()
 
-    assert mirror.runs(story.name)["trial 00"].info.status == "RUNNING"
+    assert mirror.runs(history.name)["trial 00"].info.status == "RUNNING"
 
 
 def test_the_mirror_says_whether_it_is_behind(
-    mirror: Any, tell: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.background.mirroring.BATCH", 5)
-    story = tell()  # one event, and four of the trial
-    story.tried(0, 0.5)
+    history = begin_experiment()  # one event, and four of the trial
+    history.completed_trial(0, 0.5)
     assert (mirror.loop.run_once(), mirror.loop.is_behind) == (5, True)
     assert (mirror.loop.run_once(), mirror.loop.is_behind) == (0, False)
 
 
-def test_a_front_told_in_several_batches_or_again_from_the_start_is_the_same(
-    mirror: Any, tell: Callable[..., Any], database: Database
+def test_a_front_is_the_same_in_several_batches_and_again_from_the_start(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
     objectives = [{"metric": "loss", "direction": "minimize"}, {"metric": "size", "direction": "minimize"}]
-    story = tell(objectives=objectives, constraints=[{"metric": "size", "max": 9, "min": None}])
+    history = begin_experiment(objectives=objectives, constraints=[{"metric": "size", "max": 9, "min": None}])
     for number, (loss, size) in enumerate([(5, 5), (4, 9), (8, 1), (6, 6), (1, 10), (3, 4), (9, 9), (2, 4)]):
-        trial = story.trial(number, lr=0.1)
-        story.run(trial)
-        story.end(trial, "completed", values=[loss, size], feasible=size <= 9)
+        trial = history.trial(number, lr=0.1)
+        history.run(trial)
+        history.end(trial, "completed", values=[loss, size], feasible=size <= 9)
         if number % 3 == 0:
             mirror.catch_up()
     mirror.catch_up()
-    parent = mirror.runs(story.name)[story.name]
+    parent = mirror.runs(history.name)[history.name]
     assert parent.data.tags["paceline.pareto_front"] == "2, 7"
     assert [step for step, _ in mirror.curve(parent, "hypervolume")] == [5, 6, 8]
     assert parent.data.params["constraints"] == "size <= 9"
-    assert mirror.runs(story.name)["trial 04"].data.tags["paceline.feasible"] == "no"
+    assert mirror.runs(history.name)["trial 04"].data.tags["paceline.feasible"] == "no"
     assert parent.data.metrics["best_loss"] == 2
-    before = everything(mirror, story)
+    before = everything(mirror, history)
 
-    forget(database, story)
+    forget(database, history)
     mirror.catch_up()
 
-    assert everything(mirror, story) == before
+    assert everything(mirror, history) == before
 
 
-def test_a_long_curve_goes_through_in_pieces(mirror: Any, tell: Callable[..., Any]) -> None:
-    story = tell()
-    trial = story.trial(0, lr=0.1)
-    story.run(trial)
+def test_a_long_curve_is_sent_in_pieces(mirror: Any, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
     for step in range(450):
-        story.report(trial, step, val_accuracy=step / 450, loss=1 - step / 450)
+        history.report(trial, step, val_accuracy=step / 450, loss=1 - step / 450)
 
     mirror.catch_up()
 
-    run = mirror.runs(story.name)["trial 00"]
+    run = mirror.runs(history.name)["trial 00"]
     assert [step for step, _ in mirror.curve(run, "loss")] == list(range(450))
 
 
-def test_mlflow_may_be_away_and_catches_up(
-    mirror: Any, tell: Callable[..., Any], database: Database, mlflow_server: Any
+def test_the_mirror_catches_up_after_mlflow_was_unavailable(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database, mlflow_server: Any
 ) -> None:
-    story = tell()
-    story.tried(0, 0.5)
+    history = begin_experiment()
+    history.completed_trial(0, 0.5)
     mirror.catch_up()
     mlflow_server.stop()
     try:
-        story.tried(1, 0.6)
-        with pytest.raises(MlflowAway, match="does not answer"):
+        history.completed_trial(1, 0.6)
+        with pytest.raises(MlflowUnavailable, match="does not answer"):
             mirror.loop.run_once()
         with database.read() as session:
-            assert "does not answer" in str(session.get_one(MirrorRow, story.experiment_id).error)
+            assert "does not answer" in str(session.get_one(MirrorRow, history.experiment_id).error)
             assert lag(session) == 4
     finally:
         mlflow_server.start()
 
     mirror.catch_up()
 
-    assert set(mirror.runs(story.name)) >= {"trial 00", "trial 01"}
+    assert set(mirror.runs(history.name)) >= {"trial 00", "trial 01"}
     with database.read() as session:
-        assert session.get_one(MirrorRow, story.experiment_id).error is None
+        assert session.get_one(MirrorRow, history.experiment_id).error is None
         assert lag(session) == 0
 
 
-def test_a_name_that_is_taken_in_mlflow_gets_the_experiments_id(mirror: Any, tell: Callable[..., Any]) -> None:
-    story = tell(name="taken")
+def test_a_name_that_is_taken_in_mlflow_gets_the_experiments_id(
+    mirror: Any, begin_experiment: Callable[..., Any]
+) -> None:
+    history = begin_experiment(name="taken")
     mirror.client.delete_experiment(mirror.client.create_experiment("taken"))
 
     mirror.catch_up()
 
-    assert mirror.client.get_experiment_by_name(f"taken ({story.experiment_id})") is not None
+    assert mirror.client.get_experiment_by_name(f"taken ({history.experiment_id})") is not None
 
 
 def test_one_experiment_that_mlflow_refuses_leaves_the_others_alone(
-    mirror: Any, tell: Callable[..., Any], database: Database
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
-    refused, other = tell("x-00000000000a", name="refused"), tell("x-00000000000b", name="other")
+    refused, other = (
+        begin_experiment("x-00000000000a", name="refused"),
+        begin_experiment("x-00000000000b", name="other"),
+    )
     mirror.catch_up()
     mirror.client.delete_experiment(mirror.client.get_experiment_by_name("refused").experiment_id)
-    refused.tried(0, 0.5)
-    other.tried(0, 0.5)
+    refused.completed_trial(0, 0.5)
+    other.completed_trial(0, 0.5)
 
     mirror.catch_up()
 
@@ -312,27 +321,27 @@ def test_one_experiment_that_mlflow_refuses_leaves_the_others_alone(
 
 
 def test_an_experiment_deleted_while_it_was_being_sent_is_forgotten(
-    mirror: Any, tell: Callable[..., Any], database: Database
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
-    story = tell()
+    history = begin_experiment()
     with database.write() as session:
-        session.delete(session.get(ExperimentRow, story.experiment_id))
+        session.delete(session.get(ExperimentRow, history.experiment_id))
     with database.write() as session:
-        advance(session, story.experiment_id, 5, {})
+        advance(session, history.experiment_id, 5, {})
 
     with database.read() as session:
-        assert session.get(MirrorRow, story.experiment_id) is None
+        assert session.get(MirrorRow, history.experiment_id) is None
 
 
-def forget(database: Database, story: Any) -> None:
-    """As if the service had been killed before it noted anything."""
+def forget(database: Database, history: Any) -> None:
+    """Simulate a service that was killed before it stored its progress."""
     with database.write() as session:
-        session.delete(session.get(MirrorRow, story.experiment_id))
+        session.delete(session.get(MirrorRow, history.experiment_id))
         session.execute(delete(MirrorRunRow))
 
 
-def everything(mirror: Any, story: Any) -> dict[str, Any]:
-    """All that MLflow knows of an experiment, in a form that compares."""
+def everything(mirror: Any, history: Any) -> dict[str, Any]:
+    """Return everything that MLflow has of an experiment, for comparison."""
     return {
         name: (
             run.info.run_id,
@@ -343,5 +352,5 @@ def everything(mirror: Any, story: Any) -> dict[str, Any]:
             run.data.params,
             {key: str(mirror.curve(run, key)) for key in run.data.metrics},
         )
-        for name, run in mirror.runs(story.name).items()
+        for name, run in mirror.runs(history.name).items()
     }

@@ -1,4 +1,4 @@
-"""What the database answers to the mirror, on SQLite and on PostgreSQL."""
+"""The mirror's queries, on SQLite and on PostgreSQL."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,16 +20,16 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.mark.parametrize(("maximize", "expected"), [(True, 3), (False, 1)])
 def test_the_best_end_is_found_among_the_events_so_far(
-    database: Database, tell: Callable[..., Any], *, maximize: bool, expected: int
+    database: Database, begin_experiment: Callable[..., Any], *, maximize: bool, expected: int
 ) -> None:
-    story = tell()
+    history = begin_experiment()
     for number, value in [(7, 9.0), (1, 1e-7), (5, 10.0), (3, 10.0)]:
-        story.tried(number, value)
-    story.end(story.trial(2), "completed", None)
+        history.completed_trial(number, value)
+    history.end(history.trial(2), "completed", None)
 
     with database.read() as session:
-        best = mirrors.best_end(session, story.experiment_id, 1000, CONTENDERS, 0, maximize=maximize)
-        early = mirrors.best_end(session, story.experiment_id, 5, CONTENDERS, 0, maximize=maximize)
+        best = mirrors.best_end(session, history.experiment_id, 1000, CONTENDERS, 0, maximize=maximize)
+        early = mirrors.best_end(session, history.experiment_id, 5, CONTENDERS, 0, maximize=maximize)
 
     assert best is not None
     assert best.data["number"] == expected
@@ -37,36 +37,38 @@ def test_the_best_end_is_found_among_the_events_so_far(
     assert early.data["number"] == 7
 
 
-def test_an_infeasible_end_is_not_the_best(database: Database, tell: Callable[..., Any]) -> None:
-    story = tell()
+def test_an_infeasible_end_is_not_the_best(database: Database, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
     for number, (value, facts) in enumerate([(9.0, {"feasible": False}), (5.0, {"feasible": True}), (1.0, {})]):
-        story.end(story.trial(number), "completed", value, **facts)
+        history.end(history.trial(number), "completed", value, **facts)
 
     with database.read() as session:
-        best = mirrors.best_end(session, story.experiment_id, 1000, CONTENDERS, 0, maximize=True)
+        best = mirrors.best_end(session, history.experiment_id, 1000, CONTENDERS, 0, maximize=True)
 
     assert best is not None
     assert best.data["number"] == 1
 
 
-def test_an_experiment_is_behind_until_its_last_event_is_mirrored(database: Database, tell: Callable[..., Any]) -> None:
-    story, unseen = tell("x-00000000000a", name="a"), tell("x-00000000000b", name="b")
-    story.tried(0, 0.5)
+def test_an_experiment_is_behind_until_its_last_event_is_mirrored(
+    database: Database, begin_experiment: Callable[..., Any]
+) -> None:
+    history, unseen = begin_experiment("x-00000000000a", name="a"), begin_experiment("x-00000000000b", name="b")
+    history.completed_trial(0, 0.5)
 
     with database.write() as session:
         assert mirrors.lag(session) == 6
-        mirrors.advance(session, story.experiment_id, 5, {})
+        mirrors.advance(session, history.experiment_id, 5, {})
     with database.read() as session:
         assert mirrors.experiments_behind(session) == [unseen.experiment_id]
         assert mirrors.lag(session) == 1
 
 
-def test_a_cursor_never_goes_back(database: Database, tell: Callable[..., Any]) -> None:
-    story = tell()
-    story.tried(0, 0.5)
+def test_a_cursor_never_goes_back(database: Database, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
+    history.completed_trial(0, 0.5)
     for cursor in (5, 3):
         with database.write() as session:
-            mirrors.advance(session, story.experiment_id, cursor, {})
+            mirrors.advance(session, history.experiment_id, cursor, {})
 
     with database.read() as session:
         assert mirrors.lag(session) == 0

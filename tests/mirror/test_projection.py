@@ -1,4 +1,4 @@
-"""What events mean to MLflow, without an MLflow."""
+"""The projection of events to MLflow's writes, without an MLflow server."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from optuna.visualization._hypervolume_history import _get_hypervolume_history_info
 
 from service.mirror import mlflow_limits
-from service.mirror.backoff import Patience
+from service.mirror.backoff import Backoff
 from service.mirror.leaderboard import leaderboard, mlflow_url
-from service.mirror.pareto_front import Front
-from service.mirror.projection import DESCRIPTION, Facts, Point, RunOf, Standing, project
+from service.mirror.pareto_front import ParetoFront
+from service.mirror.projection import BestSoFar, ProjectionInput, RunKey, project
+from service.mirror.run_update import DESCRIPTION, MetricPoint
 from service.mirror.runs import trial_run
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
 
@@ -37,29 +38,31 @@ def event(seq: int, kind: str, trial_id: str | None = "t-0", **data: Any) -> Eve
     return EventRow(experiment_id="x-1", seq=seq, kind=kind, trial_id=trial_id, data=data, at=at)
 
 
-def test_a_trial_that_only_waits_has_no_run_yet() -> None:
-    told = project(Facts(experiment(), {"t-0": trial()}), [event(1, "trial.created", number=0)])
-    assert told.runs == {}
+def test_a_queued_trial_has_no_run_yet() -> None:
+    projection = project(ProjectionInput(experiment(), {"t-0": trial()}), [event(1, "trial.created", number=0)])
+    assert projection.runs == {}
 
 
 def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
-    told = project(Facts(experiment(), {"t-0": trial()}), [event(5, "trial.stopped", reason="stopped by a user")])
-    update = told.runs[RunOf("t-0")]
+    projection = project(
+        ProjectionInput(experiment(), {"t-0": trial()}), [event(5, "trial.stopped", reason="stopped by a user")]
+    )
+    update = projection.runs[RunKey("t-0")]
     then = START + timedelta(seconds=5)
     assert (update.status, update.started_at, update.ended_at) == ("KILLED", then, then)
 
 
-def test_a_trial_that_waits_has_a_run_that_waits() -> None:
+def test_a_paused_trial_has_a_scheduled_run() -> None:
     events = [
         event(1, "trial.running", attempt=1, agent="here"),
         event(2, "trial.paused", number=0, milestone=3, step=4, reason="0.1 is below 0.5; it is paused there"),
     ]
-    told = project(Facts(experiment(), {"t-0": trial()}, counts={"paused": 1}), events)
-    update = told.runs[RunOf("t-0")]
+    projection = project(ProjectionInput(experiment(), {"t-0": trial()}, counts={"paused": 1}), events)
+    update = projection.runs[RunKey("t-0")]
     assert (update.status, update.ended_at) == ("SCHEDULED", None)
     assert (update.tags["paceline.status"], update.tags["paceline.last_step"]) == ("paused", "4")
     assert update.tags[DESCRIPTION] == "paused at step 3: 0.1 is below 0.5; it is paused there"
-    assert told.parent.tags["paceline.trials"] == "1 paused"
+    assert projection.parent.tags["paceline.trials"] == "1 paused"
 
 
 def test_a_pruned_trial_is_never_the_best() -> None:
@@ -68,13 +71,15 @@ def test_a_pruned_trial_is_never_the_best() -> None:
         event(1, "trial.completed", "t-0", number=0, values=[0.5]),
         event(2, "trial.pruned", "t-1", number=1, values=[0.1]),
     ]
-    told = project(Facts(experiment(), trials), ends)
-    assert [(point.step, point.value) for point in told.parent.metrics] == [(1, 0.5), (2, 0.5)]
+    projection = project(ProjectionInput(experiment(), trials), ends)
+    assert [(point.step, point.value) for point in projection.parent.metrics] == [(1, 0.5), (2, 0.5)]
 
 
-def test_kinds_of_events_that_are_not_known_are_passed_over() -> None:
-    told = project(Facts(experiment(), {"t-0": trial()}), [event(1, "trial.blessed"), event(2, "new", None)])
-    assert told.runs == {}
+def test_unknown_kinds_of_events_are_ignored() -> None:
+    projection = project(
+        ProjectionInput(experiment(), {"t-0": trial()}), [event(1, "trial.blessed"), event(2, "new", None)]
+    )
+    assert projection.runs == {}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_names_of_trials_sort_as_their_numbers_do(most: int | None, number: int,
     assert trial_run(experiment(limits={"max_trials": most}), trial(number), "p").name == expected
 
 
-def test_the_view_sorts_the_best_first() -> None:
+def test_the_leaderboard_sorts_the_best_first() -> None:
     assert '"orderByAsc": true' in leaderboard(experiment())
     assert '"orderByKey": "metrics.`loss`"' in leaderboard(experiment())
 
@@ -119,7 +124,7 @@ def test_names_that_mlflow_takes_stay(name: str) -> None:
 
 
 @given(st.integers() | st.floats() | st.text() | st.none() | st.lists(st.integers()))
-def test_whatever_was_reported_is_a_number_or_left_out(value: Any) -> None:
+def test_a_reported_value_is_a_number_or_left_out(value: Any) -> None:
     assert isinstance(mlflow_limits.number(value), float | None)
 
 
@@ -127,24 +132,24 @@ def test_a_number_beyond_all_floats_is_infinite() -> None:
     assert mlflow_limits.number(-(10**400)) == float("-inf")
 
 
-def test_what_is_too_long_is_cut_and_says_so() -> None:
+def test_a_long_text_is_cut_and_ends_with_an_ellipsis() -> None:
     assert mlflow_limits.text("x" * MOST, MOST) == "x" * MOST
     assert mlflow_limits.text("x" * (MOST + 1), MOST) == "x" * (MOST - 1) + "…"
 
 
-def test_what_keeps_failing_is_left_alone_ever_longer() -> None:
+def test_a_key_that_keeps_failing_rests_longer_each_time() -> None:
     now = 0.0
-    patience = Patience(lambda: now)
+    backoff = Backoff(lambda: now)
     for seconds in (1, 2, 4, 8, 16, 32, 60, 60):
-        patience.failed("x")
+        backoff.failed("x")
         now += seconds - 0.5
-        assert patience.waits("x")
+        assert backoff.is_resting("x")
         now += 0.5
-        assert not patience.waits("x")
-    patience.succeeded("x")
-    patience.failed("x")
+        assert not backoff.is_resting("x")
+    backoff.succeeded("x")
+    backoff.failed("x")
     now += 1
-    assert not patience.waits("x")
+    assert not backoff.is_resting("x")
 
 
 TWO = {
@@ -157,32 +162,36 @@ def ended(number: int, *values: Any, kind: str = "trial.completed", **facts: Any
     return event(number + 1, kind, f"t-{number}", number=number, values=list(values), **facts)
 
 
-def test_with_several_objectives_the_parent_tells_the_front() -> None:
+def test_with_several_objectives_the_parent_shows_the_front() -> None:
     ends = [ended(0, 3, 0.5), ended(1, 2, 0.75), ended(2, 2.5, 0.25), ended(3, 1, 0.25), ended(4, 5, 0.75)]
-    told = project(Facts(experiment(**TWO), standing=Standing(front=Front.of(experiment(**TWO)))), ends)
-    assert told.parent.tags["paceline.pareto_front"] == "1, 3"
-    assert "paceline.best_trial" not in told.parent.tags
-    assert "| 3 | 1 | 0.25 |\n| 1 | 2 | 0.75 |" in told.parent.tags["mlflow.note.content"]
+    projection = project(
+        ProjectionInput(experiment(**TWO), best=BestSoFar(front=ParetoFront.of(experiment(**TWO)))), ends
+    )
+    assert projection.parent.tags["paceline.pareto_front"] == "1, 3"
+    assert "paceline.best_trial" not in projection.parent.tags
+    assert "| 3 | 1 | 0.25 |\n| 1 | 2 | 0.75 |" in projection.parent.tags["mlflow.note.content"]
 
 
 def test_infeasible_trials_are_on_no_front_and_never_the_best() -> None:
     trials = {"t-0": trial(0), "t-1": trial(1)}
     ends = [ended(0, 3, 0.5, feasible=True), ended(1, 1, 0.9, feasible=False)]
-    told = project(Facts(experiment(**TWO), trials, standing=Standing(front=Front.of(experiment(**TWO)))), ends)
-    assert told.parent.tags["paceline.pareto_front"] == "0"
-    assert [told.runs[RunOf(id_)].tags["paceline.feasible"] for id_ in ("t-0", "t-1")] == ["yes", "no"]
-    best = {point.metric: point.value for point in told.parent.metrics}
-    assert best == {"best_loss": 3, "best_accuracy": 0.5}
+    projection = project(
+        ProjectionInput(experiment(**TWO), trials, best=BestSoFar(front=ParetoFront.of(experiment(**TWO)))), ends
+    )
+    assert projection.parent.tags["paceline.pareto_front"] == "0"
+    assert [projection.runs[RunKey(id_)].tags["paceline.feasible"] for id_ in ("t-0", "t-1")] == ["yes", "no"]
+    newest = {point.metric: point.value for point in projection.parent.metrics}
+    assert newest == {"best_loss": 3, "best_accuracy": 0.5}
 
 
 def test_the_hypervolume_grows_from_a_point_that_the_first_trials_fix() -> None:
-    """Optuna's own history is the oracle, with that same point."""
+    """Optuna's own hypervolume history is the oracle, with the same reference point."""
     firsts = [(3, 0.5), (4, 0.75), (3.5, 0.25), (2, 0.25), (5, 0.5)]
     laters = [(9, 0.1), (1, 0.5), (0.5, 0.9), (4, 0.95)]
     spec = experiment(**TWO)
     ends = [ended(number, *values) for number, values in enumerate([*firsts, *laters])]
-    told = project(Facts(spec, standing=Standing(front=Front.of(spec))), ends)
-    curve = {point.step: point.value for point in told.parent.metrics if point.metric == "hypervolume"}
+    projection = project(ProjectionInput(spec, best=BestSoFar(front=ParetoFront.of(spec))), ends)
+    curve = {point.step: point.value for point in projection.parent.metrics if point.metric == "hypervolume"}
     # The worst of the first five is (5, 0.25); their ranges are 3 and 0.5.
     study = optuna.create_study(directions=["minimize", "maximize"])
     study.add_trials([optuna.trial.create_trial(values=values) for values in [*firsts, *laters]])
@@ -191,32 +200,35 @@ def test_the_hypervolume_grows_from_a_point_that_the_first_trials_fix() -> None:
     assert [curve[step] for step in sorted(curve)] == pytest.approx([oracle[step - 1] for step in sorted(curve)])
 
 
-def test_batches_of_any_size_tell_the_same_front() -> None:
+def test_batches_of_any_size_give_the_same_front() -> None:
     spec = experiment(**TWO)
     ends = [ended(number, (number * 7) % 10, (number * 3) % 10) for number in range(20)]
-    whole = project(Facts(spec, standing=Standing(front=Front.of(spec))), ends)
-    standing, metrics = Standing(front=Front.of(spec)), list[Point]()
+    whole = project(ProjectionInput(spec, best=BestSoFar(front=ParetoFront.of(spec))), ends)
+    best, metrics = BestSoFar(front=ParetoFront.of(spec)), list[MetricPoint]()
     for start in range(0, 20, 3):
-        part = project(Facts(spec, standing=standing), ends[start : start + 3])
-        standing, metrics = part.standing, [*metrics, *part.parent.metrics]
-    assert standing == whole.standing
+        part = project(ProjectionInput(spec, best=best), ends[start : start + 3])
+        best, metrics = part.best, [*metrics, *part.parent.metrics]
+    assert best == whole.best
     assert metrics == whole.parent.metrics
 
 
-def test_a_changed_spec_is_told_with_what_changed_and_the_users_own_tags() -> None:
+def test_a_changed_spec_is_shown_with_the_change_and_the_users_own_tags() -> None:
     changes = [
         event(1, "experiment.changed", None, field="limits.max_trials", before=10, after=20),
         event(2, "experiment.changed", None, field="tags.team", before=None, after="vision"),
         event(3, "experiment.changed", None, field="tags.old", before="x", after=None),
     ]
-    tags = project(Facts(experiment(limits={"max_trials": 20})), changes).parent.tags
+    tags = project(ProjectionInput(experiment(limits={"max_trials": 20})), changes).parent.tags
     assert tags["paceline.changed.limits.max_trials"] == "10 -> 20"
     assert tags["paceline.changed.tags.team"] == 'nothing -> "vision"'
     assert "max_trials: 20" in tags["paceline.spec"]
     assert (tags["team"], tags["old"]) == ("vision", "")
 
 
-def test_what_a_search_began_with_is_told() -> None:
+def test_a_warm_start_is_shown() -> None:
     source = {"experiment": "july", "taken": 20, "left_out": {"failed": 2, "lr is outside of the space": 1}}
     begun = event(2, "experiment.warm_started", None, sources=[source])
-    assert project(Facts(experiment()), [begun]).parent.tags["paceline.warm_start"] == "july: 20 taken, 3 left out"
+    assert (
+        project(ProjectionInput(experiment()), [begun]).parent.tags["paceline.warm_start"]
+        == "july: 20 taken, 3 left out"
+    )

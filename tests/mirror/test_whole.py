@@ -1,4 +1,4 @@
-"""From the HTTP API to MLflow and back: the events are the service's own, on SQLite and on PostgreSQL."""
+"""From the HTTP API to MLflow: the events are the service's own, on SQLite and on PostgreSQL."""
 
 import re
 import time
@@ -13,7 +13,7 @@ from tests.conftest import changed, running
 pytestmark = pytest.mark.slow
 
 
-def test_what_went_through_the_api_stands_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
+def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
     client = MlflowClient(tracking_uri=mlflow_server.uri)
     with running(changed(settings, mlflow_uri=mlflow_server.uri, mlflow_ui="http://mlflow.example")) as api:
         name = api.create(limits={"max_trials": 2})["name"]
@@ -38,7 +38,7 @@ def test_what_went_through_the_api_stands_in_mlflow(settings: Settings, mlflow_s
 
 
 def until_mirrored(api: Any, client: MlflowClient, name: str) -> str:
-    """The experiment's address in MLflow, once its last event is there."""
+    """Return the experiment's URL in MLflow once its last event is mirrored."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         page = api.get(f"/v1/experiments/{name}")["mlflow_url"]

@@ -1,4 +1,4 @@
-"""docker-compose.yml on an engine: it comes up healthy, runs digits, bears the death of any part, leaves nothing."""
+"""docker-compose.yml on a container engine: it starts healthy, runs digits, survives any kill, leaves nothing."""
 
 import json
 import os
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 class Compose:
-    """A project of its own: own names, own ports, own volumes."""
+    """A compose project with its own names, ports and volumes."""
 
     def __init__(self) -> None:
         plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
@@ -52,7 +52,7 @@ class Compose:
         return done.stdout
 
     def health(self) -> dict[str, str]:
-        """Each server's health, by its name in the file."""
+        """Return each server's health by its name in the file."""
         found = {}
         for name in SERVERS:
             container = self("ps", "-q", name).split()[0]
@@ -124,7 +124,7 @@ def create_digits(port: int) -> Any:
 
 
 def seen(experiment: str) -> dict[str, Any]:
-    """The experiment, or nothing while the service is away."""
+    """Return the experiment; nothing while the service does not answer."""
     try:
         found: dict[str, Any] = get(experiment)
     except OSError:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from service.settings import Settings
-from service.stack.child_process import accepts, free_port
+from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 from tests.conftest import Api, running

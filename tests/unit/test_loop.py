@@ -1,4 +1,4 @@
-"""What runs for ever leaves the processor to others between its rounds."""
+"""The background loop: its pauses between calls of the work."""
 
 import itertools
 import threading
@@ -11,7 +11,7 @@ HOUR = 3600.0
 
 
 class Busy:
-    """Work that always finds something to do, and says when it has done it `count` times."""
+    """Work that sets `enough` after `count` calls."""
 
     name = "busy"
     every = HOUR
@@ -28,8 +28,8 @@ class Busy:
         return 1
 
 
-def is_done(work: Busy, *, within: float) -> bool:
-    """Whether it does as much as it says it will, in so many seconds."""
+def is_called_often_enough(work: Busy, *, within: float) -> bool:
+    """Whether the loop calls the work `count` times in the given seconds."""
     loop = Loop(work)
     loop.start()
     done = work.enough.wait(within)
@@ -37,16 +37,16 @@ def is_done(work: Busy, *, within: float) -> bool:
     return done
 
 
-def test_a_round_does_not_follow_at_once() -> None:
-    assert is_done(Busy(1), within=30)
-    assert not is_done(Busy(2), within=0.3)
+def test_the_next_call_waits_for_the_interval() -> None:
+    assert is_called_often_enough(Busy(1), within=30)
+    assert not is_called_often_enough(Busy(2), within=0.3)
 
 
-def test_a_round_that_left_something_to_do_is_followed_at_once() -> None:
-    assert is_done(Busy(20, is_behind=True), within=30)
+def test_work_that_is_behind_is_called_again_immediately() -> None:
+    assert is_called_often_enough(Busy(20, is_behind=True), within=30)
 
 
-def test_a_round_that_took_longer_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_took_longer_than_its_interval_is_called_again_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     hours = itertools.count(step=HOUR)
     monkeypatch.setattr("service.background.loop.monotonic", lambda: next(hours))
-    assert is_done(Busy(20), within=30)
+    assert is_called_often_enough(Busy(20), within=30)

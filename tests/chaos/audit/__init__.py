@@ -1,4 +1,4 @@
-"""What must be true of a run once it is over. Each check yields sentences, one for each thing that is not."""
+"""The guarantees that a run must keep. Each check yields a sentence for each violation."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ from tests.chaos.audit.attempts import attempts, losses, resumes
 from tests.chaos.audit.curves import api_agrees, curves, journals_agree
 from tests.chaos.audit.ends import clean_end, ends, space
 from tests.chaos.audit.histories import events_whole, histories
-from tests.chaos.audit.mirrored import mirrored
+from tests.chaos.audit.mlflow import mlflow_agrees
 from tests.chaos.audit.stopping import stopping
 from tests.chaos.audit.storage import storage
 from tests.chaos.snapshot import Snapshot
@@ -27,11 +27,11 @@ CHECKS: tuple[Check, ...] = (
     api_agrees,
     journals_agree,
     stopping,
-    mirrored,
+    mlflow_agrees,
 )
 
 
 def audit(snapshot: Snapshot) -> list[str]:
-    """Every violation; empty when the promises were kept. What runs still changes while it is read: then only that."""
+    """Return all violations. If experiments still run, only check that: their data changes while it is read."""
     checks = CHECKS if snapshot.record.ended else (clean_end, ends)
     return [violation for check in checks for violation in check(snapshot)]

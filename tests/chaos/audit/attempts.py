@@ -1,17 +1,17 @@
-"""One attempt of a trial at a time; each goes on where a whole checkpoint was; none is lost without a cause."""
+"""A trial has one attempt at a time; each resumes from a complete checkpoint; none is lost without a cause."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from service.domain.failures import MAX_LOSSES
+from tests.chaos.fault_injector import Fault
 from tests.chaos.journals import Line
-from tests.chaos.schedule import Victim
+from tests.chaos.schedule import Target
 from tests.chaos.snapshot import Attempt, Experiment, Snapshot, Trial
-from tests.chaos.victims import Struck
 
-HARMLESS = {"left"}
-TAKEN = {"lost", "preempted"}
+NO_WORK = {"left"}
+LOST_KINDS = {"lost", "preempted"}
 
 Key = tuple[str, int, int]
 
@@ -61,28 +61,28 @@ def _by_events(experiment: Experiment) -> Iterator[str]:
 def _by_journals(
     snapshot: Snapshot, experiment: Experiment, trial: Trial, written: dict[Key, list[Line]]
 ) -> Iterator[str]:
-    """What the functions themselves wrote: no work for one attempt after the next had begun.
+    """Check the journals: no work for an attempt after the next one began.
 
-    A holder that was frozen beyond its lease may wake up and work on until it is refused; nothing of it counts.
+    A process that was frozen beyond its lease may work on until the service refuses it; nothing of that counts.
     """
     lines = [written.get((experiment.id, trial.number, attempt.number), []) for attempt in trial.attempts]
     for attempt, own, later in zip(trial.attempts, lines, lines[1:], strict=False):
-        work = [line.at for line in own if line.did not in HARMLESS]
+        work = [line.at for line in own if line.did not in NO_WORK]
         overlap = max(work, default=0) - min((line.at for line in later), default=float("inf"))
         if overlap > 0 and not _was_frozen(snapshot, attempt):
             yield f"attempt {attempt.number} still worked {overlap:.2f} s after attempt {attempt.number + 1} had begun"
 
 
 def _was_frozen(snapshot: Snapshot, attempt: Attempt) -> bool:
-    return any(_hit(struck, attempt) for struck in snapshot.record.struck if struck.frozen)
+    return any(_hit(fault, attempt) for fault in snapshot.record.faults if fault.frozen)
 
 
-def _hit(struck: Struck, attempt: Attempt) -> bool:
-    return attempt.started_at <= struck.at <= (attempt.ended_at or float("inf"))
+def _hit(fault: Fault, attempt: Attempt) -> bool:
+    return attempt.started_at <= fault.at <= (attempt.ended_at or float("inf"))
 
 
 def resumes(snapshot: Snapshot) -> Iterator[str]:
-    """An attempt goes on from the newest checkpoint that was known when it began, whole and as it was saved."""
+    """An attempt resumes from the newest checkpoint that was known when it began, complete and unchanged."""
     written = by_attempt(snapshot.lines)
     for experiment in snapshot.experiments:
         for trial in experiment.trials:
@@ -98,7 +98,7 @@ def resumes(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _known_at_start(experiment: Experiment, trial: Trial) -> dict[int, tuple[int, str] | None]:
-    """For each attempt the newest checkpoint (step, URI) told of before it began."""
+    """Return for each attempt the newest checkpoint (step, URI) that was known when it began."""
     newest: tuple[int, str] | None = None
     known: dict[int, tuple[int, str] | None] = {}
     for event in experiment.events:
@@ -114,21 +114,21 @@ def _known_at_start(experiment: Experiment, trial: Trial) -> dict[int, tuple[int
 def _resume(attempt: Attempt, known: tuple[int, str] | None, lines: Sequence[Line]) -> Iterator[str]:
     given = None if attempt.resume_step is None else (attempt.resume_step, attempt.resume_uri)
     if given != known:
-        yield f"was given {given} to go on from; the newest known was {known}"
+        yield f"was given {given} to resume from; the newest known was {known}"
     for line in lines:
         if line.did == "start" and given is not None:
-            yield f"began from nothing on rank {line.rank}, though it was given step {attempt.resume_step}"
+            yield f"started from scratch on rank {line.rank}, though it was given step {attempt.resume_step}"
         if line.did == "resumed" and line.step != attempt.resume_step:
-            yield f"went on from step {line.step} on rank {line.rank}, not from {attempt.resume_step}"
+            yield f"resumed from step {line.step} on rank {line.rank}, not from {attempt.resume_step}"
         if line.did == "resumed" and not line.sound:
-            yield f"went on from a broken checkpoint on rank {line.rank}: {line.uri}"
+            yield f"resumed from a broken checkpoint on rank {line.rank}: {line.uri}"
 
 
 def losses(snapshot: Snapshot) -> Iterator[str]:
-    """Each lost attempt has a strike that took it; no trial failed for fewer losses than its budget."""
-    unused = [struck for struck in snapshot.record.struck if struck.kill.victim in TAKES_ONE]
-    for experiment, trial, attempt in _taken(snapshot):
-        if _in_a_ruin(snapshot, attempt) or _never_handed_on(snapshot, experiment, trial, attempt):
+    """Each lost attempt has a fault as its cause; no trial failed with fewer losses than its budget."""
+    unused = [fault for fault in snapshot.record.faults if fault.planned.target in ENDS_ONE_ATTEMPT]
+    for experiment, trial, attempt in _lost_attempts(snapshot):
+        if _ran_on_a_killed_cluster(snapshot, attempt) or _was_never_started(snapshot, experiment, trial, attempt):
             continue
         key = (experiment.id, trial.number, attempt.number)
         exact = next((one for one in unused if one.attempt == key), None)
@@ -145,46 +145,46 @@ def losses(snapshot: Snapshot) -> Iterator[str]:
                 yield f"{experiment.name}: trial {trial.number} failed after {count} losses; its budget is {MAX_LOSSES}"
 
 
-TAKES_ONE = {Victim.SLOT, Victim.WORKER}
-"""What takes at most one attempt with it."""
+ENDS_ONE_ATTEMPT = {Target.SLOT, Target.WORKER}
+"""A fault in one of these ends at most one attempt."""
 
 
-def _taken(snapshot: Snapshot) -> list[tuple[Experiment, Trial, Attempt]]:
-    """The lost attempts in the order in which they ended."""
+def _lost_attempts(snapshot: Snapshot) -> list[tuple[Experiment, Trial, Attempt]]:
+    """Return the lost attempts by the time of their end."""
     found = [
         (experiment, trial, attempt)
         for experiment in snapshot.experiments
         for trial in experiment.trials
         for attempt in trial.attempts
-        if attempt.kind in TAKEN
+        if attempt.kind in LOST_KINDS
     ]
     return sorted(found, key=lambda one: one[2].ended_at or 0)
 
 
-def _in_a_ruin(snapshot: Snapshot, attempt: Attempt) -> bool:
-    """A Ray head takes everything that runs on it."""
-    return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in _deaths(snapshot, Victim.RAY))
+def _ran_on_a_killed_cluster(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether the Ray head was killed meanwhile, with everything that ran on it."""
+    return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in _deaths(snapshot, Target.RAY))
 
 
-def _never_handed_on(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
-    """An agent takes with it what it was given and its slots had not begun yet. What has begun goes on without it."""
+def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
+    """Whether the agent died before a slot began the attempt. An attempt that has begun continues without its agent."""
     key = (experiment.id, trial.number, attempt.number)
     began = min((line.at for line in by_attempt(snapshot.lines).get(key, [])), default=float("inf"))
     return any(
         attempt.started_at - seconds <= at < min(began, attempt.ended_at or at)
-        for victim, seconds in CLAIM_SECONDS.items()
-        for at in _deaths(snapshot, victim)
+        for target, seconds in CLAIM_SECONDS.items()
+        for at in _deaths(snapshot, target)
     )
 
 
-def _deaths(snapshot: Snapshot, victim: Victim) -> list[float]:
-    struck = [one.at for one in snapshot.record.struck if one.kill.victim is victim]
-    return struck + [death.at for death in snapshot.record.deaths if death.victim is victim]
+def _deaths(snapshot: Snapshot, target: Target) -> list[float]:
+    fault = [one.at for one in snapshot.record.faults if one.planned.target is target]
+    return fault + [death.at for death in snapshot.record.deaths if death.target is target]
 
 
-CLAIM_SECONDS = {Victim.AGENT: 2.0, Victim.RAY: 60.0}
+CLAIM_SECONDS = {Target.AGENT: 2.0, Target.RAY: 60.0}
 """How long before an attempt begins its agent, or its agent's cluster, may have died.
 
-The service answers a claim that nobody hears any more; and an agent whose Ray is gone does not know it before Ray ends
-it, after a minute at most.
+The service may answer a claim of an agent that has just died; and an agent whose Ray cluster is gone learns of it when
+Ray ends its process, after a minute at most.
 """

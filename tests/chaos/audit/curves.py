@@ -1,9 +1,9 @@
-"""The curves: every step once, each value what it must be, and each the report of a function that said so itself."""
+"""The curves: every step once, each value correct, and each point recorded in a journal."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tests.chaos.audit.attempts import TAKEN, by_attempt
+from tests.chaos.audit.attempts import LOST_KINDS, by_attempt
 from tests.chaos.audit.ends import is_broken
 from tests.chaos.journals import Line
 from tests.chaos.snapshot import Attempt, Experiment, Snapshot, Trial
@@ -23,9 +23,9 @@ def _curve(experiment: Experiment, trial: Trial) -> Iterator[str]:
     config = {**experiment.spec["config"], **trial.params}
     for point in trial.curve:
         right = {"step": point.step, "loss": loss(config, point.step)}
-        told = {name: point.metrics.get(name) for name in right}
-        if told != right:
-            yield f"step {point.step} has {told}; it must be {right}"
+        stored = {name: point.metrics.get(name) for name in right}
+        if stored != right:
+            yield f"step {point.step} has {stored}; it must be {right}"
     whole = _length(experiment, trial)
     if trial.status in {"completed", "failed"} and len(steps) != whole:
         yield f"it is {trial.status} with {len(steps)} of {whole} steps"
@@ -44,7 +44,7 @@ def api_agrees(snapshot: Snapshot) -> Iterator[str]:
 
 
 def journals_agree(snapshot: Snapshot) -> Iterator[str]:
-    """No point that no function reported; no report that a function made and that is neither stored nor made again."""
+    """Every point is in a journal; every report in a journal is stored, or was made again."""
     written = by_attempt(snapshot.lines)
     known = set()
     for experiment in snapshot.experiments:
@@ -52,30 +52,33 @@ def journals_agree(snapshot: Snapshot) -> Iterator[str]:
             lines = {one.number: written.get((experiment.id, trial.number, one.number), []) for one in trial.attempts}
             known |= {(experiment.id, trial.number, one.number) for one in trial.attempts}
             whose = f"{experiment.name}: trial {trial.number}"
-            yield from (f"{whose}: {what}" for what in _made_up(trial, lines))
+            yield from (f"{whose}: {what}" for what in _unreported_points(trial, lines))
             for attempt in trial.attempts:
-                told = [*_forgotten(trial, attempt, lines[attempt.number]), *_torn(attempt, lines[attempt.number])]
-                yield from (f"{whose}, attempt {attempt.number}: {what}" for what in told)
+                violations = [
+                    *_missing_reports(trial, attempt, lines[attempt.number]),
+                    *_step_errors(attempt, lines[attempt.number]),
+                ]
+                yield from (f"{whose}, attempt {attempt.number}: {what}" for what in violations)
     for experiment_id, number, attempt_number in sorted(set(written) - known):
         yield f"trial {number}, attempt {attempt_number} of {experiment_id} was run, and SQL does not know of it"
 
 
-def _made_up(trial: Trial, lines: dict[int, list[Line]]) -> Iterator[str]:
-    """Points that are not, to the very report, what rank 0 of that attempt wrote down before it reported."""
+def _unreported_points(trial: Trial, lines: dict[int, list[Line]]) -> Iterator[str]:
+    """Yield the points that rank 0 of their attempt did not record before it reported."""
     for point in trial.curve:
         reports = [line for line in lines.get(point.attempt, []) if line.did == "report" and line.rank == 0]
         if (point.step, point.metrics.get("made")) not in {(line.step, line.made) for line in reports}:
-            yield f"nobody wrote down the report that is its step {point.step}"
+            yield f"no journal has the report that is its step {point.step}"
 
 
-def _forgotten(trial: Trial, attempt: Attempt, lines: Sequence[Line]) -> Iterator[str]:
-    """Reports that were answered. Only those of an attempt that was lost may be missing, beyond the curve's end.
+def _missing_reports(trial: Trial, attempt: Attempt, lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the answered reports without a point. Only a lost attempt may have such, beyond the end of the curve.
 
-    Where the step has a point, it is this attempt's own or an earlier one's; a later one's, if this one was lost
-    before its report had been delivered.
+    The point of a step belongs to this attempt or to an earlier one; to a later one only if this attempt was lost
+    before its report arrived.
     """
     owner = {point.step: point.attempt for point in trial.curve}
-    lost = attempt.kind in TAKEN
+    lost = attempt.kind in LOST_KINDS
     for step in sorted({line.step for line in lines if line.did == "reported" and line.rank == 0}):
         if step not in owner and not lost:
             yield f"its report of step {step} is lost"
@@ -83,8 +86,8 @@ def _forgotten(trial: Trial, attempt: Attempt, lines: Sequence[Line]) -> Iterato
             yield f"its report of step {step} is lost, and was made again by attempt {owner[step]}"
 
 
-def _torn(attempt: Attempt, lines: Sequence[Line]) -> Iterator[str]:
-    """Within an attempt each rank takes each step once, in order; and all ranks take the same, if it ended well."""
+def _step_errors(attempt: Attempt, lines: Sequence[Line]) -> Iterator[str]:
+    """In an attempt each rank reports each step once, in order; in a completed one, all ranks report the same steps."""
     taken: dict[int, list[int]] = {}
     for line in lines:
         steps = taken.setdefault(line.rank, [])

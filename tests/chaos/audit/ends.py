@@ -1,4 +1,4 @@
-"""Every experiment ended as it had to, with each of its trials once, and nothing is left over."""
+"""Every experiment ended as expected, with each trial once, and nothing is left running."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,15 +12,15 @@ from tests.chaos.snapshot import Experiment, Snapshot, Trial
 
 def clean_end(snapshot: Snapshot) -> Iterator[str]:
     if not snapshot.experiments:
-        yield "no experiment was ever submitted: nothing was tried"
+        yield "no experiment was submitted: nothing was tried"
     if not snapshot.record.ended:
         yield "the experiments did not end in time"
     if not snapshot.record.quiet:
-        yield "at the end the mirror still lagged, or the cluster was not cleared"
-    if snapshot.living_leases:
-        yield f"{snapshot.living_leases} attempts hold a lease after the end"
+        yield "at the end the mirror still lagged, or actors were left on the cluster"
+    if snapshot.active_leases:
+        yield f"{snapshot.active_leases} attempts hold a lease after the end"
     yield from (f"still running after the end: {left}" for left in snapshot.left)
-    yield from (f"an experiment that nobody submitted: {name}" for name in snapshot.strangers)
+    yield from (f"an experiment that the load did not submit: {name}" for name in snapshot.unplanned)
 
 
 def ends(snapshot: Snapshot) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _last_words(trial: Trial) -> str:
 
 
 def space(snapshot: Snapshot) -> Iterator[str]:
-    """No configuration outside of the space; no point of a grid twice; of random search, the undisturbed ones."""
+    """All configurations are in the space; a grid has no point twice; random search draws as without faults."""
     for experiment in snapshot.experiments:
         for trial in experiment.trials:
             if (why := _outside(experiment.spec["space"], trial.params)) is not None:

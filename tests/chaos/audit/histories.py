@@ -1,4 +1,4 @@
-"""The event log: whole, the same everywhere, and each move an allowed one."""
+"""The event log: complete, the same in SQL and in the API, and each status change allowed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ STATUSES = {f"trial.{status}": status for status in TrialStatus}
 
 
 def events_whole(snapshot: Snapshot) -> Iterator[str]:
-    """Numbered from 1 without gap or double, and the API shows just these."""
+    """Events are numbered from 1 without gaps, and the API shows the same ones."""
     for experiment in snapshot.experiments:
         numbers = [event.seq for event in experiment.events]
         if numbers != list(range(1, experiment.event_count + 1)):
@@ -31,10 +31,10 @@ def histories(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _checkpoints(experiment: Experiment) -> Iterator[str]:
-    """Each is told once, however often its report was sent."""
-    told = Counter((event.trial, event.data["uri"]) for event in experiment.events if event.kind == "checkpoint")
+    """Each checkpoint has one event, however often its report was sent."""
+    events = Counter((event.trial, event.data["uri"]) for event in experiment.events if event.kind == "checkpoint")
     yield from (
-        f"the checkpoint {uri} of {trial} is told {count} times" for (trial, uri), count in told.items() if count > 1
+        f"the checkpoint {uri} of {trial} has {count} events" for (trial, uri), count in events.items() if count > 1
     )
 
 
@@ -44,7 +44,7 @@ def _gaps(numbers: list[int]) -> str:
 
 
 def _moves(experiment: Experiment) -> Iterator[str]:
-    """Each trial's statuses follow the map of moves, from queued to an end that is the trial's status."""
+    """Each trial's status changes are allowed ones, from queued to the status that it has."""
     status: dict[str, TrialStatus] = {trial.id: TrialStatus.QUEUED for trial in experiment.trials}
     number = {trial.id: trial.number for trial in experiment.trials}
     for event in experiment.events:
@@ -59,8 +59,8 @@ def _moves(experiment: Experiment) -> Iterator[str]:
         status[event.trial] = to
     for trial in experiment.trials:
         if status[trial.id] != trial.status or trial.shown_status != trial.status:
-            told = f"by its events {status[trial.id]}, in SQL {trial.status}, by the API {trial.shown_status}"
-            yield f"trial {trial.number} is {told}"
+            statuses = f"by its events {status[trial.id]}, in SQL {trial.status}, by the API {trial.shown_status}"
+            yield f"trial {trial.number} is {statuses}"
 
 
 def _parallelism(experiment: Experiment) -> Iterator[str]:
@@ -79,16 +79,16 @@ def _parallelism(experiment: Experiment) -> Iterator[str]:
 
 
 def _reports(experiment: Experiment) -> Iterator[str]:
-    """One event for each point of the curves, in SQL's own words, and no other."""
-    told: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
+    """Each point of a curve has one event with the same content, and there are no others."""
+    reported: dict[str, list[tuple[int, int, int, str]]] = defaultdict(list)
     for event in experiment.events:
         if event.kind == "report" and event.trial is not None:
-            told[event.trial].append(_point(event))
+            reported[event.trial].append(_point(event))
     for trial in experiment.trials:
         curve = [(point.step, point.attempt, point.sequence, str(point.metrics)) for point in trial.curve]
-        if sorted(told[trial.id]) != sorted(curve):
-            told_count = len(told[trial.id])
-            yield f"trial {trial.number}: {told_count} events of reports do not make up its {len(curve)} points"
+        if sorted(reported[trial.id]) != sorted(curve):
+            event_count = len(reported[trial.id])
+            yield f"trial {trial.number}: {event_count} report events do not make up its {len(curve)} points"
 
 
 def _point(event: Event) -> tuple[int, int, int, str]:

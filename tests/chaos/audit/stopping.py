@@ -1,4 +1,4 @@
-"""Early stopping, computed again from the events as they came: ASHA by its book, without the service's code."""
+"""Early stopping, recomputed from the events in their order: ASHA from its paper, without the service's code."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ FACTS = ("decision", "milestone", "value", "cutoff", "compared_count")
 
 @dataclass
 class Asha:
-    """Its whole memory: who reached which rung with what value."""
+    """The state of ASHA: the value of each trial at each rung."""
 
     first: int
     factor: int
@@ -21,7 +21,7 @@ class Asha:
     stopped: set[str] = field(default_factory=set)
 
     def report(self, trial: str, step: int, value: float) -> list[dict[str, Any]]:
-        """The decisions that this report must have brought. Smaller is better."""
+        """Return the decisions that this report must cause. Smaller values are better."""
         before = self.highest.get(trial, 0)
         self.highest[trial] = max(before, step)
         decisions = []
@@ -54,19 +54,19 @@ def stopping(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _decisions(experiment: Experiment, asha: Asha | None) -> Iterator[str]:
-    """The decisions in the log and in SQL are those that the reports before them must bring."""
+    """The decisions in the events and in SQL are those that the reports before them must cause."""
     expected: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in experiment.events:
         if event.kind == "report" and event.trial and asha:
             expected[event.trial] += asha.report(event.trial, event.data["step"], event.data["metrics"]["loss"])
-    told: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    logged: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in experiment.events:
         if event.kind == "decision" and event.trial:
-            told[event.trial].append(_facts(event))
+            logged[event.trial].append(_facts(event))
     for trial in experiment.trials:
         stored = [{name: decision.get(name) for name in FACTS} for decision in trial.decisions]
-        if not expected[trial.id] == told[trial.id] == stored:
-            must = f"must be {expected[trial.id]}; told {told[trial.id]}, stored {stored}"
+        if not expected[trial.id] == logged[trial.id] == stored:
+            must = f"must be {expected[trial.id]}; logged {logged[trial.id]}, stored {stored}"
             yield f"trial {trial.number}: its decisions {must}"
 
 
@@ -75,7 +75,7 @@ def _facts(event: Event) -> dict[str, Any]:
 
 
 def _consequences(experiment: Experiment, stopped: set[str]) -> Iterator[str]:
-    """Pruned are those that were stopped, and no others."""
+    """Exactly the stopped trials are pruned."""
     for trial in experiment.trials:
         if (trial.status == "pruned") != (trial.id in stopped) and trial.status in {"completed", "pruned"}:
             was = "was" if trial.id in stopped else "was not"

@@ -1,6 +1,6 @@
-"""A user's training script, and a witness: every rank writes down what it does, as it does it.
+"""A user's training script that records what each rank does in a journal.
 
-It knows Ray Train and nothing of Paceline. A line is one `write` and one `fsync`, so that a SIGKILL loses none.
+It imports Ray Train and nothing of Paceline. A line is one `write` and one `fsync`, so that a SIGKILL loses none.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ PAYLOAD_BYTES = 100_000
 
 
 class Journal:
-    """One rank's own log of one attempt, in a file of its own."""
+    """The journal of one rank in one attempt, a file of its own."""
 
     def __init__(self, config: Config) -> None:
         context = ray.train.get_context()
@@ -61,7 +61,7 @@ def train(config: Config, journal: Journal) -> None:
 
 
 def report(config: Config, journal: Journal, step: int) -> None:
-    """`made` tells this very report from another of the same step."""
+    """Report once. `made` distinguishes it from another report of the same step."""
     metrics = {"step": step, "loss": loss(config, step), "made": time.time()}
     if step % config["save_every"]:
         journal.write("report", step, made=metrics["made"])
@@ -76,7 +76,7 @@ def report(config: Config, journal: Journal, step: int) -> None:
 
 
 def save(directory: Path, journal: Journal, step: int) -> None:
-    """Each rank's part: something to read back, and the sum that it must have. Slow enough to be killed in."""
+    """Write this rank's part, random bytes and their digest; slowly, so that it can be killed while saving."""
     content = step.to_bytes(4, "big") + os.urandom(PAYLOAD_BYTES)
     (directory / f"part-{journal.rank}").write_bytes(content)
     time.sleep(0.05)
@@ -85,7 +85,7 @@ def save(directory: Path, journal: Journal, step: int) -> None:
 
 
 def restore(journal: Journal) -> int:
-    """The step to go on from; 0: from the start. Raises what a broken checkpoint raises."""
+    """Return the step to resume from; 0: from scratch. Raises what a broken checkpoint raises."""
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is None:
         journal.write("start", 0)

@@ -1,35 +1,35 @@
-"""What is written on the command line, as the documents that the API takes."""
+"""Arguments of the command line as documents of the API."""
 
 import pytest
 
-from service.cli.arguments import BadArgument, patch_of
+from service.cli.arguments import BadArgument, merge_patch
 
 
-def test_settings_make_one_patch_with_values_in_json_or_else_text() -> None:
+def test_settings_become_one_patch_with_values_in_json_or_text() -> None:
     settings = [
         "limits.max_trials=64",
         "limits.max_seconds=null",
         "tags.a=b = c",
         'objectives=[{"target": 1}]',
     ]
-    assert patch_of(settings) == {
+    assert merge_patch(settings) == {
         "limits": {"max_trials": 64, "max_seconds": None},
         "tags": {"a": "b = c"},
         "objectives": [{"target": 1}],
     }
 
 
-def test_where_settings_disagree_the_last_one_holds() -> None:
-    assert patch_of(["priority=1", "priority=2"]) == {"priority": 2}
-    assert patch_of(["limits=1", "limits.max_trials=2"]) == {"limits": {"max_trials": 2}}
+def test_of_conflicting_settings_the_last_one_wins() -> None:
+    assert merge_patch(["priority=1", "priority=2"]) == {"priority": 2}
+    assert merge_patch(["limits=1", "limits.max_trials=2"]) == {"limits": {"max_trials": 2}}
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "[" * 100_000])
-def test_what_json_cannot_say_is_sent_as_it_is_written(number: str) -> None:
-    assert patch_of([f"limits.max_seconds={number}"]) == {"limits": {"max_seconds": number}}
+def test_a_number_that_json_lacks_is_sent_as_text(number: str) -> None:
+    assert merge_patch([f"limits.max_seconds={number}"]) == {"limits": {"max_seconds": number}}
 
 
 @pytest.mark.parametrize("setting", ["limits.max_trials", "=64", ""])
 def test_a_setting_without_a_field_or_a_value_is_refused(setting: str) -> None:
     with pytest.raises(BadArgument, match="FIELD=VALUE"):
-        patch_of([setting])
+        merge_patch([setting])

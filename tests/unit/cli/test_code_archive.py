@@ -1,4 +1,4 @@
-"""What is sent as an experiment's code."""
+"""The code that is sent with an experiment."""
 
 import io
 import os
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli import code_archive
-from service.cli.code_archive import CannotPack, Code, beside, pack
+from service.cli.code_archive import CannotPack, Code, folder_with_module, largest_files, pack
 
 
 def files_in(code: Code) -> list[str]:
@@ -28,7 +27,7 @@ def test_one_file_is_sent_as_it_is(tmp_path: Path) -> None:
     assert pack(tmp_path / "train.py") == Code("train.py", b"# train.py\n")
 
 
-def test_a_folder_is_sent_without_what_is_no_code(tmp_path: Path) -> None:
+def test_a_folder_is_sent_without_caches_and_hidden_files(tmp_path: Path) -> None:
     write(tmp_path, "train.py", "nets/cnn.py", "data/labels.csv", "experiment.yaml")
     write(
         tmp_path, ".git/config", ".env", "__pycache__/train.pyc", "nets/old.pyc", "my-env/pyvenv.cfg", "my-env/lib/x.py"
@@ -46,16 +45,15 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     assert pack(tmp_path) == first
 
 
-def test_too_much_is_refused_with_the_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_archive, "MAX_BYTES", 100)
+def test_the_largest_files_are_those_that_would_be_sent(tmp_path: Path) -> None:
     write(tmp_path, "train.py")
     (tmp_path / "images.npy").write_bytes(bytes(2_000_000))
-    with pytest.raises(CannotPack, match=r"2\.0 MB.*images\.npy \(2\.0 MB\).*--code PATH"):
-        pack(tmp_path)
+    write(tmp_path, ".git/objects")
+    assert largest_files(tmp_path) == "images.npy (2.0 MB), train.py (0.0 MB)"
 
 
 @pytest.mark.parametrize(("name", "message"), [("absent.py", "no file or folder"), ("notes.txt", "neither a .py")])
-def test_what_is_no_code_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_a_path_without_code_is_refused(tmp_path: Path, name: str, message: str) -> None:
     write(tmp_path, "notes.txt")
     with pytest.raises(CannotPack, match=message):
         pack(tmp_path / name)
@@ -69,4 +67,4 @@ def test_the_specs_folder_is_the_code_when_it_has_the_entrypoint(
     tmp_path: Path, entrypoint: str, *, found: bool
 ) -> None:
     write(tmp_path, "train.py", "nets/cnn.py")
-    assert beside(tmp_path / "experiment.yaml", entrypoint) == (tmp_path if found else None)
+    assert folder_with_module(tmp_path / "experiment.yaml", entrypoint) == (tmp_path if found else None)

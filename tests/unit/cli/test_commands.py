@@ -1,96 +1,15 @@
-"""The command line against the real service, over HTTP, with nobody to run the trials."""
+"""Commands that submit, show and change experiments and trials."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 import yaml
 
-from service.app import create_app
-from service.cli import commands
-from service.cli.server import upgraded_database
-from service.settings import Settings
-from service.stack.child_process import free_port
-
-SPEC = {
-    "name": "mine",
-    "space": {"lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}},
-    "objectives": [{"metric": "loss", "direction": "minimize"}],
-    "trainer": {"entrypoint": "train:train_fn"},
-    "limits": {"max_trials": 2},
-}
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path_factory.mktemp("data"))})
-    with upgraded_database(settings):
-        pass
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    deadline = time.monotonic() + 30
-    while not server.started:
-        assert time.monotonic() < deadline, "the service did not start"
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def run(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `paceline` with arguments, as from a shell whose PACELINE_URL is the service."""
-    monkeypatch.setenv("PACELINE_URL", url)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(commands.out, "width", 200)  # it may have read another width when it was made
-
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            commands.main()
-        captured = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder with an experiment of a name of its own and its training function."""
-    name = f"mine-{time.monotonic_ns()}"
-    (tmp_path / "train.py").write_text("def train_fn(config):\n    pass\n")
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(SPEC | {"name": name}))
-    return tmp_path
-
-
-def submitted(run: Run, project: Path, *arguments: str) -> dict[str, object]:
-    ended = run("submit", str(project / "experiment.yaml"), "--json", *arguments)
-    assert ended.code == 0, ended.err
-    experiment: dict[str, object] = json.loads(ended.out)
-    return experiment
+from service.stack.ports import free_port
+from tests.unit.cli.conftest import SPEC, Run, external, finish_one, serve, serving, submitted
 
 
 def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: Path, url: str) -> None:
@@ -108,7 +27,7 @@ def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, ur
     assert package.content == (project / "train.py").read_bytes()
 
 
-def test_each_mistake_of_a_spec_stands_on_its_own_line_with_its_path(run: Run, project: Path) -> None:
+def test_each_mistake_in_a_spec_has_its_own_line_with_its_path(run: Run, project: Path) -> None:
     spec = SPEC | {"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}, "speling": 1}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
     ended = run("submit", str(project / "experiment.yaml"))
@@ -119,7 +38,7 @@ def test_each_mistake_of_a_spec_stands_on_its_own_line_with_its_path(run: Run, p
     assert any(line.startswith("error: speling: ") for line in lines)
 
 
-def test_a_file_that_is_no_yaml_is_the_services_to_explain(run: Run, project: Path) -> None:
+def test_the_service_explains_a_file_that_is_not_yaml(run: Run, project: Path) -> None:
     (project / "experiment.yaml").write_text("name: [unclosed")
     ended = run("submit", str(project / "experiment.yaml"))
     assert ended.code == 2
@@ -140,14 +59,14 @@ def test_experiments_are_listed_and_shown(run: Run, project: Path) -> None:
     assert json.loads(run("show", name, "--json").out)["trials"] == []
 
 
-def test_what_does_not_exist_is_said_with_exit_code_2(run: Run) -> None:
+def test_an_unknown_name_exits_with_code_2(run: Run) -> None:
     for arguments in (["show", "nothing"], ["best", "nothing"], ["stop", "nothing"], ["logs", "t-000000000000"]):
         ended = run(*arguments)
         assert ended.code == 2
         assert ended.err.startswith("error: there is no ")
 
 
-def test_a_stopped_experiment_ends_and_is_no_failure(run: Run, project: Path) -> None:
+def test_watching_a_stopped_experiment_exits_with_0(run: Run, project: Path) -> None:
     name = str(submitted(run, project)["name"])
     assert run("stop", name).code == 0
     watched = run("watch", name)
@@ -155,7 +74,7 @@ def test_a_stopped_experiment_ends_and_is_no_failure(run: Run, project: Path) ->
     assert f"{name} stopped (user)" in watched.out
 
 
-def test_the_best_of_several_objectives_are_those_on_the_front(run: Run, project: Path, url: str) -> None:
+def test_best_with_several_objectives_is_the_pareto_front(run: Run, project: Path, url: str) -> None:
     spec = yaml.safe_load((project / "experiment.yaml").read_text())
     several = [*spec["objectives"], {"metric": "accuracy", "direction": "maximize"}]
     changes = {"objectives": several, "trainer": {"kind": "external"}, "limits": {"max_trials": 3}}
@@ -176,7 +95,7 @@ def test_the_best_of_several_objectives_are_those_on_the_front(run: Run, project
     assert "0.875, 0.5" in run("show", name).out
 
 
-def test_trials_run_with_curl_are_seen_by_watch_best_and_logs(run: Run, project: Path, url: str) -> None:
+def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, url: str) -> None:
     spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
     experiment = submitted(run, project)
@@ -200,7 +119,7 @@ def test_trials_run_with_curl_are_seen_by_watch_best_and_logs(run: Run, project:
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
 
 
-def test_a_changed_limit_lets_an_ended_experiment_go_on(run: Run, project: Path, url: str) -> None:
+def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url: str) -> None:
     experiment = external(run, project, limits={"max_trials": 1})
     finish_one(url, str(experiment["name"]), {"outcome": "completed"})
     assert httpx.get(f"{url}/v1/experiments/{experiment['name']}").json()["status"] == "completed"
@@ -210,7 +129,7 @@ def test_a_changed_limit_lets_an_ended_experiment_go_on(run: Run, project: Path,
     assert (spec["limits"]["max_trials"], spec["tags"]) == (2, {"team": "vision"})
 
 
-def test_a_change_is_refused_with_each_mistake(run: Run, project: Path) -> None:
+def test_a_refused_change_names_each_mistake(run: Run, project: Path) -> None:
     name = str(submitted(run, project)["name"])
     ended = run("change", name, "--set", "limits.max_trials=none", "--set", "trainer.kind=external")
     assert ended.code == 2
@@ -219,7 +138,7 @@ def test_a_change_is_refused_with_each_mistake(run: Run, project: Path) -> None:
     assert (ended.code, ended.err.count("FIELD=VALUE")) == (2, 1)
 
 
-def test_configurations_are_enqueued_as_they_stand_or_from_a_file(run: Run, project: Path) -> None:
+def test_configurations_are_enqueued_from_the_argument_or_a_file(run: Run, project: Path) -> None:
     name = str(external(run, project, limits={"max_trials": 3})["name"])
     assert "lr=0.5" in run("enqueue", name, "{params: {lr: 0.5}}").out
     (project / "more.yaml").write_text("[{params: {lr: 0.25}}, {params: {lr: 0.125}}]")
@@ -239,24 +158,6 @@ def test_a_failed_trial_is_tried_again(run: Run, project: Path, url: str) -> Non
     trial = finish_one(url, name, {"outcome": "failed", "error": {"kind": "user_error", "message": "no luck"}})
     assert run("retry", trial).out == f"{trial} is queued again.\n"
     assert httpx.get(f"{url}/v1/trials/{trial}").json()["status"] == "queued"
-
-
-def external(run: Run, project: Path, **changes: object) -> dict[str, object]:
-    """An experiment whose trials the test runs."""
-    spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}} | changes
-    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
-    return submitted(run, project)
-
-
-def finish_one(url: str, experiment: str, end: dict[str, object]) -> str:
-    """The id of a trial that reported once and ended so."""
-    asked = httpx.post(f"{url}/v1/experiments/{experiment}/ask").json()
-    lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
-    trial = f"{url}/v1/trials/{asked['trial']}"
-    reports = {"reports": [{"sequence": 0, "metrics": {"loss": 0.5}}]}
-    httpx.post(f"{trial}/reports", json=reports, headers=lease).raise_for_status()
-    httpx.post(f"{trial}/finish", json=end, headers=lease).raise_for_status()
-    return str(asked["trial"])
 
 
 def test_a_failed_experiment_makes_watch_fail(run: Run, project: Path, url: str) -> None:
@@ -288,9 +189,10 @@ def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
 
 
 def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
-    looking = ("watch", "ls", "show", "best", "logs")
-    acting = ("submit", "stop", "change", "enqueue", "retry")
-    for command in ("up", "serve", "agent", *looking, *acting, "db", "token"):
+    looking = ("watch", "ls", "show", "best", "logs", "reports", "decisions", "checkpoints")
+    analysing = ("importance", "replay", "preview")
+    acting = ("submit", "pause", "resume", "stop", "cancel", "delete", "change", "enqueue", "retry")
+    for command in ("up", "demo", "serve", "agent", *looking, *analysing, *acting, "db", "token"):
         ended = run(command, "--help")
         assert ended.code == 0
         assert f"paceline {command} " in ended.out
@@ -307,9 +209,7 @@ def test_tokens_are_made_listed_and_removed(run: Run, tmp_path: Path, monkeypatc
     assert "no token 'alice'" in run("token", "rm", "alice").err
 
 
-def test_a_service_that_asks_for_a_token_gets_it_from_the_environment(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     token = run("token", "create", "alice", "--role", "read").out.strip()
     with serving(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
@@ -318,17 +218,7 @@ def test_a_service_that_asks_for_a_token_gets_it_from_the_environment(
         assert run("ls", "--url", url).code == 0
 
 
-def serve(data_dir: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "service.cli", "serve", *arguments],
-        env=os.environ | {"PACELINE_DATA_DIR": str(data_dir)} | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_serving_other_machines_without_saying_so_is_refused(tmp_path: Path) -> None:
+def test_serving_other_machines_without_tokens_is_refused(tmp_path: Path) -> None:
     process = serve(tmp_path, "--host", "0.0.0.0", "--port", "0")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -343,31 +233,6 @@ def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     assert f"port {port} of 127.0.0.1 is already taken" in said
 
 
-def test_serve_makes_its_database_and_stops_when_told(tmp_path: Path) -> None:
+def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None:
     with serving(tmp_path) as url:
         assert httpx.get(f"{url}/v1/experiments").json()["items"] == []
-
-
-@contextmanager
-def serving(data_dir: Path, **environment: str) -> Iterator[str]:
-    """A service process of its own; fails when it does not end as told."""
-    port = free_port()
-    process = serve(data_dir, "--port", str(port), **environment)
-    try:
-        deadline = time.monotonic() + 60
-        while not _ready(port):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
-    assert process.returncode in {0, -signal.SIGTERM}
-
-
-def _ready(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-    except httpx.TransportError:
-        return False

@@ -1,11 +1,11 @@
-"""The examples' specs are right, so that whoever copies one starts from something that works."""
+"""The examples' specs are valid, so that a copy of one works."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from service.cli.code_archive import beside
+from service.cli.code_archive import folder_with_module
 from service.specification.parser import parse_spec
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/experiment.yaml"))
@@ -15,4 +15,4 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/experiment.ya
 def test_an_examples_spec_has_no_mistakes_and_its_code_beside_it(file: Path) -> None:
     spec = parse_spec(yaml.safe_load(file.read_text()))
     assert spec.trainer.entrypoint
-    assert beside(file, spec.trainer.entrypoint) == file.parent
+    assert folder_with_module(file, spec.trainer.entrypoint) == file.parent

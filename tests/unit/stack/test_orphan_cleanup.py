@@ -1,4 +1,4 @@
-"""A stack that is killed: its guardian ends what it leaves, and where that was killed too, the next stack does."""
+"""Cleanup after a killed stack: by its guardian, or by the next stack when the guardian was killed too."""
 
 import json
 import os
@@ -10,43 +10,44 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.stack.orphan_cleanup import PREFIX, Leftovers
-from service.stack.process_tags import VARIABLE, bearing, end_marked, marked, new_mark
+from service.stack.orphan_cleanup import PREFIX, CleanupRecord
+from service.stack.process_tags import VARIABLE, kill_tagged, new_tag, tag_environment, tagged_processes
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 STACK = """
 import os, subprocess, sys, time
 from pathlib import Path
-from service.stack.orphan_cleanup import Leftovers
-from service.stack.process_tags import bearing
-from service.stack.child_process import Child
+from service.stack.orphan_cleanup import CleanupRecord
+from service.stack.process_tags import tag_environment
+from service.stack.child_process import ChildProcess
 
-mark, directory = sys.argv[1:]
-guardian = Child(lambda: Leftovers(mark, directory).guardian, os.environ, Path(directory, "log"), lifeline=True)
+tag, directory = sys.argv[1:]
+command = CleanupRecord(tag, directory).guardian_command
+guardian = ChildProcess(lambda: command, os.environ, Path(directory, "log"), lifeline=True)
 guardian.start()
 family = (
     "import subprocess, sys, time;"
     "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True);"
     "print('started', flush=True); time.sleep(100)"
 )
-subprocess.Popen([sys.executable, "-c", family], env={**os.environ, **bearing(mark)}, start_new_session=True)
+subprocess.Popen([sys.executable, "-c", family], env={**os.environ, **tag_environment(tag)}, start_new_session=True)
 print(guardian._process.pid, flush=True)
 time.sleep(100)
 """
 
 
 class Stack:
-    """A process that runs a guardian, and a child with a child in a session of its own."""
+    """A process with a guardian, and with a child whose own child is in another session."""
 
-    def __init__(self, mark: str, directory: Path) -> None:
+    def __init__(self, tag: str, directory: Path) -> None:
         directory.mkdir()
-        self.left = Leftovers(mark, str(directory))
-        command = [sys.executable, "-c", STACK, mark, str(directory)]
+        self.record = CleanupRecord(tag, str(directory))
+        command = [sys.executable, "-c", STACK, tag, str(directory)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         lines = sorted([self.process.stdout.readline(), self.process.stdout.readline()])
         self.guardian = psutil.Process(int(lines[0]))
-        self.family = marked(mark)
+        self.family = tagged_processes(tag)
         assert len(self.family) == 2
 
     def die(self) -> None:
@@ -56,11 +57,11 @@ class Stack:
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    stack = Stack(new_mark(), tmp_path / f"{PREFIX}stack")
+    stack = Stack(new_tag(), tmp_path / f"{PREFIX}stack")
     with stack.process:
         yield stack
         stack.die()
-        end_marked(stack.left.mark)
+        kill_tagged(stack.record.tag)
 
 
 def gone(processes: list[psutil.Process]) -> bool:
@@ -71,61 +72,61 @@ def test_a_killed_stack_leaves_nothing(stack: Stack) -> None:
     stack.process.kill()
 
     assert gone([*stack.family, stack.guardian])
-    assert not Path(stack.left.directory).exists()
+    assert not Path(stack.record.directory).exists()
 
 
-def test_what_a_stack_killed_with_its_guardian_left_is_removed_by_the_next(stack: Stack, tmp_path: Path) -> None:
+def test_the_next_stack_cleans_up_when_the_guardian_was_killed_too(stack: Stack, tmp_path: Path) -> None:
     record = tmp_path / "record"
-    stack.left.write(record)
+    stack.record.write(record)
     stack.guardian.kill()
     stack.die()
     assert all(process.is_running() for process in stack.family)
 
-    former = Leftovers.read(record)
-    assert former
-    former.remove()
+    earlier = CleanupRecord.read(record)
+    assert earlier
+    earlier.clean_up()
 
     assert gone(stack.family)
-    assert not Path(stack.left.directory).exists()
+    assert not Path(stack.record.directory).exists()
 
 
-def test_a_stranger_is_spared(tmp_path: Path) -> None:
-    mark = new_mark()
-    with subprocess.Popen(SLEEP, env=os.environ | {VARIABLE: new_mark()}) as stranger:
-        Leftovers(mark, str(tmp_path / PREFIX)).remove()
-        assert stranger.poll() is None
-        stranger.kill()
+def test_a_process_with_another_tag_is_not_killed(tmp_path: Path) -> None:
+    tag = new_tag()
+    with subprocess.Popen(SLEEP, env=os.environ | {VARIABLE: new_tag()}) as other:
+        CleanupRecord(tag, str(tmp_path / PREFIX)).clean_up()
+        assert other.poll() is None
+        other.kill()
 
 
-def test_a_stack_within_a_stack_goes_with_it() -> None:
-    outer = new_mark({})
-    inner = new_mark({VARIABLE: outer})
+def test_a_stack_within_a_stack_is_killed_with_it() -> None:
+    outer = new_tag({})
+    inner = new_tag({VARIABLE: outer})
     with subprocess.Popen(SLEEP, env=os.environ | {VARIABLE: inner}) as process:
-        end_marked(outer)
+        kill_tagged(outer)
         assert process.wait(10) == -9
 
 
-def test_a_process_that_gives_itself_a_title_is_known_all_the_same() -> None:
-    """Ray does so, with a library that takes the room for it from the environment."""
-    mark = new_mark()
+def test_a_process_that_sets_its_title_keeps_its_tag() -> None:
+    """Ray does so, with a library that writes the title over the environment."""
+    tag = new_tag()
     program = "import ray._raylet, time; ray._raylet.setproctitle('t' * 3000); print(flush=True); time.sleep(100)"
     command = [sys.executable, "-c", program]
     # First in the environment, where the title would go.
-    with subprocess.Popen(command, env=bearing(mark) | os.environ, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, env=tag_environment(tag) | os.environ, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
-        assert [one.pid for one in marked(mark)] == [process.pid]
+        assert [one.pid for one in tagged_processes(tag)] == [process.pid]
         process.kill()
 
 
-def test_a_directory_that_is_not_a_stacks_is_never_removed(tmp_path: Path) -> None:
-    Leftovers(new_mark(), str(tmp_path)).remove()
+def test_a_directory_without_the_prefix_is_never_removed(tmp_path: Path) -> None:
+    CleanupRecord(new_tag(), str(tmp_path)).clean_up()
     assert tmp_path.exists()
 
 
-@pytest.mark.parametrize("text", [None, "", '{"mark": "1', json.dumps({"pid": 1})])
-def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize("text", [None, "", '{"tag": "1', json.dumps({"pid": 1})])
+def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path, text: str | None) -> None:
     record = tmp_path / "record"
     if text is not None:
         record.write_text(text)
-    assert Leftovers.read(record) is None
+    assert CleanupRecord.read(record) is None

@@ -1,4 +1,4 @@
-"""Child processes: started in order, revived, and gone at the end with everything they started."""
+"""Child processes: started in order, restarted, and stopped with all their descendants."""
 
 import os
 import sys
@@ -12,31 +12,31 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.stack.child_process import GIVING_WAY, Child
-from service.stack.supervisor import Part, PartFailed, Supervisor
+from service.stack.child_process import LOW_PRIORITY, ChildProcess
+from service.stack.supervisor import Component, ComponentFailed, Supervisor
 
 SLEEP = "import time; time.sleep(100)"
 
 
 class Tree:
-    """Makes children that write their pids where the test can read them."""
+    """Creates children that print process ids where the test can read them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
 
-    def child(self, name: str, program: str) -> Child:
+    def child(self, name: str, program: str) -> ChildProcess:
         log = self.directory / f"{name}.log"
         log.touch()
-        child = Child(lambda: [sys.executable, "-c", program], os.environ, log)
+        child = ChildProcess(lambda: [sys.executable, "-c", program], os.environ, log)
         self.children.append(child)
         return child
 
-    def part(self, name: str, program: str, ready: Callable[[], bool] = lambda: True) -> Part:
-        return Part(name, self.child(name, program), ready, grace_seconds=5)
+    def component(self, name: str, program: str, is_ready: Callable[[], bool] = lambda: True) -> Component:
+        return Component(name, self.child(name, program), is_ready, grace_seconds=5)
 
     def pids(self, name: str) -> list[int]:
-        """What `name` has printed so far, as process ids."""
+        """Return the process ids that `name` has printed so far."""
         return [int(line) for line in (self.directory / f"{name}.log").read_text().split()]
 
     def has_printed(self, name: str, count: int) -> bool:
@@ -52,11 +52,11 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 @contextmanager
-def watched_over(part: Part, **options: float) -> Iterator[None]:
+def supervised(component: Component, **options: float) -> Iterator[None]:
     stopping = threading.Event()
-    supervisor = Supervisor([[part]], stopping.is_set, print, first_delay_seconds=0, **options)
-    part.start()
-    watching = threading.Thread(target=supervisor.watch_over)
+    supervisor = Supervisor([[component]], stopping.is_set, print, first_delay_seconds=0, **options)
+    component.start()
+    watching = threading.Thread(target=supervisor.supervise)
     watching.start()
     try:
         yield
@@ -81,13 +81,13 @@ def lives(pid: int) -> bool:
 
 
 def runs(pids: list[int]) -> bool:
-    """One that is gone answers no more than one that was stopped."""
+    """Whether the newest process runs: it neither ended nor was suspended."""
     with suppress(psutil.NoSuchProcess):
         return bool(pids) and psutil.Process(pids[-1]).status() != psutil.STATUS_STOPPED
     return False
 
 
-def test_stopping_a_child_leaves_none_of_its_descendants(tree: Tree) -> None:
+def test_stopping_a_child_kills_its_descendants(tree: Tree) -> None:
     program = f"""
 import os, subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import os; print(os.getpid(), flush=True); {SLEEP}"])
@@ -104,7 +104,7 @@ time.sleep(100)
     until(lambda: not any(map(lives, tree.pids("parent"))))
 
 
-def test_what_a_crashed_child_left_behind_is_killed_too(tree: Tree) -> None:
+def test_descendants_of_a_crashed_child_are_killed_too(tree: Tree) -> None:
     program = f"""
 import subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import os; print(os.getpid(), flush=True); {SLEEP}"])
@@ -133,10 +133,12 @@ def test_a_child_that_ignores_sigterm_is_killed(tree: Tree) -> None:
 
 
 def test_a_stage_starts_when_the_one_before_is_ready(tree: Tree, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    first = tree.part("first", f"from pathlib import Path; Path({str(mark)!r}).touch(); {SLEEP}", mark.exists)
-    second = tree.part(
-        "second", f"from pathlib import Path; print(int(Path({str(mark)!r}).exists()), flush=True); {SLEEP}"
+    started = tmp_path / "started"
+    first = tree.component(
+        "first", f"from pathlib import Path; Path({str(started)!r}).touch(); {SLEEP}", started.exists
+    )
+    second = tree.component(
+        "second", f"from pathlib import Path; print(int(Path({str(started)!r}).exists()), flush=True); {SLEEP}"
     )
 
     Supervisor([[first], [second]], never, print).start(timeout_seconds=20)
@@ -144,40 +146,42 @@ def test_a_stage_starts_when_the_one_before_is_ready(tree: Tree, tmp_path: Path)
     until(lambda: tree.pids("second") == [1])
 
 
-def test_a_part_that_ends_while_starting_is_told_with_its_last_lines(tree: Tree) -> None:
-    part = tree.part("broken", "raise SystemExit('no such disk')", ready=lambda: False)
+def test_a_component_that_ends_while_starting_is_reported_with_its_last_lines(tree: Tree) -> None:
+    component = tree.component("broken", "raise SystemExit('no such disk')", is_ready=lambda: False)
 
-    with pytest.raises(PartFailed, match=r"broken ended with code 1 while starting.*\n.*broken \| no such disk"):
-        Supervisor([[part]], never, print).start(timeout_seconds=20)
-
-
-def test_a_part_that_is_never_ready_is_told(tree: Tree) -> None:
-    part = tree.part("slow", SLEEP, ready=lambda: False)
-
-    with pytest.raises(PartFailed, match="slow was not ready after"):
-        Supervisor([[part]], never, print).start(timeout_seconds=0.1)
+    with pytest.raises(ComponentFailed, match=r"broken ended with code 1 while starting.*\n.*broken \| no such disk"):
+        Supervisor([[component]], never, print).start(timeout_seconds=20)
 
 
-def test_being_told_to_stop_while_starting_ends_the_wait(tree: Tree) -> None:
+def test_a_component_that_is_never_ready_is_reported(tree: Tree) -> None:
+    component = tree.component("slow", SLEEP, is_ready=lambda: False)
+
+    with pytest.raises(ComponentFailed, match="slow was not ready after"):
+        Supervisor([[component]], never, print).start(timeout_seconds=0.1)
+
+
+def test_stopping_while_a_component_starts_ends_the_wait(tree: Tree) -> None:
     stopping = threading.Event()
 
     def ready() -> bool:
         stopping.set()
         return False
 
-    parts = [tree.part("slow", SLEEP, ready), tree.part("next", SLEEP)]
-    Supervisor([[part] for part in parts], stopping.is_set, print).start(timeout_seconds=100)
+    components = [tree.component("slow", SLEEP, ready), tree.component("next", SLEEP)]
+    Supervisor([[component] for component in components], stopping.is_set, print).start(timeout_seconds=100)
 
-    assert [part.started_at is not None for part in parts] == [True, False]
+    assert [component.started_at is not None for component in components] == [True, False]
 
 
-def test_a_part_that_died_is_started_again(tree: Tree) -> None:
-    stopping, said = threading.Event(), list[str]()
+def test_a_component_that_died_is_restarted(tree: Tree) -> None:
+    stopping, lines = threading.Event(), list[str]()
     supervisor = Supervisor(
-        [[tree.part("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")]], stopping.is_set, said.append
+        [[tree.component("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")]],
+        stopping.is_set,
+        lines.append,
     )
     supervisor.start(timeout_seconds=20)
-    watching = threading.Thread(target=supervisor.watch_over)
+    watching = threading.Thread(target=supervisor.supervise)
     watching.start()
     until(lambda: len(tree.pids("worker")) == 1)
 
@@ -186,40 +190,42 @@ def test_a_part_that_died_is_started_again(tree: Tree) -> None:
 
     stopping.set()
     watching.join()
-    assert said == ["worker ended with code -9; starting it again"]
+    assert lines == ["worker ended with code -9; restarting it"]
 
 
-def test_a_part_that_never_gets_ready_ends_the_stack_with_its_last_lines(tree: Tree) -> None:
-    part = tree.part("worker", "raise SystemExit('out of luck')", ready=lambda: False)
-    supervisor = Supervisor([[part]], never, print, first_delay_seconds=0)
-    part.start()
+def test_a_component_that_never_gets_ready_ends_the_stack_with_its_last_lines(tree: Tree) -> None:
+    component = tree.component("worker", "raise SystemExit('out of luck')", is_ready=lambda: False)
+    supervisor = Supervisor([[component]], never, print, first_delay_seconds=0)
+    component.start()
 
-    with pytest.raises(PartFailed, match=r"worker ended with code 1, for the 4th time before.*\n(.*\n)*.*out of luck"):
-        supervisor.watch_over()
+    with pytest.raises(
+        ComponentFailed, match=r"worker ended with code 1, for the 4th time before.*\n(.*\n)*.*out of luck"
+    ):
+        supervisor.supervise()
 
 
-def test_a_part_that_is_killed_again_and_again_comes_back_each_time(tree: Tree) -> None:
+def test_a_component_that_is_killed_repeatedly_is_restarted_each_time(tree: Tree) -> None:
     program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
-    with watched_over(tree.part("worker", program, ready=lambda: False)):
+    with supervised(tree.component("worker", program, is_ready=lambda: False)):
         for killed_count in range(6):
             until(partial(tree.has_printed, "worker", killed_count + 1))
             psutil.Process(tree.pids("worker")[-1]).kill()
         until(lambda: len(tree.pids("worker")) == 7)
 
 
-def test_a_part_that_hangs_is_started_again(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.stack.supervisor.ASK_SECONDS", 0)
+def test_a_component_that_hangs_is_restarted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.stack.supervisor.HEALTH_CHECK_SECONDS", 0)
     program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
-    part = tree.part("worker", program)
-    part.answers = lambda: runs(tree.pids("worker"))
-    with watched_over(part, longest_silence_seconds=0.5):
+    component = tree.component("worker", program)
+    component.is_healthy = lambda: runs(tree.pids("worker"))
+    with supervised(component, max_unhealthy_seconds=0.5):
         until(lambda: len(tree.pids("worker")) == 1)
         psutil.Process(tree.pids("worker")[0]).suspend()
         until(lambda: len(tree.pids("worker")) == 2)
     assert not lives(tree.pids("worker")[0])
 
 
-def test_parts_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
+def test_components_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
     log = tmp_path / "order"
 
     def program(name: str) -> str:
@@ -227,7 +233,7 @@ def test_parts_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
         return f"import signal; signal.signal(signal.SIGTERM, {leave}); print(1, flush=True); {SLEEP}"
 
     names = ["a", "b", "c"]
-    supervisor = Supervisor([[tree.part(name, program(name))] for name in names], never, print)
+    supervisor = Supervisor([[tree.component(name, program(name))] for name in names], never, print)
     supervisor.start(timeout_seconds=20)
     until(lambda: all(tree.pids(name) for name in names))
 
@@ -236,18 +242,18 @@ def test_parts_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
     assert log.read_text() == "cba"
 
 
-def test_what_gives_way_does_so_with_all_it_has_started_and_not_before_it_is_ready(tree: Tree) -> None:
+def test_low_priority_applies_to_all_descendants_and_only_once_the_component_is_ready(tree: Tree) -> None:
     print_pid = f"print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}]).pid, flush=True)"
     parent = f"import subprocess, sys; {print_pid}; {SLEEP}"
     served = threading.Event()
-    part = tree.part("server", parent, served.is_set)
-    part.gives_way = True
-    part.start()
+    component = tree.component("server", parent, served.is_set)
+    component.low_priority = True
+    component.start()
     until(lambda: tree.has_printed("server", 1))
     child = psutil.Process(*tree.pids("server"))
     family = [child, psutil.Process(child.ppid())]
-    part.look()
+    component.check()
     assert {one.nice() for one in family} == {psutil.Process().nice()}
     served.set()
-    part.look()
-    assert {one.nice() for one in family} == {GIVING_WAY}
+    component.check()
+    assert {one.nice() for one in family} == {LOW_PRIORITY}

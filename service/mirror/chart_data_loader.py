@@ -1,4 +1,4 @@
-"""From an experiment's rows to the sketch of its pictures."""
+"""Loads the data of an experiment's charts from the database."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,39 +8,39 @@ from sqlalchemy.orm import Session
 from search.analysis.pareto import pareto_front
 from search.problem import sign_of
 from service.domain.statuses import TrialStatus
-from service.mirror.chart_data import MOST_CURVES, MOST_TRIALS, Finished, Sketch, thinned, thinned_curve
+from service.mirror.chart_data import MAX_CURVES, MAX_TRIALS, ChartData, ChartTrial, thinned, thinned_curve
 from service.specification.models import ExperimentSpec
 from service.store.charts import curves_of, shown_trials
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trial_values import objective_values
 
 
-def sketch_of(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> Sketch:
-    """Of many trials a part, with those that must not be missing: the records, and the Pareto front."""
+def load_chart_data(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> ChartData:
+    """Return MAX_TRIALS trials, and those that no chart may lack: the successive best ones and the Pareto front."""
     rows = shown_trials(session, experiment.id)
     chosen = {
-        *thinned([row.number for row in rows], MOST_TRIALS),
-        *_records(spec, rows),
+        *thinned([row.number for row in rows], MAX_TRIALS),
+        *_successive_best_trials(spec, rows),
         *_front(experiment, spec, rows),
     }
-    with_curves = _with_curves(spec, rows)
+    with_curves = _trials_with_curves(spec, rows)
     curves = curves_of(session, [row.id for row in rows if row.number in with_curves])
-    return Sketch(
+    return ChartData(
         space=experiment.spec["space"],
         metrics=[one.metric for one in spec.objectives],
         directions=[one.direction for one in spec.objectives],
         curve_metric=spec.objective.metric,
         constrained=bool(spec.constraints),
         trials=[
-            _finished(experiment, row, curves.get(row.id, {}))
+            _chart_trial(experiment, row, curves.get(row.id, {}))
             for row in rows
             if row.number in chosen or row.id in curves
         ],
     )
 
 
-def _records(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> Iterator[int]:
-    """The trials that were the best by the first objective when they came."""
+def _successive_best_trials(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> Iterator[int]:
+    """Yield the numbers of the trials that were the best so far, by the first objective."""
     sign = sign_of(spec.objective.direction)
     best = math.inf
     for row in rows:
@@ -53,35 +53,35 @@ def _front(experiment: ExperimentRow, spec: ExperimentSpec, rows: Sequence[Trial
     measured = [
         (row.number, values)
         for row in rows
-        if row.status == TrialStatus.COMPLETED and (values := _whole(experiment, row)) and not row.violation
+        if row.status == TrialStatus.COMPLETED and (values := _complete_values(experiment, row)) and not row.violation
     ]
-    places = pareto_front([values for _, values in measured], [one.direction for one in spec.objectives])
-    return [measured[place][0] for place in places]
+    indexes = pareto_front([values for _, values in measured], [one.direction for one in spec.objectives])
+    return [measured[index][0] for index in indexes]
 
 
-def _whole(experiment: ExperimentRow, row: TrialRow) -> list[float] | None:
-    """Its values, once all objectives are known."""
+def _complete_values(experiment: ExperimentRow, row: TrialRow) -> list[float] | None:
+    """Return the trial's values; None unless all objectives are known."""
     known = [value for value in objective_values(experiment, row) or [] if value is not None]
     return known if len(known) == len(experiment.spec["objectives"]) else None
 
 
-def _best(spec: ExperimentSpec, rows: Sequence[TrialRow], count: int = 5) -> list[int]:
+def _best_trials(spec: ExperimentSpec, rows: Sequence[TrialRow], count: int = 5) -> list[int]:
     sign = sign_of(spec.objective.direction)
     ranked = sorted((sign * row.value, row.number) for row in rows if row.value is not None)
     return [number for _, number in ranked[:count]]
 
 
-def _with_curves(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> set[int]:
-    best = _best(spec, rows)
-    return {*best, *thinned([row.number for row in rows], MOST_CURVES - len(best))}
+def _trials_with_curves(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> set[int]:
+    best = _best_trials(spec, rows)
+    return {*best, *thinned([row.number for row in rows], MAX_CURVES - len(best))}
 
 
-def _finished(experiment: ExperimentRow, row: TrialRow, curve: dict[int, float]) -> Finished:
-    return Finished(
+def _chart_trial(experiment: ExperimentRow, row: TrialRow, curve: dict[int, float]) -> ChartTrial:
+    return ChartTrial(
         number=row.number,
         completed=row.status == TrialStatus.COMPLETED,
         params=row.params,
-        values=_whole(experiment, row),
+        values=_complete_values(experiment, row),
         violation=row.violation,
         curve=thinned_curve(curve),
         stopped_early=row.status == TrialStatus.PRUNED,

@@ -1,12 +1,12 @@
-"""MLflow has exactly what SQL has: each experiment, each trial and each point once."""
+"""MLflow has exactly what SQL has: each experiment, trial and point once."""
 
 from collections.abc import Iterator
 
-from service.mirror.projection import TRIAL_ENDS
-from tests.chaos.snapshot import Experiment, MirrorRun, Snapshot, Trial
+from service.mirror.trial_events import TRIAL_ENDS
+from tests.chaos.snapshot import Experiment, MlflowRun, Snapshot, Trial
 
 
-def mirrored(snapshot: Snapshot) -> Iterator[str]:
+def mlflow_agrees(snapshot: Snapshot) -> Iterator[str]:
     for experiment in snapshot.experiments:
         yield from (f"{experiment.name}: in MLflow {what}" for what in _experiment(experiment))
         for trial in experiment.trials:
@@ -57,7 +57,7 @@ def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
     yield from _curves(trial, run)
 
 
-def _curves(trial: Trial, run: MirrorRun) -> Iterator[str]:
+def _curves(trial: Trial, run: MlflowRun) -> Iterator[str]:
     names = {name for point in trial.curve for name in point.metrics}
     if set(run.curves) != names:
         yield f"has the metrics {sorted(run.curves)}, not {sorted(names)}"

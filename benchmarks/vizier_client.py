@@ -1,9 +1,9 @@
-"""The load of `reports` on OSS Vizier's service: a measurement and the question whether to stop, again and again.
+"""The load of `benchmarks.reports` on OSS Vizier's service: measurements, each with a request for a stopping decision.
 
-For an interpreter that has Vizier, which must not share Paceline's environment: see `reports --vizier`.
+It runs in an interpreter with Vizier, which needs an environment of its own: see `reports --vizier`.
 
-    python benchmarks/of_vizier.py serve DATABASE_URL
-    python benchmarks/of_vizier.py load ENDPOINT STUDY THREADS SECONDS
+    python benchmarks/vizier_client.py serve DATABASE_URL
+    python benchmarks/vizier_client.py load ENDPOINT STUDY THREADS SECONDS
 """
 
 import itertools
@@ -16,14 +16,14 @@ from vizier.service import pyvizier as vz
 
 
 def serve(database_url: str) -> None:
-    """Prints its address, and serves until it is killed."""
+    """Print the address, and serve until killed."""
     server = servers.DefaultVizierServer(host="localhost", database_url=database_url)
     print(server.endpoint, flush=True)
     threading.Event().wait()
 
 
 def load(endpoint: str, name: str, threads: int, seconds: float) -> None:
-    """Prints how many measurements a second its trials made together, each with Vizier's answer whether to stop."""
+    """Print the measurements a second of all trials, each with Vizier's stopping decision."""
     clients.environment_variables.server_endpoint = endpoint
     config = vz.StudyConfig(algorithm="RANDOM_SEARCH")
     config.search_space.root.add_float_param("lr", 1e-4, 1.0, scale_type=vz.ScaleType.LOG)

@@ -1,42 +1,42 @@
-"""A small run that kept every promise, made by hand, for tests to break one promise at a time."""
+"""A small, hand-made run without violations. Tests break one guarantee at a time in it."""
 
 from copy import deepcopy
 from typing import Any
 
 from tests.chaos.experiments import Expected, Planned, pace
+from tests.chaos.fault_injector import Fault
 from tests.chaos.journals import Line
 from tests.chaos.run import Record
-from tests.chaos.schedule import Kill, Victim
-from tests.chaos.snapshot import Attempt, Event, Experiment, MirrorRun, Point, Saved, Snapshot, Trial
+from tests.chaos.schedule import PlannedFault, Target
+from tests.chaos.snapshot import Attempt, Event, Experiment, MlflowRun, Point, Saved, Snapshot, Trial
 from tests.chaos.user_code.curves import loss
-from tests.chaos.victims import Struck
 
 ID = "x-00000000abcd"
 KILLED_AT = 1005.5
 
 
-def a_good_run() -> Snapshot:
-    """Two trials of `pace`: the first lost its worker at step 5 and went on from step 3; the second was pruned."""
+def good_run() -> Snapshot:
+    """Two trials of `pace`: the first lost its worker at step 5 and resumed from step 3; the second was pruned."""
     planned = pace("pace-0", "/journal", seed=1, trials=2, parallelism=2)
-    story = _Story(planned)
-    story.tell("experiment.created", None, {})
-    first = story.trial(0, {"x": 0.3, "width": 1, "shape": "straight"})
-    story.begin(first, 1, None)
-    story.report(first, 1, range(1, 6), saved={3})
-    story.end(first, 1, "failed", "lost")
-    story.begin(first, 2, 3)
-    story.report(first, 2, range(4, 13), saved={6, 9, 12}, already=5)
-    story.end(first, 2, "completed", None)
-    second = story.trial(1, {"x": 0.9, "width": 2, "shape": "bent", "bend": 1.0})
-    story.begin(second, 1, None)
-    story.report(second, 1, range(1, 5), saved={3})
-    story.end(second, 1, "stopped", None)
-    story.tell("experiment.ending", None, {})
-    story.tell("experiment.completed", None, {})
-    return story.snapshot()
+    builder = _RunBuilder(planned)
+    builder.add_event("experiment.created", None, {})
+    first = builder.trial(0, {"x": 0.3, "width": 1, "shape": "straight"})
+    builder.begin(first, 1, None)
+    builder.report(first, 1, range(1, 6), saved={3})
+    builder.end(first, 1, "failed", "lost")
+    builder.begin(first, 2, 3)
+    builder.report(first, 2, range(4, 13), saved={6, 9, 12}, already=5)
+    builder.end(first, 2, "completed", None)
+    second = builder.trial(1, {"x": 0.9, "width": 2, "shape": "bent", "bend": 1.0})
+    builder.begin(second, 1, None)
+    builder.report(second, 1, range(1, 5), saved={3})
+    builder.end(second, 1, "stopped", None)
+    builder.add_event("experiment.ending", None, {})
+    builder.add_event("experiment.completed", None, {})
+    return builder.snapshot()
 
 
-class _Story:
+class _RunBuilder:
     def __init__(self, planned: Planned) -> None:
         self.spec = {"step_metric": "step", **deepcopy(dict(planned.spec))}
         self.spec["space"]["bend"]["when"] = {"shape": ["bent"]}
@@ -46,18 +46,18 @@ class _Story:
         self.lines: list[Line] = []
         self.trials: list[Trial] = []
 
-    def tell(self, kind: str, trial: Trial | None, data: dict[str, Any]) -> None:
+    def add_event(self, kind: str, trial: Trial | None, data: dict[str, Any]) -> None:
         self.now += 0.5
         self.events.append(Event(len(self.events) + 1, kind, trial.id if trial else None, data, self.now))
 
     def trial(self, number: int, params: dict[str, Any]) -> Trial:
         trial = Trial(f"t-{number}", number, params, "queued", "queued", None, [], [], [], [], [], [])
         self.trials.append(trial)
-        self.tell("trial.created", trial, {"number": number})
+        self.add_event("trial.created", trial, {"number": number})
         return trial
 
     def begin(self, trial: Trial, attempt: int, step: int | None) -> None:
-        self.tell("trial.running", trial, {"attempt": attempt})
+        self.add_event("trial.running", trial, {"attempt": attempt})
         uri = None if step is None else f"/checkpoints/{trial.number}/{attempt - 1}/{step}"
         row = Attempt(attempt, "agent-0", self.now, None, None, None, None, uri, step)
         trial.attempts.append(row)
@@ -65,7 +65,7 @@ class _Story:
             self._write(trial, attempt, rank, "resumed" if step else "start", step or 0)
 
     def report(self, trial: Trial, attempt: int, steps: range, *, saved: set[int], already: int = 0) -> None:
-        """Steps up to `already` are in the curve from an earlier attempt, and change nothing."""
+        """Report steps. Those up to `already` are in the curve from an earlier attempt and change nothing."""
         for sequence, step in enumerate(steps):
             made = self.now
             for rank in (0, 1):
@@ -76,7 +76,7 @@ class _Story:
                 uri = f"/checkpoints/{trial.number}/{attempt}/{step}"
                 trial.checkpoints[:] = [Saved(step, attempt, uri)]
                 trial.stored[:] = [uri]
-                self.tell("checkpoint", trial, {"attempt": attempt, "step": step, "uri": uri})
+                self.add_event("checkpoint", trial, {"attempt": attempt, "step": step, "uri": uri})
             for rank in (0, 1):
                 self._write(trial, attempt, rank, "reported", step)
 
@@ -84,7 +84,7 @@ class _Story:
         config = {**self.spec["config"], **trial.params}
         metrics = {"step": step, "loss": loss(config, step), "made": made}
         data = {"attempt": attempt, "sequence": sequence, "step": step, "metrics": metrics}
-        self.tell("report", trial, data)
+        self.add_event("report", trial, data)
         trial.curve.append(Point(step, attempt, sequence, metrics, self.now))
         trial.shown.append((step, metrics))
         for rung in (4, 8):
@@ -92,21 +92,21 @@ class _Story:
                 self._decide(trial, attempt, rung, metrics["loss"])
 
     def _decide(self, trial: Trial, attempt: int, rung: int, value: float) -> None:
-        """The first trial is the first at each rung; the second is worse than it."""
+        """Add the decision at a rung: the first trial reaches it first; the second is worse."""
         first = self.trials[0].curve[rung - 1].metrics["loss"]
         alone = trial.number == 0
         facts: dict[str, Any] = {"decision": "continue" if alone else "stop", "milestone": rung, "value": value}
         facts |= {"cutoff": None if alone else first, "compared_count": 0 if alone else 1}
         trial.decisions.append(facts)
-        self.tell("decision", trial, {"attempt": attempt, **facts})
+        self.add_event("decision", trial, {"attempt": attempt, **facts})
 
     def end(self, trial: Trial, attempt: int, outcome: str, kind: str | None) -> None:
-        self.tell("attempt.ended", trial, {"attempt": attempt})
+        self.add_event("attempt.ended", trial, {"attempt": attempt})
         row = trial.attempts[-1]
         facts = {**row.__dict__, "ended_at": self.now, "outcome": outcome, "kind": kind}
         trial.attempts[-1] = Attempt(**facts)
         status = "queued" if kind else {"completed": "completed", "stopped": "pruned"}[outcome]
-        self.tell(f"trial.{status}", trial, {"number": trial.number})
+        self.add_event(f"trial.{status}", trial, {"number": trial.number})
         self.trials[trial.number] = Trial(**{**trial.__dict__, "status": status, "shown_status": status})
 
     def _write(self, trial: Trial, attempt: int, rank: int, did: str, step: int, made: float | None = None) -> None:
@@ -117,10 +117,10 @@ class _Story:
         for trial in self.trials:
             trial.mirrored.append(self._run(trial))
         best = self.trials[0].curve[-1].metrics["loss"]
-        parent = MirrorRun("parent", "FINISHED", {}, {}, {"best_loss": [(1, best), (2, best)]})
+        parent = MlflowRun("parent", "FINISHED", {}, {}, {"best_loss": [(1, best), (2, best)]})
         lost = self.trials[0].attempts[0]
-        kill = Kill(5, Victim.WORKER, "killed", 0, 0)
-        struck = Struck(kill, (lost.ended_at or 0) - 0.1, "rank 0 of trial 0", 100, attempt=(ID, 0, 1))
+        kill = PlannedFault(5, Target.WORKER, "killed", 0, 0)
+        fault = Fault(kill, (lost.ended_at or 0) - 0.1, "rank 0 of trial 0", 100, attempt=(ID, 0, 1))
         experiment = Experiment(
             id=ID,
             name="pace-0",
@@ -136,13 +136,13 @@ class _Story:
             parents=[parent],
             foreign=[],
         )
-        record = Record(began_at=1000, struck=[struck], ended=True, quiet=True)
+        record = Record(began_at=1000, faults=[fault], ended=True, quiet=True)
         return Snapshot([experiment], self.lines, record)
 
-    def _run(self, trial: Trial) -> MirrorRun:
+    def _run(self, trial: Trial) -> MlflowRun:
         params = {name: str(value) for name, value in {**self.spec["config"], **trial.params}.items()}
         curves = {
             name: [(point.step, float(point.metrics[name])) for point in trial.curve]
             for name in ("step", "loss", "made")
         }
-        return MirrorRun(f"run-{trial.number}", "FINISHED", params, {}, curves)
+        return MlflowRun(f"run-{trial.number}", "FINISHED", params, {}, curves)

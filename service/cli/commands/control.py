@@ -1,0 +1,98 @@
+"""Commands that act on a live experiment: pause, resume, stop, cancel, change, delete."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from service.cli import arguments, console
+from service.cli.options import LOCAL_URL, AsJson, Experiment, Url, connect
+
+PANEL = "Control of experiments"
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PANEL)
+def pause(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Start no new trials of an experiment; running trials finish."""
+    with connect(url) as client:
+        paused = client.pause(experiment)
+    console.print_result(
+        paused, f"{paused['name']} is paused. To continue: paceline resume {experiment}", as_json=as_json
+    )
+
+
+@app.command(rich_help_panel=PANEL)
+def resume(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Start trials of a paused experiment again."""
+    with connect(url) as client:
+        resumed = client.resume(experiment)
+    console.print_result(resumed, f"{resumed['name']} is {resumed['status']}.", as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def stop(
+    target: Annotated[str, typer.Argument(help="An experiment's name or id, or a trial's id (t-…).")],
+    cancel: Annotated[bool, typer.Option("--cancel", hidden=True)] = False,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Stop an experiment, or one trial. Running trials save a checkpoint first."""
+    is_trial = target.startswith("t-")
+    if is_trial and cancel:
+        raise typer.BadParameter("applies to experiments only", param_hint="--cancel")
+    with connect(url) as client:
+        if is_trial:
+            stopped = client.stop_trial(target)
+        else:
+            stopped = client.cancel(target) if cancel else client.stop_experiment(target)
+    console.print_result(stopped, _end_of(stopped, target, "is being stopped"), as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def cancel(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Stop an experiment immediately: running trials are killed without saving a checkpoint."""
+    with connect(url) as client:
+        cancelled = client.cancel(experiment)
+    console.print_result(cancelled, _end_of(cancelled, experiment, "is being cancelled"), as_json=as_json)
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog="Examples:\n\npaceline change digits --set limits.max_trials=64 --set tags.team=vision\n\n"
+    "paceline change digits --set limits.max_seconds=null",
+)
+def change(
+    experiment: Experiment,
+    settings: Annotated[
+        list[str], typer.Option("--set", help="FIELD=VALUE with the value in JSON; null removes the field.")
+    ],
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Change the spec of a live experiment. An experiment that ended by a limit runs again when the limit is raised."""
+    with connect(url) as client:
+        changed = client.change(experiment, arguments.merge_patch(settings))
+    console.print_result(changed, f"{changed['name']} is changed; it is {changed['status']}.", as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def delete(
+    experiment: Experiment,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Delete an ended experiment with its trials and logs. Its checkpoints and its MLflow runs stay."""
+    with connect(url) as client:
+        found = client.experiment(experiment)
+        if sys.stdin.isatty() and not yes:
+            typer.confirm(f"Delete {found['name']} with {sum(found['counts'].values())} trials?", abort=True)
+        client.delete(found["id"])
+    console.out.print(f"{found['name']} is deleted; the name is free again.", highlight=False)
+
+
+def _end_of(target: dict[str, Any], name: str, happening: str) -> str:
+    """The sentence about an experiment or a trial that a user ended."""
+    if target.get("ended_at"):
+        return f"{name} has ended: {target['status']}."
+    return f"{name} {happening}."

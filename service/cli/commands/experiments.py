@@ -1,0 +1,100 @@
+"""Commands that submit experiments and show them: submit, watch, ls, show, best."""
+
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli import console, submission, terminal_tables
+from service.cli.client import Client
+from service.cli.options import LOCAL_URL, AsJson, Experiment, Url, connect
+
+PANEL = "Experiments"
+app = typer.Typer()
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog="Examples:\n\npaceline submit examples/digits/experiment.yaml --watch\n\n"
+    "paceline submit experiment.yaml --code train.py --name second-try",
+)
+def submit(
+    spec: Annotated[Path, typer.Argument(help="The experiment's spec: YAML or JSON.", exists=True, dir_okay=False)],
+    code: Annotated[
+        Path | None, typer.Option(help="File, zip or folder to send as its code.", show_default="the spec's folder")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the experiment.", show_default="the name in the spec")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the experiment until it ends.")] = False,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Submit an experiment, with the code in its spec's folder."""
+    with connect(url) as client:
+        created = submission.submit(client, spec, code, name)
+        if as_json or not watch:
+            text = f"{created['name']} ({created['id']}) is {created['status']}. To follow it: paceline watch"
+            console.print_result(created, f"{text} {created['name']}", as_json=as_json)
+        if watch:
+            _follow(client, created["id"])
+
+
+@app.command(rich_help_panel=PANEL)
+def watch(experiment: Experiment, url: Url = LOCAL_URL) -> None:
+    """Follow an experiment until it ends. The exit code is 1 when it failed."""
+    with connect(url) as client:
+        _follow(client, experiment)
+
+
+@app.command(rich_help_panel=PANEL)
+def ls(
+    status: Annotated[
+        str | None, typer.Option(help="Only this status: running, paused, completed, failed or stopped.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """List the experiments, newest first."""
+    with connect(url) as client:
+        found = list(client.experiments(status))
+    shown = terminal_tables.experiments(found) if found else "No experiments."
+    console.print_result(found, shown, as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def show(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Show an experiment and its trials."""
+    with connect(url) as client:
+        found = client.experiment(experiment)
+        trials = list(client.trials(found["id"]))
+    console.print_result(found | {"trials": trials}, terminal_tables.experiment(found, trials), as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline best digits --json | jq .params")
+def best(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Show the best trial with its value, parameters and checkpoint; with several objectives, the Pareto front."""
+    with connect(url) as client:
+        found = client.best(experiment)
+        metric = client.experiment(experiment)["spec"]["objectives"][0]["metric"]
+    console.print_result(found, terminal_tables.best(found, metric), as_json=as_json)
+
+
+def exit_code_of(ended: dict[str, Any]) -> int:
+    return console.EXIT_FAILED if ended["status"] == "failed" else 0
+
+
+def _follow(client: Client, experiment: str) -> None:
+    from service.cli.watch import watch_experiment  # noqa: PLC0415
+
+    try:
+        ended = watch_experiment(client, experiment, console.out)
+    except KeyboardInterrupt:
+        console.err.print(
+            "\nThe experiment keeps running. To stop it: [bold]paceline stop[/bold]; to follow it again: "
+            "[bold]paceline watch[/bold]",
+            highlight=False,
+        )
+        raise typer.Exit(128 + signal.SIGINT) from None
+    raise typer.Exit(exit_code_of(ended))

@@ -1,0 +1,48 @@
+"""`paceline up` and `paceline demo`: the whole stack on this machine."""
+
+from typing import Annotated
+
+import typer
+
+from service.cli import console
+from service.cli.commands.experiments import exit_code_of
+from service.cli.options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port
+
+PANEL = "Everything on this machine"
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline up --port 8100 --mlflow-port 5100 --data-dir ~/tuning")
+def up(
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    port: Port = 8000,
+    mlflow_port: MlflowPort = 5000,
+    mlflow: Annotated[bool, typer.Option(help="Run an MLflow server and mirror experiments to it.")] = True,
+    cpus: Annotated[int | None, typer.Option(help="Ray's logical CPUs.", show_default="at least 8")] = None,
+) -> None:
+    """Run Ray, MLflow, the service and an agent on this machine until Ctrl-C."""
+    from service.stack import up as stack  # noqa: PLC0415
+    from service.stack.options import CannotStart, Options  # noqa: PLC0415
+    from service.stack.supervisor import ComponentFailed  # noqa: PLC0415
+
+    try:
+        stack.run(Options(data_dir, port, mlflow_port, mlflow, cpus))
+    except (CannotStart, ComponentFailed) as error:
+        console.fail([str(error)], console.EXIT_FAILED)
+
+
+@app.command(rich_help_panel=PANEL)
+def demo(
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    port: Port = 8000,
+    mlflow_port: MlflowPort = 5000,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running afterwards.")] = False,
+) -> None:
+    """Start the stack, run examples/digits with a live view, and stop the stack (`make demo`)."""
+    from service.cli import demo as digits_demo  # noqa: PLC0415
+
+    try:
+        ended = digits_demo.run(data_dir, port, mlflow_port, console.out, keep=keep)
+    except digits_demo.DemoFailed as error:
+        console.fail([str(error)], console.EXIT_FAILED)
+    raise typer.Exit(exit_code_of(ended))

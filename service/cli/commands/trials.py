@@ -1,0 +1,86 @@
+"""Commands about trials: logs, reports, decisions, checkpoints, enqueue, retry."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from service.cli import arguments, console, terminal_tables
+from service.cli.client import Client
+from service.cli.options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
+
+PANEL = "Trials"
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline logs t-1f2e3d4c5b6a --rank 0 --tail 50")
+def logs(
+    trial: Trial,
+    rank: Annotated[int | None, typer.Option(help="Only the output of this worker.", show_default="all")] = None,
+    tail: Annotated[int | None, typer.Option(help="Only the last lines.", show_default="all")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the trial ends.")] = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Print the output of a trial's workers."""
+    with connect(url) as client:
+        for text in client.logs(trial, rank, tail, follow=follow):
+            typer.echo(text, nl=False)
+
+
+@app.command(rich_help_panel=PANEL)
+def reports(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Show the metrics that a trial reported, by step."""
+    _print_list(url, trial, Client.reports, terminal_tables.reports, "No reports.", as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def decisions(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Show the early-stopping decisions on a trial, each with its reason."""
+    _print_list(url, trial, Client.decisions, terminal_tables.decisions, "No decisions.", as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def checkpoints(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Show where a trial's checkpoints are, newest first."""
+    _print_list(url, trial, Client.checkpoints, terminal_tables.checkpoints, "No checkpoints.", as_json=as_json)
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog="Examples:\n\npaceline enqueue digits configurations.yaml\n\npaceline enqueue digits '{params: {lr: 0.1}}'",
+)
+def enqueue(
+    experiment: Experiment,
+    document: Annotated[
+        str, typer.Argument(metavar="FILE_OR_JSON", help="{params: {…}}, or a list of these; JSON, or a YAML file.")
+    ],
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Add your own configurations to an experiment. They run before any that the sampler proposes."""
+    with connect(url) as client:
+        trials = client.enqueue(experiment, arguments.read_document(document))
+    console.print_result(trials, terminal_tables.trials(trials), as_json=as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def retry(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Queue a failed or stopped trial again. It resumes from its newest checkpoint."""
+    with connect(url) as client:
+        queued = client.retry_trial(trial)
+    console.print_result(queued, f"{trial} is queued again.", as_json=as_json)
+
+
+def _print_list(
+    url: str,
+    trial: str,
+    fetch: Callable[[Client, str], Iterator[dict[str, Any]]],
+    table: Callable[[Iterable[dict[str, Any]]], RenderableType],
+    empty: str,
+    *,
+    as_json: bool,
+) -> None:
+    with connect(url) as client:
+        found = list(fetch(client, trial))
+    console.print_result(found, table(found) if found else empty, as_json=as_json)

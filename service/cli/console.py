@@ -1,0 +1,34 @@
+"""The terminal: the two consoles, JSON output, and errors with their exit codes."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console, RenderableType
+from rich.markup import escape
+
+EXIT_FAILED, EXIT_USAGE = 1, 2
+PIPED_WIDTH = 200
+"""A pipe has no width of its own. Tables should not be cut at 80 columns there."""
+
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
+err = Console(stderr=True)
+
+
+def fail(errors: Iterable[str], exit_code: int, hints: Iterable[str] = ()) -> NoReturn:
+    for line in errors:
+        err.print(f"[red]error:[/red] {escape(line)}", soft_wrap=True, highlight=False)
+    for line in hints:
+        err.print(f"[cyan]hint:[/cyan] {escape(line)}", soft_wrap=True, highlight=False)
+    sys.exit(exit_code)
+
+
+def print_result(result: Any, shown: RenderableType, *, as_json: bool) -> None:
+    """Print an answer of the API: as JSON for scripts, otherwise as `shown` for people."""
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        out.print(shown, highlight=False, soft_wrap=isinstance(shown, str))

@@ -1,0 +1,32 @@
+"""Options and arguments that several commands share."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.client import Client
+
+LOCAL_URL = "http://127.0.0.1:8000"
+DEFAULT_DATA_DIR = Path("paceline-data")
+
+Url = Annotated[str, typer.Option("--url", envvar="PACELINE_URL", help="The service's address.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Experiment = Annotated[str, typer.Argument(help="An experiment's name or id.")]
+Trial = Annotated[str, typer.Argument(help="A trial's id (t-…); `paceline show` lists them.")]
+DataDir = Annotated[
+    Path, typer.Option(envvar="PACELINE_DATA_DIR", help="Directory of the database, logs and checkpoints.")
+]
+Port = Annotated[int, typer.Option(envvar="PACELINE_PORT", help="Port of the HTTP API; 0 picks a free one.")]
+MlflowPort = Annotated[
+    int, typer.Option(envvar="PACELINE_MLFLOW_PORT", help="Port of the MLflow server; 0 picks a free one.")
+]
+
+
+def access_token() -> str | None:
+    return os.environ.get("PACELINE_TOKEN")
+
+
+def connect(url: str) -> Client:
+    return Client(url, access_token())

@@ -1,0 +1,177 @@
+"""Renders an experiment's charts with Optuna's plotting: `python -m service.mirror.chart_renderer DIRECTORY`.
+
+It runs in a process of its own: rendering takes seconds of CPU time and more memory than the rest of the service, and a
+crash in it must not stop the service. The first line of its input is the ChartData. It exits when the input ends.
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.importance import PedAnovaImportanceEvaluator
+from optuna.trial import FrozenTrial, TrialState
+from optuna.visualization import matplotlib as plots
+
+from search.analysis.importance import MIN_TRIALS
+from search.problem import sign_of
+from search.samplers.optuna.conversion import distribution_of, frozen_trial
+from search.samplers.optuna.frozen_study import frozen_study
+from search.space.parameters import CategoricalParameter, Parameter
+from search.space.space import Space
+from service.mirror.chart_data import ChartData, ChartTrial
+
+MIN_TRIALS_TO_COMPARE = 2
+MAX_OBJECTIVES = 3
+"""Only the first ones get charts of their own: there are four for each."""
+MAX_IN_LEGEND = 12
+DOTS_PER_INCH = 110
+log = logging.getLogger("paceline.charts")  # to stdout; libraries log harmless messages to stderr
+log.addHandler(logging.StreamHandler(sys.stdout))
+log.propagate = False
+
+Plot = Callable[[], Any]
+"""Draws into matplotlib's current figure."""
+
+
+def render(data: ChartData, directory: Path) -> list[Path]:
+    """Write all charts that the data allows, as PNG. A chart that fails is left out, and the log says why."""
+    written = []
+    for name, plot in _charts(data):
+        path = directory / f"{name}.png"
+        mpl.rcdefaults()  # some of Optuna's plots change the style
+        try:
+            plot()
+            mpl.pyplot.gcf().savefig(path, dpi=DOTS_PER_INCH, bbox_inches="tight")
+            written.append(path)
+        except Exception:  # other charts may still succeed
+            log.exception("the chart %s could not be rendered", name)
+        finally:
+            mpl.pyplot.close("all")
+    return written
+
+
+def _charts(data: ChartData) -> Iterator[tuple[str, Plot]]:
+    study = _study(data)
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    for index, metric in enumerate(data.metrics[:MAX_OBJECTIVES] if complete else []):
+        yield from _objective_charts(data, study, index, metric, len(complete))
+    if len(data.metrics) in (2, 3) and complete:
+        yield "pareto_front", partial(plots.plot_pareto_front, study, target_names=data.metrics)
+    if any(len(trial.curve) > 1 for trial in data.trials):
+        yield "learning_curves", partial(_plot_curves, data)
+
+
+def _objective_charts(
+    data: ChartData, study: optuna.Study, index: int, metric: str, count: int
+) -> Iterator[tuple[str, Plot]]:
+    several = len(data.metrics) > 1
+    suffix = f"_of_{index + 1}_{_filename(metric)}" if several else ""
+    shown: dict[str, Any] = {
+        "target_name": metric,
+        **({"target": lambda trial: trial.values[index]} if several else {}),
+    }
+    yield f"optimization_history{suffix}", partial(plots.plot_optimization_history, study, **shown)
+    if count < MIN_TRIALS_TO_COMPARE:
+        return
+    yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, **shown)
+    yield f"slices{suffix}", partial(plots.plot_slice, study, **shown)
+    if count >= MIN_TRIALS:
+        sign = sign_of(data.directions[index])  # PED-ANOVA explains low values of the target
+        minimized = {**shown, **({"target": lambda trial: sign * trial.values[index]} if several else {})}
+        evaluator = PedAnovaImportanceEvaluator()
+        yield f"importance{suffix}", partial(plots.plot_param_importances, study, evaluator=evaluator, **minimized)
+
+
+def _plot_curves(data: ChartData) -> None:
+    """Draw the learning curves, with a cross where early stopping ended a trial."""
+    shown = [trial for trial in data.trials if trial.curve]
+    axes = plots.plot_intermediate_values(
+        frozen_study(
+            ["minimize"],
+            [frozen_trial(one.number, TrialState.PRUNED, values=None, curve=dict(one.curve)) for one in shown],
+        )
+    )
+    stops = [one.curve[-1] for one in shown if one.stopped_early]
+    if stops:
+        axes.scatter(*zip(*stops, strict=True), marker="x", color="black", zorder=3, label="stopped early")
+    axes.set_title("Learning curves")
+    axes.set_ylabel(data.curve_metric)
+    legend = axes.get_legend()
+    if legend is not None and len(shown) > MAX_IN_LEGEND:
+        legend.remove()
+
+
+def _study(data: ChartData) -> optuna.Study:
+    """Fill gaps between the numbers with failed trials, because Optuna's plots take a trial's number as its index."""
+    space = Space.model_validate(data.space)
+    distributions = {name: _display_distribution(parameter) for name, parameter in space.root.items()}
+    known = {
+        one.number: _trial(space, distributions, one, constrained=data.constrained)
+        for one in data.trials
+        if one.completed and one.values is not None and not space.mistakes_in(one.params)
+    }
+    numbers = range(max(known, default=-1) + 1)
+    return frozen_study(
+        data.directions, [known.get(number) or frozen_trial(number, TrialState.FAIL) for number in numbers]
+    )
+
+
+def _trial(
+    space: Space, distributions: dict[str, BaseDistribution], one: ChartTrial, *, constrained: bool
+) -> FrozenTrial:
+    violation = float("inf") if one.violation is None else one.violation
+    return frozen_trial(
+        one.number,
+        TrialState.COMPLETE,
+        params={name: _display_value(space.root[name], value) for name, value in one.params.items()},
+        distributions={name: distributions[name] for name in one.params},
+        values=one.values,
+        constraints=[violation] if constrained else None,
+    )
+
+
+def _display_distribution(parameter: Parameter) -> BaseDistribution:
+    """Return choices as text, because Optuna does not distinguish 1 from true."""
+    if isinstance(parameter, CategoricalParameter):
+        return CategoricalDistribution([_display_value(parameter, choice) for choice in parameter.choices])
+    return distribution_of(parameter)
+
+
+def _display_value(parameter: Parameter, value: Any) -> Any:
+    if not isinstance(parameter, CategoricalParameter):
+        return value
+    texts = [choice if isinstance(choice, str) else json.dumps(choice) for choice in parameter.choices]
+    return value if isinstance(value, str) and len(set(texts)) == len(texts) else json.dumps(value)
+
+
+def _filename(metric: str) -> str:
+    return "".join(one if one.isalnum() or one in "-." else "_" for one in metric)[:60]
+
+
+def _exit_when_input_ends() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+def main() -> None:
+    os.nice(10)
+    warnings.simplefilter("ignore")  # Optuna's plotting is experimental; Matplotlib lacks glyphs of some names
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    data = ChartData.model_validate_json(sys.stdin.readline())
+    threading.Thread(target=_exit_when_input_ends, daemon=True).start()
+    render(data, Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    mpl.use("Agg")
+    main()

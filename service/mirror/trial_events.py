@@ -1,0 +1,101 @@
+"""From a trial's events to the update of its run. Pure. The names of tags are an interface: users filter by them."""
+
+from collections.abc import Callable, Mapping
+
+from service.mirror import descriptions
+from service.mirror.run_update import RunStatus, RunUpdate
+from service.store.tables import EventRow
+
+# A pruned trial ended in order, and MLflow shows KILLED as it shows a failure.
+TRIAL_ENDS: Mapping[str, RunStatus] = {
+    "trial.completed": "FINISHED",
+    "trial.pruned": "FINISHED",
+    "trial.failed": "FAILED",
+    "trial.stopped": "KILLED",
+}
+_DECISION_TAGS = {
+    "rule": "rule",
+    "reason": "reason",
+    "milestone": "rung",
+    "cutoff": "cutoff",
+    "value": "value",
+    "step": "step",
+    "compared_count": "compared_count",
+    "compared_with": "compared_with",
+}
+
+
+def changes_a_run(event: EventRow) -> bool:
+    """Whether the event is about a trial, of a kind that its run shows."""
+    return event.kind in _HANDLERS
+
+
+def apply_trial_event(update: RunUpdate, event: EventRow) -> None:
+    _HANDLERS[event.kind](update, event)
+
+
+def _report(update: RunUpdate, event: EventRow) -> None:
+    update.add_metrics(event.data.get("metrics") or {}, event.at, int(event.data.get("step") or 0))
+
+
+def _running(update: RunUpdate, event: EventRow) -> None:
+    attempt, agent = event.data.get("attempt"), event.data.get("agent")
+    update.set_tags(status="running", attempt=attempt, agent=agent)
+    update.describe(f"running: attempt {attempt} on {agent}")
+    update.set_status("RUNNING")
+
+
+def _queued(update: RunUpdate, event: EventRow) -> None:
+    update.set_tags(status="queued", reason=event.data.get("reason"))
+    update.describe(f"queued again: {event.data.get('reason')}")
+    update.set_status("SCHEDULED")
+
+
+def _paused(update: RunUpdate, event: EventRow) -> None:
+    update.set_tags(status="paused", reason=event.data.get("reason"), last_step=event.data.get("step"))
+    update.describe(f"paused at step {event.data.get('milestone')}: {event.data.get('reason')}")
+    update.set_status("SCHEDULED")
+
+
+def _ended(update: RunUpdate, event: EventRow) -> None:
+    status = event.kind.removeprefix("trial.")
+    update.set_tags(status=status, reason=event.data.get("reason"), last_step=event.data.get("step"))
+    if event.data.get("feasible") is not None:
+        update.set_tags(feasible="yes" if event.data["feasible"] else "no")
+    update.describe(descriptions.trial_end(status, event.data))
+    update.set_status(TRIAL_ENDS[event.kind], event.at)
+
+
+def _exploited(update: RunUpdate, event: EventRow) -> None:
+    """The last event of a generation: the trial continues with other params, in another run."""
+    successor = descriptions.exploit(event.data)
+    update.set_tags(status="exploited", goes_on=successor, reason=event.data.get("reason"))
+    update.describe(successor)
+    update.set_status("FINISHED", event.at)
+
+
+def _decision(update: RunUpdate, event: EventRow) -> None:
+    update.set_tags(decision=event.data.get("decision"))
+    update.set_tags(**{f"decision.{tag}": event.data.get(name) for name, tag in _DECISION_TAGS.items()})
+
+
+def _checkpoint(update: RunUpdate, event: EventRow) -> None:
+    update.set_tags(checkpoint=event.data.get("uri"), checkpoint_step=event.data.get("step"))
+
+
+def _attempt_ended(update: RunUpdate, event: EventRow) -> None:
+    if event.data.get("kind"):
+        update.set_tags(**{"failure.kind": event.data["kind"], "failure.message": event.data.get("message")})
+
+
+_HANDLERS: Mapping[str, Callable[[RunUpdate, EventRow], None]] = {
+    "report": _report,
+    "trial.running": _running,
+    "trial.queued": _queued,
+    "trial.paused": _paused,
+    "decision": _decision,
+    "checkpoint": _checkpoint,
+    "attempt.ended": _attempt_ended,
+    "trial.exploited": _exploited,
+    **dict.fromkeys(TRIAL_ENDS, _ended),
+}

@@ -1,0 +1,143 @@
+"""The components of the stack: guardian, Ray, MLflow, service and agent, each with its command and its checks."""
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from service.stack.child_process import ChildProcess
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.options import HOST, Options
+from service.stack.orphan_cleanup import CleanupRecord
+from service.stack.ports import accepts, free_port
+from service.stack.process_tags import VARIABLE as TAG_VARIABLE
+from service.stack.process_tags import tag_environment
+from service.stack.supervisor import Component
+
+AGENT_NAME = "local"
+CHECK_TIMEOUT_SECONDS = 2
+
+
+def stages_of(options: Options, record: CleanupRecord) -> Sequence[Sequence[Component]]:
+    """Return the components in the order of their start; those of one stage start at the same time."""
+    logs = options.data_dir / "stack"
+    logs.mkdir(exist_ok=True)
+    env = _environment(options) | tag_environment(record.tag)
+    ray_port = free_port(HOST)
+    backends = [_ray(options, Path(record.directory), ray_port, env, logs)]
+    if options.mlflow:
+        backends.append(_mlflow(options, env, logs))
+    agent = _agent(options, f"{HOST}:{ray_port}", env, logs)
+    return [[_guardian(record, logs)], backends, [_service(options, env, logs)], [agent]]
+
+
+def _environment(options: Options) -> dict[str, str]:
+    """Return the environment of all components. Ray's token keeps other users of the machine out of the cluster."""
+    token = options.data_dir / "ray-token"
+    token.unlink(missing_ok=True)
+    with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    mlflow = {"PACELINE_MLFLOW_URI": options.mlflow_url} if options.mlflow_url else {}
+    return (
+        inherited
+        | mlflow
+        | MLFLOW_ENVIRONMENT
+        | {
+            "PACELINE_DATA_DIR": str(options.data_dir),
+            "PACELINE_HOST": HOST,
+            "PACELINE_PORT": str(options.port),
+            "PACELINE_URL": options.url,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
+
+
+def _guardian(record: CleanupRecord, logs: Path) -> Component:
+    """It does not have the stack's tag, since it must outlive the stack."""
+    log = _empty_file(logs / "guardian.log")
+    child = ChildProcess(lambda: record.guardian_command, os.environ, log, lifeline=True)
+    return Component("guardian", child, lambda: True)
+
+
+def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs: Path) -> Component:
+    cluster = directory / "ray_current_cluster"
+
+    def command() -> Sequence[str]:
+        _empty_directory(directory)  # the files of an earlier head would be taken for this one's
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
+        command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus), "--include-dashboard", "false"]
+        return [*command, "--disable-usage-stats", "--log-style", "record", "--log-color", "false"]
+
+    # TMPDIR: the workers' temporary files are removed with the stack. User code sees none of Paceline's settings.
+    env = {name: value for name, value in env.items() if name == TAG_VARIABLE or not name.startswith("PACELINE_")}
+    child = ChildProcess(command, env | {"TMPDIR": str(directory)}, _empty_file(logs / "ray.log"))
+    return Component("ray", child, lambda: cluster.exists() and accepts(HOST, port))
+
+
+def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
+    command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port)
+    child = ChildProcess(lambda: command, env, _empty_file(logs / "mlflow.log"))
+    is_healthy = partial(_answers, f"{options.mlflow_url}/health")
+    # MLflow may lag; training may not.
+    return Component("mlflow", child, is_healthy, is_healthy=is_healthy, low_priority=True)
+
+
+def _service(options: Options, env: Mapping[str, str], logs: Path) -> Component:
+    command = [sys.executable, "-m", "service.cli", "serve"]
+    child = ChildProcess(lambda: command, env, _empty_file(logs / "service.log"))
+    is_ready, is_healthy = partial(_answers, f"{options.url}/readyz"), partial(_answers, f"{options.url}/healthz")
+    return Component("service", child, is_ready, is_healthy=is_healthy)
+
+
+def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Path) -> Component:
+    started_at = datetime.now(UTC)
+
+    def command() -> Sequence[str]:
+        nonlocal started_at
+        started_at = datetime.now(UTC)
+        return [sys.executable, "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address]
+
+    child = ChildProcess(command, env, _empty_file(logs / "agent.log"))
+    return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=CHECK_TIMEOUT_SECONDS, trust_env=False).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _is_agent_connected(url: str, since: datetime) -> bool:
+    """Whether the service has heard from the stack's agent after the agent's newest start."""
+    token = os.environ.get("PACELINE_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(f"{url}/v1/agents", headers=headers, timeout=CHECK_TIMEOUT_SECONDS, trust_env=False)
+    except httpx.TransportError:
+        return False
+    agents = answer.json() if answer.is_success else []
+    return any(one["name"] == AGENT_NAME and datetime.fromisoformat(one["last_seen_at"]) > since for one in agents)
+
+
+def _empty_directory(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink()
+
+
+def _empty_file(log: Path) -> Path:
+    log.write_bytes(b"")
+    return log
