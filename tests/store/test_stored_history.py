@@ -27,8 +27,8 @@ class StoredExperiment:
         row = {"attempt": 1, "sequence": step, "metrics": {"accuracy": value}, "value": value, "at": NOW}
         self.session.add(ReportRow(trial_id=trial.id, step=step, **row))
 
-    def of(self, number: int) -> History:
-        return StoredHistory(self.session, self.trials[number])
+    def of(self, number: int, previous_step: int | None = None) -> History:
+        return StoredHistory(self.session, self.trials[number], previous_step=previous_step)
 
     def complete(self, number: int) -> None:
         StoredHistory(self.session, self.trials[number]).complete()
