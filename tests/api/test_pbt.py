@@ -595,8 +595,8 @@ def test_without_the_last_step_of_a_training_it_is_refused_with_what_to_say_inst
     problem = service.post("/v1/experiments", 422, json=a_population(early_stopping={"rule": "pbt"}))
     assert {one["path"]: one["message"] for one in problem["errors"]} == {
         "early_stopping.interval": "is required",
-        "early_stopping.max_step": "is required: the last step of a whole training; of one without an end, a step that "
-        "it never comes to",
+        "early_stopping.max_step": "is required: the last step of a complete training; for a training without an end, "
+        "a step that it never reaches",
     }
 
 
@@ -615,7 +615,7 @@ def test_a_member_that_ends_although_asked_to_pause_has_completed(service: Api) 
 def test_it_cannot_be_replayed(service: Api) -> None:
     name = service.create(**a_population())["name"]
     answer = service.post(f"/v1/experiments/{name}/replay", 422, json={"early_stopping": RULE})
-    assert "pbt cannot be replayed: it changes what trials train with" in answer["detail"]
+    assert "pbt cannot be replayed: it changes the params of trials" in answer["detail"]
 
 
 def test_a_live_experiment_may_change_to_it(service: Api) -> None:
