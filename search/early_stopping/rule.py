@@ -11,8 +11,8 @@ from search.early_stopping.history import ALL, History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.problem import Direction
 
-MAX_STEP = 2**53
-"""The maximum of options that count steps; larger numbers may not fit in a database column."""
+MAX_COUNT = 2**53
+"""The maximum of options that count steps or trials; larger numbers may not fit in a database column."""
 
 
 class Rule(BaseModel):

@@ -92,15 +92,7 @@ class ProposalCache:
 
     def propose(self, database: Database, experiment_id: str, number: int) -> Proposal:
         """Return the configuration of trial `number`, by all that is stored now. Raises SpaceExhausted, NotFound."""
-        entry = self._entry(experiment_id)
-        with entry.lock:
-            with database.read() as session:
-                changed_at_event = _spec_changed_at_event(session, experiment_id)
-                if entry.view is None or entry.view.spec_changed_at_event != changed_at_event:
-                    entry.view = _empty_view(session, experiment_id)
-                changed = trials_changed_after(session, experiment_id, entry.view.seen_event)
-            entry.view.learn(changed)
-            return entry.view.propose(number)
+        return _propose(self._entry(experiment_id), database, experiment_id, number)
 
     def newest(self, experiment_id: str) -> Proposal | None:
         """Return the last proposal, which may be out of date. None while the next one is being computed."""
@@ -137,7 +129,7 @@ class ProposalCache:
             with database.read() as session:
                 number = next_number(session)
             if number is not None:
-                self.propose(database, experiment_id, number)
+                _propose(entry, database, experiment_id, number)
         except SpaceExhausted:
             pass  # the next claim gets it, too
         except Exception as error:  # noqa: BLE001 - the next claim gets it, too, and ends the experiment
@@ -146,6 +138,17 @@ class ProposalCache:
     def _entry(self, experiment_id: str) -> _Entry:
         with self._lock:
             return self._entries.setdefault(experiment_id, _Entry())
+
+
+def _propose(entry: _Entry, database: Database, experiment_id: str, number: int) -> Proposal:
+    with entry.lock:
+        with database.read() as session:
+            changed_at_event = _spec_changed_at_event(session, experiment_id)
+            if entry.view is None or entry.view.spec_changed_at_event != changed_at_event:
+                entry.view = _empty_view(session, experiment_id)
+            changed = trials_changed_after(session, experiment_id, entry.view.seen_event)
+        entry.view.learn(changed)
+        return entry.view.propose(number)
 
 
 def _spec_changed_at_event(session: Session, experiment_id: str) -> int | None:

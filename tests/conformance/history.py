@@ -19,8 +19,8 @@ class Experiment(Protocol):
     def report(self, number: int, step: int, value: float) -> None:
         """Store a report of the trial."""
 
-    def of(self, number: int) -> History:
-        """The history, as a rule sees it that judges a report of the trial."""
+    def of(self, number: int, previous_step: int | None = None) -> History:
+        """The history, as a rule sees it that judges a report of the trial after one of `previous_step`."""
 
     def complete(self, number: int) -> None:
         """Record that the trial has completed, for rules that compare with completed trials."""
@@ -31,7 +31,7 @@ class HistoryConformance:
 
     def test_the_first_value_at_a_milestone_is_kept(self, experiment: Experiment) -> None:
         assert experiment.of(0).reach(3, 0.5, ALL)
-        assert not experiment.of(0).reach(3, 0.9, ALL)
+        assert not experiment.of(0, previous_step=3).reach(3, 0.9, ALL)
         [peer] = experiment.of(1).peers(3, ALL).ranked("maximize", 0, 10)
         assert (peer.number, peer.value) == (0, 0.5)
 

@@ -19,7 +19,7 @@ class InMemoryExperiment:
     def report(self, number: int, step: int, value: float) -> None:
         self.history.curves[number][step] = value
 
-    def of(self, number: int) -> History:
+    def of(self, number: int, previous_step: int | None = None) -> History:  # noqa: ARG002
         return self.history.of(number)
 
     def complete(self, number: int) -> None:

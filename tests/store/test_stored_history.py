@@ -14,8 +14,6 @@ from service.store.tables import ExperimentRow, ReportRow, TrialRow
 from tests.conformance.history import TRIALS, HistoryConformance
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-HIGH_STEP = 10**6
-"""The trial has reported beyond all milestones, so it may have reached any of them before."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +27,11 @@ class StoredExperiment:
         row = {"attempt": 1, "sequence": step, "metrics": {"accuracy": value}, "value": value, "at": NOW}
         self.session.add(ReportRow(trial_id=trial.id, step=step, **row))
 
-    def of(self, number: int) -> History:
-        return StoredHistory(self.session, self.trials[number], previous_step=HIGH_STEP)
+    def of(self, number: int, previous_step: int | None = None) -> History:
+        return StoredHistory(self.session, self.trials[number], previous_step=previous_step)
 
     def complete(self, number: int) -> None:
-        StoredHistory(self.session, self.trials[number], previous_step=HIGH_STEP).complete()
+        StoredHistory(self.session, self.trials[number]).complete()
 
 
 class TestStoredHistory(HistoryConformance):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from search.early_stopping.rule import MAX_STEP
+from search.early_stopping.rule import MAX_COUNT
 from search.early_stopping.rules.successive_halving import SuccessiveHalving
 
 
@@ -16,7 +16,7 @@ class Asha(SuccessiveHalving):
 
     rule: Literal["asha"] = "asha"
     min_early_stopping_rate: Annotated[int, Field(ge=0, le=50)] = 0
-    max_step: Annotated[int, Field(ge=1, le=MAX_STEP)] | None = None
+    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
 
     @property
     def rungs_end(self) -> int | None:

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from pydantic import Field, model_validator
 
-from search.early_stopping.rule import MAX_STEP
+from search.early_stopping.rule import MAX_COUNT
 from search.early_stopping.rules.successive_halving import SuccessiveHalving
 
 
@@ -21,7 +21,7 @@ class Hyperband(SuccessiveHalving):
     """
 
     rule: Literal["hyperband"] = "hyperband"
-    max_step: Annotated[int, Field(ge=1, le=MAX_STEP)]
+    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
     @model_validator(mode="after")
     def _has_a_bracket(self) -> Self:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from search.early_stopping.decision import MAX_COMPARED_WITH, Release, Verdict
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrial, PausedTrials
-from search.early_stopping.rule import MAX_STEP, StoppingRule
+from search.early_stopping.rule import MAX_COUNT, StoppingRule
 from search.early_stopping.rules.pbt_explore import Explore, explored
 from search.space.scalars import shown
 from search.space.space import Params
@@ -36,11 +36,11 @@ class Pbt(StoppingRule):
 
     not_replayed: ClassVar[str | None] = "changes the params of trials, and recorded reports do not show the effect"
     rule: Literal["pbt"] = "pbt"
-    interval: Annotated[int, Field(ge=1, le=MAX_STEP)]
+    interval: Annotated[int, Field(ge=1, le=MAX_COUNT)]
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
     perturbation_factors: list[Factor] = Field(default=[0.8, 1.2], min_length=1, max_length=100)
-    max_step: Annotated[int, Field(ge=1, le=MAX_STEP, description=LAST_STEP)]
+    max_step: Annotated[int, Field(ge=1, le=MAX_COUNT, description=LAST_STEP)]
 
     @model_validator(mode="after")
     def _a_generation_ends_before_max_step(self) -> Self:

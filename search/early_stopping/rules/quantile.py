@@ -7,7 +7,7 @@ from pydantic import Field
 
 from search.early_stopping.decision import Verdict, compared, if_finite, numbers_of, peers_around
 from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
-from search.early_stopping.rule import MAX_STEP, StoppingRule
+from search.early_stopping.rule import MAX_COUNT, StoppingRule
 
 
 class Quantile(StoppingRule):
@@ -17,7 +17,7 @@ class Quantile(StoppingRule):
     at a step at which fewer than `n_min_trials` completed trials have a value.
     """
 
-    n_startup_trials: Annotated[int, Field(ge=0, le=MAX_STEP)] = 5
+    n_startup_trials: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 5
     n_warmup_steps: Annotated[int, Field(ge=0)] = 0
     interval_steps: Annotated[int, Field(ge=1)] = 1
     n_min_trials: Annotated[int, Field(ge=1)] = 1

@@ -21,13 +21,13 @@ from search.samplers.optuna.frozen_study import FrozenStorage
 from search.space.parameters import Parameter
 from search.space.space import Params
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 _warning_filter = threading.Lock()
 
 
-def without_warning(make: Callable[..., Made], **options: Any) -> Made:
+def without_warning(make: Callable[..., Result], **options: Any) -> Result:
     """Call `make` without Optuna's warning that a sampler or an option is experimental: the user chose it.
 
     The filters of warnings belong to the whole process, so one thread at a time changes them.

@@ -51,7 +51,7 @@ def parameters(draw: st.DrawFn, *, finite: bool) -> dict[str, Any]:
 
 @st.composite
 def spaces(draw: st.DrawFn, *, finite: bool | None = None) -> Space:
-    """Up to five parameters, each under conditions on earlier ones, written in any order."""
+    """Up to five parameters, each with conditions on earlier ones, in any order."""
     written: dict[str, dict[str, Any]] = {}
     for name in "abcde"[: draw(st.integers(1, 5))]:
         item = draw(parameters(finite=draw(st.booleans()) if finite is None else finite))
@@ -96,7 +96,7 @@ def _bare(item: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def conditions(draw: st.DrawFn, parameter: Parameter) -> Any:
-    """One that some value of the parameter meets."""
+    """A condition that some value of the parameter meets."""
     values = parameter.values()
     if values is not None and (isinstance(parameter, CategoricalParameter) or draw(st.booleans())):
         one = st.sampled_from(list(values))
@@ -108,7 +108,7 @@ def conditions(draw: st.DrawFn, parameter: Parameter) -> Any:
 
 @st.composite
 def forbidden(draw: st.DrawFn, space: Space) -> Space:
-    """The space without some combinations, or as it is where nothing would be left."""
+    """The space without some combinations, or unchanged if no configuration would be left."""
     entries = []
     for _ in range(draw(st.integers(0, 3))):
         names = draw(st.lists(st.sampled_from(sorted(space.root)), min_size=1, max_size=3, unique=True))

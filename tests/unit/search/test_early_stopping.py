@@ -1,4 +1,4 @@
-"""Early stopping says why in a sentence, and tells what is wrong with a rule; whom it stops is the oracle's matter."""
+"""Verdicts give their reason, and mistakes in a rule are reported. Which trials are stopped is tested by the oracle."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Trials:
         self.memory.complete(self.rule, number, curve[max(curve)])
 
     def ran(self, number: int, values: Sequence[float], *, first_step: int = 1) -> list[Verdict]:
-        """A trial that reports them all, whatever it is told, and completes."""
+        """A trial that reports all of the values, even after a verdict to stop, and completes."""
         said = [
             verdict for step, value in enumerate(values, first_step) for verdict in self.report(number, step, value)
         ]
@@ -50,7 +50,7 @@ class Trials:
 
 
 def at_step_3(values: list[float], **options: Any) -> Trials:
-    """Trials 0, 1, ... that reported at step 3 alone, and completed."""
+    """Trials 0, 1, ... that reported only at step 3, and completed."""
     trials = Trials(rule_of(**options))
     for number, value in enumerate(values):
         trials.ran(number, [value], first_step=3)
@@ -176,7 +176,7 @@ def test_a_verdict_names_the_trials_nearest_to_its_cutoff() -> None:
     assert verdict.compared_with == (45, 44, 43, 42, 41, 40, 39, 38, 37, 36)
 
 
-def test_the_median_rule_speaks_of_the_best_value_so_far_and_of_completed_trials_alone() -> None:
+def test_the_median_rule_compares_the_best_value_so_far_with_completed_trials_only() -> None:
     trials = Trials(rule_of(rule="median", n_startup_trials=1), "minimize", "loss")
     trials.ran(0, [0.3, 0.3])
     trials.report(1, 2, 0.0)
@@ -193,7 +193,7 @@ def test_a_jump_over_several_rungs_reaches_them_all_once() -> None:
     assert [verdict.milestone for verdict in trials.report(0, 27, 0.5)] == [27]
 
 
-def test_a_trial_of_hyperband_meets_those_of_its_bracket_alone() -> None:
+def test_a_trial_of_hyperband_is_compared_only_within_its_bracket() -> None:
     rule = rule_of(rule="hyperband", max_step=9)
     assert isinstance(rule, Hyperband)
     brackets = [rule.bracket_of(number) for number in range(100)]
@@ -206,7 +206,7 @@ def test_a_trial_of_hyperband_meets_those_of_its_bracket_alone() -> None:
         assert f"rung {3**bracket} of bracket {bracket}" in said[0].reason
 
 
-def test_a_threshold_names_the_bound_that_was_crossed() -> None:
+def test_a_threshold_names_the_violated_bound() -> None:
     trials = Trials(rule_of(rule="threshold", lower=0.2, upper=0.8))
     verdicts = [trials.report(0, step, value)[0] for step, value in enumerate([0.5, 0.75, 0.9, 0.1])]
     assert [(verdict.stop, verdict.cutoff) for verdict in verdicts] == [
@@ -218,7 +218,7 @@ def test_a_threshold_names_the_bound_that_was_crossed() -> None:
     assert verdicts[2].reason == "val_accuracy 0.9 at step 2 is above 0.8, the upper bound"
 
 
-def test_patience_is_over_when_the_last_reports_are_worse_than_the_best_before() -> None:
+def test_patience_is_exhausted_when_the_last_reports_are_worse_than_the_best_before() -> None:
     trials = Trials(rule_of(rule="patient", patience=1))
     assert trials.ran(0, [0.5, 0.6, 0.55, 0.6, 0.7]) == []
     [verdict] = trials.ran(1, [0.5, 0.6, 0.55, 0.59])
@@ -226,7 +226,7 @@ def test_patience_is_over_when_the_last_reports_are_worse_than_the_best_before()
     assert verdict.reason == "the best val_accuracy of the last 2 reports, 0.59, is below 0.6, the best before"
 
 
-def test_a_patient_rule_says_what_the_wrapped_one_saw() -> None:
+def test_a_patient_rule_gives_the_reason_of_the_wrapped_rule() -> None:
     trials = Trials(rule_of(rule="patient", patience=0, wrapped_rule={"rule": "median", "n_startup_trials": 1}))
     trials.ran(0, [0.7, 0.8, 0.9])
     assert trials.report(1, 1, 0.1) == []
@@ -238,7 +238,7 @@ def test_a_patient_rule_says_what_the_wrapped_one_saw() -> None:
     )
 
 
-def test_the_signed_rank_test_names_the_best_trial_and_how_sure_it_is() -> None:
+def test_the_wilcoxon_rule_names_the_best_trial_and_the_p_value() -> None:
     trials = Trials(rule_of(rule="wilcoxon"))
     trials.ran(0, [0.6] * 8)
     trials.ran(1, [0.9 + step / 100 for step in range(8)])
@@ -251,7 +251,7 @@ def test_the_signed_rank_test_names_the_best_trial_and_how_sure_it_is() -> None:
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_of_the_best_that_tie_the_first_is_compared_with(direction: Direction) -> None:
+def test_of_the_best_trials_that_tie_the_oldest_is_compared_with(direction: Direction) -> None:
     trials = Trials(rule_of(rule="wilcoxon"), direction)
     for number in range(3):
         trials.ran(number, [0.5 + number / 10, 0.7])
@@ -260,7 +260,7 @@ def test_of_the_best_that_tie_the_first_is_compared_with(direction: Direction) -
     assert verdict.compared_with == (0,)
 
 
-def test_no_rule_never_says_anything() -> None:
+def test_the_rule_none_has_no_verdicts() -> None:
     assert Trials(rule_of()).ran(0, [0.1] * 9) == Trials(rule_of(rule="none")).ran(0, [0.1] * 9) == []
 
 
@@ -301,7 +301,7 @@ HUGE = 1.7e308
     ],
     ids=lambda rule: rule["rule"],
 )
-def test_the_largest_of_numbers_are_judged_like_others(rule: dict[str, Any]) -> None:
+def test_the_largest_floats_are_judged_like_others(rule: dict[str, Any]) -> None:
     trials = Trials(rule_of(**rule))
     for number, values in enumerate([[HUGE] * 4, [-HUGE, HUGE, -HUGE, -HUGE], [-HUGE] * 4]):
         for verdict in trials.ran(number, values):
@@ -371,7 +371,7 @@ def complaints(make: Callable[[], object]) -> list[str]:
         ),
     ],
 )
-def test_a_wrong_rule_or_option_is_told_with_the_right_ones(options: Any, expected: list[str]) -> None:
+def test_a_wrong_rule_or_option_is_reported_with_the_available_ones(options: Any, expected: list[str]) -> None:
     assert complaints(lambda: Spec.model_validate({"early_stopping": options})) == expected
 
 
@@ -383,7 +383,7 @@ def test_a_wrong_rule_or_option_is_told_with_the_right_ones(options: Any, expect
         {"rule": "percentile", "percentile": 25},
     ],
 )
-def test_what_is_stored_of_a_rule_is_the_rule(options: dict[str, Any]) -> None:
+def test_a_rule_survives_json(options: dict[str, Any]) -> None:
     spec = Spec.model_validate({"early_stopping": options})
     assert Spec.model_validate(spec.model_dump(mode="json")) == spec
 

@@ -14,17 +14,17 @@ from tests.unit.search.test_early_stopping import Trials, rule_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
-# Few distinct values, so that trials often tie.
+# Some values are drawn often, so that trials tie.
 VALUES = st.floats(-1e3, 1e3) | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 DIRECTIONS: st.SearchStrategy[Any] = st.sampled_from(["minimize", "maximize"])
-# The name that a bracket is chosen with.
+# Optuna chooses a trial's bracket by the name of the study.
 STUDY = "hyperband"
 
 
 def decisions_agree(
     data: st.DataObject, rule: Rule, pruner: optuna.pruners.BasePruner, direction: Direction, *, jump: int
 ) -> None:
-    """Trials that report in any order, at any steps, are stopped at the same reports by the rule and by Optuna."""
+    """The rule and Optuna stop the same trials at the same reports, in any order of trials and steps."""
     sampler = optuna.samplers.RandomSampler(seed=0)
     study = optuna.create_study(direction=direction, pruner=pruner, sampler=sampler, study_name=STUDY)
     ours = Trials(rule, direction)
@@ -55,7 +55,7 @@ def decisions_agree(
     rate=st.integers(0, 1),
     bootstrap_count=st.sampled_from([0, 0, 2]),
 )
-def test_asha_stops_whom_optuna_prunes(
+def test_asha_stops_the_trials_that_optuna_prunes(
     data: st.DataObject, direction: Direction, min_step: int, reduction_factor: int, rate: int, bootstrap_count: int
 ) -> None:
     shared = {
@@ -76,7 +76,7 @@ def test_asha_stops_whom_optuna_prunes(
     reduction_factor=st.integers(2, 4),
     bootstrap_count=st.sampled_from([0, 0, 2]),
 )
-def test_hyperband_stops_whom_optuna_prunes(
+def test_hyperband_stops_the_trials_that_optuna_prunes(
     data: st.DataObject,
     direction: Direction,
     min_step: int,
@@ -104,7 +104,7 @@ def test_hyperband_stops_whom_optuna_prunes(
     interval=st.integers(1, 4),
     fewest=st.integers(1, 2),
 )
-def test_median_and_percentile_stop_whom_optuna_prunes(
+def test_median_and_percentile_stop_the_trials_that_optuna_prunes(
     data: st.DataObject,
     direction: Direction,
     percentile: float | None,
@@ -136,7 +136,7 @@ def test_median_and_percentile_stop_whom_optuna_prunes(
     warmup=st.integers(0, 4),
     interval=st.integers(1, 4),
 )
-def test_threshold_stops_whom_optuna_prunes(
+def test_threshold_stops_the_trials_that_optuna_prunes(
     data: st.DataObject,
     direction: Direction,
     bounds: tuple[float | None, float | None],
@@ -171,7 +171,7 @@ WRAPPED: dict[str, tuple[dict[str, Any], optuna.pruners.BasePruner | None]] = {
     min_delta=st.sampled_from([0.0, 0.0, 0.25, 10.0]),
 )
 @examples(50)
-def test_patient_stops_whom_optuna_prunes(
+def test_patient_stops_the_trials_that_optuna_prunes(
     wrapped: str, data: st.DataObject, direction: Direction, patience: int, min_delta: float
 ) -> None:
     options, pruner = WRAPPED[wrapped]
@@ -186,10 +186,10 @@ def test_patient_stops_whom_optuna_prunes(
     startup=st.integers(0, 4),
 )
 @examples(50)
-def test_wilcoxon_stops_whom_optuna_prunes(
+def test_wilcoxon_stops_the_trials_that_optuna_prunes(
     data: st.DataObject, direction: Direction, p_threshold: float, startup: int
 ) -> None:
-    """Each trial measures cases in an order of its own. Of several that are the best, the first is compared with."""
+    """Each trial measures the cases in its own order. Of several best trials, the oldest is compared with."""
     pruner = optuna.pruners.WilcoxonPruner(p_threshold=p_threshold, n_startup_steps=startup)
     study = optuna.create_study(direction=direction, pruner=pruner)
     ours = Trials(rule_of(rule="wilcoxon", p_threshold=p_threshold, n_startup_steps=startup), direction)

@@ -1,4 +1,4 @@
-"""How much parameters matter, with Optuna as the oracle."""
+"""The importance of parameters, with Optuna as the oracle."""
 
 import math
 import random
@@ -25,7 +25,7 @@ BOTH: list[Evaluator] = ["ped_anova", "fanova"]
 
 
 def trials(count: int) -> list[Measured]:
-    """Only the learning rate matters, and a little of the layers."""
+    """Mainly the learning rate matters, and the layers a little."""
     chance = random.Random(7)  # noqa: S311
 
     def value_of(name: str, _parameter: object) -> object:
@@ -46,7 +46,7 @@ def trials(count: int) -> list[Measured]:
 
 @pytest.mark.parametrize("evaluator", BOTH)
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_the_numbers_are_optuna_s(evaluator: Evaluator, direction: Direction) -> None:
+def test_the_importances_are_optunas(evaluator: Evaluator, direction: Direction) -> None:
     some = trials(60)
     study = optuna.create_study(direction=direction)
     oracle = {"ped_anova": PedAnovaImportanceEvaluator(), "fanova": FanovaImportanceEvaluator(n_trees=16, seed=0)}
@@ -85,14 +85,14 @@ def test_too_few_trials_give_a_reason_instead_of_numbers() -> None:
 
 
 @pytest.mark.parametrize("evaluator", BOTH)
-def test_where_all_values_are_equal_nothing_mattered(evaluator: Evaluator) -> None:
+def test_if_all_values_are_equal_there_is_a_reason_instead_of_numbers(evaluator: Evaluator) -> None:
     found = importance_of(SPACE, "minimize", [one._replace(value=1.0) for one in trials(20)], evaluator)
     assert found.parameters == {}
     assert found.reason is not None
     assert "same value" in found.reason
 
 
-def test_trials_outside_of_a_space_that_was_narrowed_are_passed_over() -> None:
+def test_trials_outside_of_a_narrowed_space_are_skipped() -> None:
     odd = Measured(99, {"lr": 5.0, "layers": 1, "kind": "b", "fixed": 1}, 0.0)
     found = importance_of(SPACE, "minimize", [*trials(20), odd])
     assert found == importance_of(SPACE, "minimize", trials(20))

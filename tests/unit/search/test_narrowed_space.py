@@ -13,7 +13,7 @@ from tests.conftest import examples
 
 
 def changed(draw: st.DrawFn, item: dict[str, Any]) -> dict[str, Any]:
-    """The parameter with bounds that moved either way, or other choices."""
+    """The parameter with other bounds, narrower or wider, or with other choices."""
     if item["type"] == "categorical":
         kept = draw(st.lists(st.sampled_from(item["choices"]), min_size=1, unique_by=repr))
         return item | {"choices": kept + draw(st.sampled_from([[], ["another"]]))}
@@ -23,7 +23,7 @@ def changed(draw: st.DrawFn, item: dict[str, Any]) -> dict[str, Any]:
 
 @examples(150)
 @given(data=st.data())
-def test_every_configuration_of_what_is_allowed_is_one_of_the_space_before(data: st.DataObject, draws: Any) -> None:
+def test_every_configuration_of_an_allowed_space_belongs_to_the_previous_one(data: st.DataObject, draws: Any) -> None:
     before = data.draw(draws.spaces())
     written = before.model_dump(mode="json")
 
@@ -52,7 +52,9 @@ def test_a_space_is_a_part_of_itself(data: st.DataObject, draws: Any) -> None:
 
 
 @pytest.mark.parametrize(("choices", "left"), [(["a"], {"x", "y"}), (["b"], {"x", "z"}), (["a", "b"], {"x", "y", "z"})])
-def test_what_can_exist_no_more_goes_and_what_depends_on_it_too(choices: list[str], left: set[str]) -> None:
+def test_parameters_that_can_no_longer_exist_are_removed_with_those_that_depend_on_them(
+    choices: list[str], left: set[str]
+) -> None:
     space = {
         "x": {"type": "categorical", "choices": choices},
         "y": {"type": "int", "low": 0, "high": 1, "when": {"x": ["a"]}},
@@ -63,6 +65,6 @@ def test_what_can_exist_no_more_goes_and_what_depends_on_it_too(choices: list[st
     assert set(without_dead_branches(deeper)) == left | ({"w"} if "z" in left else set())
 
 
-def test_what_is_no_space_stays_as_it_was_written() -> None:
+def test_an_invalid_space_is_returned_unchanged() -> None:
     wrong = {"x": {"type": "int", "low": 1, "high": 0}}
     assert without_dead_branches(wrong) == wrong

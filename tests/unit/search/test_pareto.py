@@ -10,7 +10,7 @@ from search.analysis.pareto import dominates, hypervolume, pareto_front
 from search.problem import Direction
 from tests.conftest import examples
 
-# Few numbers, so that many are equal somewhere.
+# Few distinct numbers, so that many trials tie.
 SOME = st.sampled_from([-2.0, 0.0, 1e-9, 0.5, 1.0, 3.0]) | st.floats(-10, 10)
 
 
@@ -34,7 +34,7 @@ def test_the_front_is_the_one_that_optuna_finds(case: tuple[list[list[float]], l
 
 @examples(50)
 @given(measured())
-def test_on_the_front_are_those_that_nobody_beats(case: tuple[list[list[float]], list[Direction]]) -> None:
+def test_the_front_has_the_values_that_no_others_dominate(case: tuple[list[list[float]], list[Direction]]) -> None:
     values, directions = case
     unbeaten = [
         place for place, one in enumerate(values) if not any(dominates(other, one, directions) for other in values)
@@ -42,16 +42,16 @@ def test_on_the_front_are_those_that_nobody_beats(case: tuple[list[list[float]],
     assert pareto_front(values, directions) == unbeaten
 
 
-def test_with_one_objective_the_front_is_all_that_are_best() -> None:
+def test_with_one_objective_the_front_has_all_best_values() -> None:
     assert pareto_front([[1.0], [0.5], [0.5]], ["minimize"]) == [1, 2]
 
 
-def test_nothing_has_no_front() -> None:
+def test_without_values_the_front_is_empty() -> None:
     assert pareto_front([], ["minimize", "maximize"]) == []
 
 
 def test_the_hypervolume_is_the_area_between_the_front_and_the_reference() -> None:
     values = [[1.0, 0.5], [2.0, 0.75], [9.0, 1.0]]
-    # Up to x = 4 and down to y = 0: 3 wide and 0.5 high, and above it 2 wide and 0.25 high. The third is out of it.
+    # Up to x = 4 and down to y = 0: 3 wide and 0.5 high, and above it 2 wide and 0.25 high. The third does not count.
     assert hypervolume(values, ["minimize", "maximize"], [4.0, 0.0]) == pytest.approx(3 * 0.5 + 2 * 0.25)
     assert hypervolume(values[2:], ["minimize", "maximize"], [4.0, 0.0]) == 0

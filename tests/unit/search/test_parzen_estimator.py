@@ -1,4 +1,4 @@
-"""SortedParzenEstimator of values whose order is known are those that Optuna finds by sorting."""
+"""The Parzen estimator of sorted values has the same kernels as Optuna's, which sorts them."""
 
 import numpy as np
 from hypothesis import given
@@ -16,7 +16,9 @@ from search.samplers.optuna.parzen_estimator import SortedParzenEstimator
     endpoints=st.booleans(),
     magic_clip=st.booleans(),
 )
-def test_they_stand_and_spread_as_optunas(values: list[float], *, log: bool, endpoints: bool, magic_clip: bool) -> None:
+def test_the_kernels_have_the_same_means_and_widths(
+    values: list[float], *, log: bool, endpoints: bool, magic_clip: bool
+) -> None:
     space: dict[str, BaseDistribution] = {"x": FloatDistribution(1e-3, 1.0, log=log)}
     parameters = _ParzenEstimatorParameters(1.0, magic_clip, endpoints, default_weights, multivariate=True)
     seen = {"x": np.array(values)}

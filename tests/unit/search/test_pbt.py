@@ -1,4 +1,4 @@
-"""Population-based training: who pauses where, who learns from whom, and with what."""
+"""Population-based training: where trials pause, which exploit which donor, and with which params."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ SPACE = Space.model_validate({"lr": {"type": "float", "low": 1e-4, "high": 1.0, 
 
 @dataclass
 class Population:
-    """All that wait, at their milestones."""
+    """The paused trials, by milestone."""
 
     at: dict[int, list[PausedTrial]]
     space: Space = SPACE
@@ -62,7 +62,7 @@ def released(population: Population, **options: Any) -> dict[int, Release]:
 
 
 def paused_at(rule: Pbt, *steps: int) -> list[int]:
-    """The milestones at which a trial pauses that reports at these steps and always goes on."""
+    """The milestones at which a trial pauses that reports at these steps and is always resumed."""
     memory, before, found = InMemoryHistory(), None, []
     for step in steps:
         report = MetricReport(0, "loss", "minimize", step, 1.0, before)
@@ -95,13 +95,13 @@ def test_a_trial_pauses_at_each_multiple_of_the_interval(
     assert paused_at(pbt(**options), *steps) == expected
 
 
-def test_what_was_reached_before_a_retry_is_not_paused_at_again() -> None:
+def test_a_retry_does_not_pause_again_at_a_milestone() -> None:
     memory = InMemoryHistory()
     assert list(pbt().decide(MetricReport(0, "loss", "minimize", 5, 1.0, None), memory.of(0)))
     assert not list(pbt().decide(MetricReport(0, "loss", "minimize", 5, 0.5, None), memory.of(0)))
 
 
-def test_the_worst_go_on_from_the_best_and_the_others_as_they_are() -> None:
+def test_the_worst_exploit_the_best_and_the_others_resume_as_they_are() -> None:
     found = released(eight())
     assert {number: one.decision for number, one in found.items()} == dict.fromkeys(
         range(6), "continue"
@@ -112,7 +112,7 @@ def test_the_worst_go_on_from_the_best_and_the_others_as_they_are() -> None:
     assert found[3].reason == "loss 0.3 at step 5 is not among the worst 2 of 8; resumes as it is"
 
 
-def test_an_exploit_says_from_whom_and_with_what() -> None:
+def test_the_reason_of_an_exploit_names_the_donor_and_the_changed_params() -> None:
     population = Population({10: [member(0, 0.9, 0.5), member(1, 0.2, 0.1, 9)]}, direction="minimize")
     told = released(population, quantile=0.5, resample_probability=0, perturbation_factors=[2.0])[0]
     assert told.params == {"lr": 0.2}
@@ -122,35 +122,35 @@ def test_an_exploit_says_from_whom_and_with_what() -> None:
     )
 
 
-def test_where_more_is_better_the_worst_have_the_lowest_values() -> None:
+def test_with_maximize_the_worst_have_the_lowest_values() -> None:
     found = released(eight(direction="maximize"))
     assert [number for number, one in found.items() if one.donor is not None] == [1, 0]
     assert {found[0].donor, found[1].donor} <= {6, 7}
 
 
-def test_nobody_goes_on_while_somebody_may_still_come() -> None:
+def test_no_trial_resumes_while_others_may_come() -> None:
     assert released(eight(others_may_come=True)) == {}
     assert released(Population({})) == {}
 
 
-def test_those_that_have_come_least_far_go_on_first() -> None:
+def test_the_lowest_milestone_resumes_first() -> None:
     population = Population({10: [member(0, 0.1)], 5: [member(1, 0.2), member(2, 0.3)]})
     assert sorted(released(population)) == [1, 2]
 
 
-def test_the_last_one_of_a_population_goes_on_by_itself() -> None:
+def test_the_last_trial_of_a_population_resumes_as_it_is() -> None:
     [only] = released(Population({5: [member(3, 0.5)]})).values()
     assert (only.decision, only.cutoff, only.compared_count) == ("continue", None, 0)
     assert only.reason == "loss 0.5 at step 5 is the only one at the end of this generation; resumes as it is"
 
 
-def test_there_is_nothing_to_gain_from_those_that_are_no_better() -> None:
+def test_trials_that_are_no_better_are_not_exploited() -> None:
     found = released(Population({5: [member(number, 0.5) for number in range(4)]}))
     assert {one.decision for one in found.values()} == {"continue"}
     assert found[3].reason.endswith("is among the worst 1 of 4, but the best of them are no better; resumes as it is")
 
 
-def test_without_a_checkpoint_there_is_nothing_to_go_on_from() -> None:
+def test_trials_without_a_checkpoint_are_not_exploited() -> None:
     members = [member(number, number / 10, saved_step=None if number < 2 else 5) for number in range(8)]
     found = released(Population({5: members}))
     assert found[7].decision == "continue"
@@ -168,7 +168,7 @@ def test_without_a_checkpoint_there_is_nothing_to_go_on_from() -> None:
     st.sampled_from(["minimize", "maximize"]),
     st.integers(0, 2**31),
 )
-def test_in_any_population_the_worst_learn_from_the_best(
+def test_in_any_population_the_worst_exploit_the_best(
     values: list[float], quantile: float, direction: Direction, seed: int
 ) -> None:
     members = [member(number, value, 10 ** -(number % 4)) for number, value in enumerate(values)]
@@ -188,7 +188,7 @@ def test_in_any_population_the_worst_learn_from_the_best(
     assert released(Population({5: members[::-1]}, direction=direction, seed=seed), quantile=quantile) == found
 
 
-def test_another_seed_or_milestone_draws_otherwise() -> None:
+def test_another_seed_or_milestone_draws_other_params() -> None:
     lrs = [
         released(Population({milestone: eight().at[5]}, seed=seed))[7].params
         for seed, milestone in [(7, 5), (8, 5), (7, 10)]
@@ -196,7 +196,7 @@ def test_another_seed_or_milestone_draws_otherwise() -> None:
     assert len({str(one) for one in lrs}) == 3
 
 
-def test_what_changes_is_told_in_few_words() -> None:
+def test_the_changed_params_are_listed_in_words() -> None:
     assert (
         changes_in_words({"a": 1, "b": "x", "c": 0.5}, {"a": 1, "b": "y", "d": 2})
         == 'b "y" (was "x"), d 2 (new), without c'
@@ -220,7 +220,7 @@ def test_what_changes_is_told_in_few_words() -> None:
         ({"generations": 3}, "generations", "the options of pbt: metric, direction, grace_steps"),
     ],
 )
-def test_a_mistake_in_the_rule_is_told(options: dict[str, Any], path: str, message: str) -> None:
+def test_a_mistake_in_the_rule_is_reported(options: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "pbt", "interval": 5, "max_step": 30, **options})
     [line] = refused.value.errors()
@@ -228,6 +228,6 @@ def test_a_mistake_in_the_rule_is_told(options: dict[str, Any], path: str, messa
     assert message in line["msg"]
 
 
-def test_it_is_a_rule_by_its_name() -> None:
+def test_the_registry_has_it_by_name() -> None:
     spec = TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "pbt", "interval": 5, "max_step": 30})
     assert spec.pauses

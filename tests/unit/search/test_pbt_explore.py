@@ -1,4 +1,4 @@
-"""Exploring stays within the space, whatever the space, and moves what it perturbs."""
+"""The explore step stays within any space, and changes what it perturbs."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def seen(space: dict[str, Any], params: dict[str, Any], how: Explore, name: str,
 
 @examples(150)
 @given(st.data(), st.floats(0, 1), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=3), st.integers())
-def test_what_is_explored_obeys_the_space(
+def test_an_explored_configuration_belongs_to_the_space(
     draws: Any, data: st.DataObject, probability: float, factors: list[float], seed: int
 ) -> None:
     space = data.draw(draws.spaces().flatmap(draws.forbidden))
@@ -48,8 +48,8 @@ def test_what_is_explored_obeys_the_space(
 
 @examples(100)
 @given(st.data(), st.integers())
-def test_params_from_another_space_lead_into_this_one(draws: Any, data: st.DataObject, seed: int) -> None:
-    """As after a space was narrowed; only what a parameter is of stays the same."""
+def test_params_of_another_space_give_a_configuration_of_this_one(draws: Any, data: st.DataObject, seed: int) -> None:
+    """As after a space was narrowed: only the types of the parameters stay the same."""
     wide = Space.model_validate(WIDE)
     params = data.draw(draws.configurations(wide))
     narrow = Space.model_validate(
@@ -83,12 +83,14 @@ def test_a_perturbed_float_is_multiplied_and_kept_within_its_bounds() -> None:
         ({"type": "categorical", "choices": ["a", "b", "c", "d"]}, "d", {"c", "d"}),
     ],
 )
-def test_a_perturbed_value_moves_to_one_nearby(parameter: dict[str, Any], value: Any, expected: set[Any]) -> None:
+def test_a_perturbed_value_becomes_a_neighbouring_one(
+    parameter: dict[str, Any], value: Any, expected: set[Any]
+) -> None:
     assert seen({"p": parameter}, {"p": value}, PERTURB, "p") == expected
 
 
-def test_what_is_drawn_anew_comes_from_the_whole_range() -> None:
-    """Evenly, on the scale that the parameter has."""
+def test_a_resampled_value_is_from_the_whole_range() -> None:
+    """Uniformly on the parameter's scale."""
     space = Space.model_validate({"lr": WIDE["lr"], "units": {"type": "int", "low": 1, "high": 1000, "log": True}})
     found: list[dict[str, Any]] = [
         explored(space, {"lr": 0.1, "units": 7}, RESAMPLE, chance(seed)) for seed in range(2000)
@@ -98,14 +100,14 @@ def test_what_is_drawn_anew_comes_from_the_whole_range() -> None:
     assert sum(one["units"] <= 31 for one in found) / 2000 == pytest.approx(small, abs=0.05)
 
 
-def test_so_much_is_drawn_anew_as_the_probability_says() -> None:
+def test_the_resampled_share_is_the_probability() -> None:
     space = Space.model_validate({"lr": WIDE["lr"]})
     how = Explore(0.25, FACTORS)
     found = [explored(space, {"lr": 0.1}, how, chance(seed))["lr"] for seed in range(2000)]
     assert sum(one in (0.1 * 0.8, 0.1 * 1.2) for one in found) / 2000 == pytest.approx(0.75, abs=0.04)
 
 
-def test_children_come_and_go_with_their_parents() -> None:
+def test_conditional_parameters_exist_only_under_their_parents() -> None:
     sgd = {"lr": 0.1, "layers": 4, "optimizer": "sgd", "momentum": 0.5}
     without = seen(WIDE, {**sgd, "optimizer": "lion"} | {"momentum": 0.5}, PERTURB, "momentum")
     assert without == {None}  # the choices next to lion are not sgd

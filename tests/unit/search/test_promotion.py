@@ -1,4 +1,4 @@
-"""Halving with promotion goes as in the paper, and a replay of it holds back what would not have come yet."""
+"""Successive halving with promotion is that of the paper, and its replay delays the reports of paused trials."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ DIRECTIONS: st.SearchStrategy[Any] = st.sampled_from(["minimize", "maximize"])
 
 
 class Race:
-    """Trials that run to their next rung one at a time, in any order, and wait there or not."""
+    """Trials that run to their next rung one at a time, in any order, and are paused there or not."""
 
     def __init__(self, rule: Rule, direction: Direction, waiting: type[InMemory] = InMemory) -> None:
         self.rule, self.direction = rule, direction
@@ -40,7 +40,7 @@ class Race:
         if verdict.pauses:
             self.running.remove(number)
             self.paused.pause(number, verdict.milestone, verdict.value, self.rule.pool_of(number))
-        if isinstance(self.paused, Attentive):
+        if isinstance(self.paused, OnlyReached):
             self.paused.reached = verdict.milestone
         self.release()
 
@@ -55,8 +55,8 @@ class Race:
         return released
 
 
-class Attentive(InMemory):
-    """Looks where somebody has just come to and nowhere else, as the service does with every report."""
+class OnlyReached(InMemory):
+    """Returns only the milestone that a trial has just reached, as the service does after each report."""
 
     reached = 0
 
@@ -65,9 +65,9 @@ class Attentive(InMemory):
 
 
 class Paper:
-    """Li et al. (2020), algorithm 2, as it stands there: the best third of a rung, but for those promoted before.
+    """Li et al. (2020), algorithm 2, literally: the best share of a rung, except those promoted before.
 
-    And `extra_count` more.
+    With `extra_count` more.
     """
 
     def __init__(self, reduction_factor: int, direction: Direction, extra_count: int = 0) -> None:
@@ -82,8 +82,8 @@ class Paper:
             self.promoted[rung] |= {number for _, number in best}
 
 
-@given(st.data(), DIRECTIONS, st.integers(2, 4), st.integers(0, 3), st.sampled_from([InMemory, Attentive]))
-def test_who_goes_on_when_is_as_in_the_paper(
+@given(st.data(), DIRECTIONS, st.integers(2, 4), st.integers(0, 3), st.sampled_from([InMemory, OnlyReached]))
+def test_trials_are_promoted_as_in_the_paper(
     data: st.DataObject,
     direction: Direction,
     reduction_factor: int,
@@ -106,7 +106,7 @@ def test_who_goes_on_when_is_as_in_the_paper(
         assert race.running == going_on
 
 
-def test_when_no_more_are_to_come_one_of_each_pool_goes_on_at_once() -> None:
+def test_when_no_others_may_come_one_trial_of_each_pool_is_promoted() -> None:
     rule = Hyperband(promote=True, max_step=9)
     race = Race(rule, "maximize")
     first = {rule.bracket_of(number): number for number in reversed(range(20)) if rule.bracket_of(number) < 2}
@@ -118,8 +118,8 @@ def test_when_no_more_are_to_come_one_of_each_pool_goes_on_at_once() -> None:
     assert sorted(race.release()) == sorted(first.values())
 
 
-@given(st.data(), DIRECTIONS, st.sampled_from([InMemory, Attentive]))
-def test_each_bracket_of_hyperband_goes_by_itself_as_in_the_paper(
+@given(st.data(), DIRECTIONS, st.sampled_from([InMemory, OnlyReached]))
+def test_each_bracket_of_hyperband_promotes_as_in_the_paper(
     data: st.DataObject, direction: Direction, waiting: type[InMemory]
 ) -> None:
     rule = Hyperband(promote=True, max_step=8, reduction_factor=2)
@@ -145,7 +145,7 @@ def test_each_bracket_of_hyperband_goes_by_itself_as_in_the_paper(
 
 
 @given(st.data(), st.integers(1, 12), st.integers(2, 4), st.sampled_from([Asha, Hyperband]))
-def test_when_no_more_are_to_come_one_of_each_pool_at_least_goes_to_the_end(
+def test_when_no_others_may_come_at_least_one_trial_of_each_pool_runs_to_the_end(
     data: st.DataObject, count: int, reduction_factor: int, kind: type[Asha | Hyperband]
 ) -> None:
     last = reduction_factor**4
@@ -174,8 +174,8 @@ def ran(number: int, value: float, steps: int = 9) -> list[Event]:
     return [*(Report(number, step, value) for step in range(1, steps + 1)), Completion(number)]
 
 
-def test_of_whole_curves_those_that_wait_are_held_back_until_they_are_promoted() -> None:
-    """The third is the best, but nobody knows before it comes; the first goes on only when six have come."""
+def test_a_replay_holds_the_reports_of_a_paused_trial_until_it_is_promoted() -> None:
+    """The third trial is the best, which is unknown before it reports; the first is promoted when six have come."""
     events = [one for number, value in enumerate([0.8, 0.1, 0.9, 0.2, 0.3, 0.4]) for one in ran(number, value)]
     courses = replayed([*events, Closing(dismissed=False)])
     assert [course.steps_saved for course in courses.values()] == [6, 8, 0, 8, 8, 8]
@@ -188,13 +188,13 @@ def test_of_whole_curves_those_that_wait_are_held_back_until_they_are_promoted()
     assert courses[2].stop is None
 
 
-def test_those_that_wait_when_the_experiment_is_cut_off_have_lost() -> None:
+def test_trials_that_are_paused_when_the_events_end_have_lost() -> None:
     courses = replayed([*ran(0, 0.8), *ran(1, 0.1), Closing(dismissed=True), *ran(2, 0.9)])
     assert [course.steps_saved for course in courses.values()] == [8, 8, 6]
     assert not courses[0].releases
 
 
-def test_who_is_leaving_cannot_be_promoted_and_is_judged_by_what_came_meanwhile_when_it_goes_on() -> None:
+def test_a_trial_that_is_leaving_is_not_promoted_and_its_reports_are_judged_when_it_resumes() -> None:
     told = Report(0, 1, 0.5, pause_requested=True)
     before = [told, *(Report(0, step, 0.5 + step / 10) for step in (2, 3)), Report(1, 1, 0.1), Report(2, 1, 0.2)]
     assert not replayed(before)[0].releases
@@ -206,7 +206,7 @@ def test_who_is_leaving_cannot_be_promoted_and_is_judged_by_what_came_meanwhile_
     assert (failed.stop, failed.step_count) == (None, 3)
 
 
-def test_a_user_takes_one_that_waits_out_of_the_race() -> None:
+def test_a_paused_trial_that_a_user_stops_is_not_promoted() -> None:
     told = [replace(one, pause_requested=True) for one in (Report(0, 1, 0.5), Report(1, 1, 0.4))]
     courses = replayed(
         [*told, Left(0), Left(1), Left(0, final=True), Report(2, 1, 0.1), *(Report(n, 1, 0) for n in (3, 4, 5))]
@@ -215,12 +215,12 @@ def test_a_user_takes_one_that_waits_out_of_the_race() -> None:
     assert [one.milestone for one in courses[1].releases] == [1]
 
 
-def test_no_trial_waits_where_it_ends() -> None:
+def test_no_trial_is_paused_at_its_last_step() -> None:
     courses = replayed([one for number in range(3) for one in ran(number, number)], max_step=9)
     assert [pause.milestone for course in courses.values() for pause in course.pauses] == [1, 1, 3]
 
 
-def test_hyperband_has_nobody_wait_where_a_trial_ends() -> None:
+def test_hyperband_pauses_no_trial_at_its_last_step() -> None:
     rule = Hyperband(promote=True, max_step=9)
     events = [one for number in range(60) for one in ran(number, number)]
     courses = replay(rule, ComparedMetric("accuracy", "maximize"), SPACE, events)
@@ -228,7 +228,7 @@ def test_hyperband_has_nobody_wait_where_a_trial_ends() -> None:
     assert waited == {(0, 1), (0, 3), (1, 3)}
 
 
-def test_a_patient_rule_has_nobody_wait() -> None:
+def test_a_patient_rule_refuses_a_wrapped_rule_that_pauses() -> None:
     said = complaints(lambda: rule_of(rule="patient", patience=1, wrapped_rule={"rule": "asha", "promote": True}))
     assert said == [
         "early_stopping.wrapped_rule: must be a rule that does not pause trials, such as asha without promote"

@@ -1,4 +1,4 @@
-"""A proposal is a function of the study, the history and the trial's number; Optuna itself says what it should be."""
+"""A proposal is a function of the study, the history and the trial's number, with Optuna as the oracle."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ SPACE = Space.model_validate(
 
 
 def suggested(trial: optuna.Trial) -> Params:
-    """SPACE as one writes it for Optuna."""
+    """SPACE as Optuna's suggest calls."""
     params: Params = {
         "lr": trial.suggest_float("lr", 1e-4, 1.0, log=True),
         "hidden": trial.suggest_int("hidden", 16, 256, step=16),
@@ -57,8 +57,8 @@ DISTRIBUTIONS: dict[str, optuna.distributions.BaseDistribution] = {
 }
 
 
-def told(observation: Observation) -> optuna.trial.FrozenTrial:
-    """The observation as one tells it to Optuna."""
+def frozen_trial_of(observation: Observation) -> optuna.trial.FrozenTrial:
+    """The observation as a trial of Optuna."""
     reported = observation.last_step is not None and observation.last_value is not None
     curve: Any = {observation.last_step: observation.last_value} if reported else {}
     states = {
@@ -97,7 +97,7 @@ def run(study: Study, count: int, objective: Any) -> list[Observation]:
 
 
 @given(data=st.data(), sampler=st.sampled_from(SAMPLERS), direction=st.sampled_from(["minimize", "maximize"]))
-def test_every_proposal_of_every_sampler_belongs_to_the_space_and_comes_again_for_the_same_history(
+def test_a_proposal_belongs_to_any_space_and_is_the_same_for_the_same_history(
     data: st.DataObject, draws: Any, sampler: SamplerSpec, direction: Any
 ) -> None:
     space = data.draw(draws.spaces(finite=True if sampler.sampler == "grid" else None))
@@ -115,7 +115,7 @@ def test_every_proposal_of_every_sampler_belongs_to_the_space_and_comes_again_fo
 
 @given(data=st.data(), sampler=st.sampled_from(SAMPLERS))
 @examples(60)
-def test_a_view_told_of_changes_proposes_what_the_pure_function_does(
+def test_a_view_that_is_updated_proposes_what_the_pure_function_does(
     data: st.DataObject, draws: Any, sampler: SamplerSpec
 ) -> None:
     space = data.draw(draws.spaces(finite=True if sampler.sampler == "grid" else None))
@@ -141,7 +141,7 @@ def test_tpe_proposes_what_a_study_of_optuna_with_the_same_seed_does(
     optuna_study = optuna.create_study(
         direction=direction, sampler=optuna.samplers.TPESampler(seed=derived_seed(seed, size), **options, **grouped)
     )
-    optuna_study.add_trials([told(observation) for observation in history])
+    optuna_study.add_trials([frozen_trial_of(observation) for observation in history])
     study = study_of(sampler=SamplerSpec(options=options), direction=direction, seed=seed)
     assert propose(study, history, size) == suggested(optuna_study.ask())
 
@@ -159,12 +159,12 @@ def test_a_search_rebuilt_after_a_restart_repeats_no_random_numbers() -> None:
     assert len({repr(propose(study, [], number)) for number in range(50)}) == 50
 
 
-def test_the_order_of_a_history_is_of_no_account_even_among_equals() -> None:
+def test_the_order_of_a_history_does_not_matter_even_among_ties() -> None:
     history = [completed(number, propose(study_of(), [], number), 1.0) for number in range(30)]
     assert propose(study_of(), history[::-1], 30) == propose(study_of(), history, 30)
 
 
-def test_steps_are_proposed_as_people_write_them() -> None:
+def test_steps_are_proposed_in_decimal() -> None:
     space = Space.model_validate({"p": {"type": "float", "low": 0, "high": 1, "step": 0.1}})
     found = {propose(study_of(space), [], number)["p"] for number in range(100)}
     assert found == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
@@ -186,7 +186,7 @@ def test_steps_are_proposed_as_people_write_them() -> None:
     ],
 )
 @pytest.mark.parametrize("multivariate", [True, False])
-def test_a_range_at_the_limits_of_numbers_is_kept_to(extreme: dict[str, Any], *, multivariate: bool) -> None:
+def test_proposals_stay_within_a_range_at_the_limits_of_floats(extreme: dict[str, Any], *, multivariate: bool) -> None:
     space = Space.model_validate({"p": extreme, "q": {"type": "float", "low": 0, "high": 1}})
     sampler = SamplerSpec(options={"n_startup_trials": 3, "multivariate": multivariate})
     history: list[Observation] = []
@@ -214,7 +214,7 @@ def test_tpe_finds_the_good_region_more_often_than_chance() -> None:
     assert found("tpe") < found("random") / 2
 
 
-def test_tpe_keeps_away_from_where_trials_diverge() -> None:
+def test_tpe_avoids_the_region_where_trials_diverge() -> None:
     study = study_of(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}))
 
     def seen(number: int, x: float) -> Observation:
@@ -236,7 +236,7 @@ def test_nothing_is_learned_from_trials_that_failed_or_were_stopped_before_repor
     assert propose(study_of(), history + silent, 17) == propose(study_of(), history, 17)
 
 
-def test_tpe_knows_of_running_trials_unless_told_not_to() -> None:
+def test_tpe_considers_running_trials_unless_constant_liar_is_off() -> None:
     history = run(study_of(), 15, lambda params: params["lr"])
     here = propose(study_of(), history, 20)
     running = [*history, *(Observation(number, here, "running") for number in range(15, 20))]
@@ -269,7 +269,7 @@ def walked(study: Study) -> list[Params]:
 GRID = SamplerSpec(sampler="grid", options={"search_space": {"lr": [0.1, 0.01], "momentum": [0.0, 0.5, 0.9]}})
 
 
-def test_grid_proposes_each_configuration_once_and_then_says_that_the_space_is_exhausted() -> None:
+def test_grid_proposes_each_configuration_once_until_the_space_is_exhausted() -> None:
     found = walked(study_of(sampler=GRID))
     assert len(found) == 2 * 16 * (3 + 1)
     assert len({repr(params) for params in found}) == len(found)
@@ -278,14 +278,14 @@ def test_grid_proposes_each_configuration_once_and_then_says_that_the_space_is_e
         propose(study_of(sampler=GRID), [completed(n, params, 0) for n, params in enumerate(found)], len(found))
 
 
-def test_grid_goes_through_the_space_in_an_order_of_the_seed() -> None:
+def test_the_order_of_grid_depends_on_the_seed() -> None:
     one, other = walked(study_of(sampler=GRID)), walked(study_of(sampler=GRID, seed=8))
     assert one != other
     assert sorted(map(repr, one)) == sorted(map(repr, other))
     assert len({params["hidden"] for params in one[:16]}) > 5
 
 
-def test_grid_passes_over_what_was_enqueued() -> None:
+def test_grid_skips_enqueued_configurations() -> None:
     space = Space.model_validate({"p": {"type": "float", "low": 0, "high": 1, "step": 1}})
     study = study_of(space, SamplerSpec(sampler="grid"))
     assert propose(study, [completed(0, {"p": 1}, 0.0)], 1) == {"p": 0.0}

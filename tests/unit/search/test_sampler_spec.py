@@ -1,4 +1,4 @@
-"""How an experiment names its sampler, and what it is told when it is wrong."""
+"""The sampler in an experiment's spec, and the messages about mistakes in it."""
 
 from typing import Any
 
@@ -32,7 +32,9 @@ from search.space.space import Space
         ({"pruner": "median"}, ["pruner: Extra inputs are not permitted"]),
     ],
 )
-def test_a_wrong_sampler_or_option_is_told_with_the_right_ones(spec: dict[str, Any], complaints: list[str]) -> None:
+def test_a_wrong_sampler_or_option_is_reported_with_the_available_ones(
+    spec: dict[str, Any], complaints: list[str]
+) -> None:
     with pytest.raises(ValidationError) as refused:
         SamplerSpec.model_validate(spec)
     assert [f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in refused.value.errors()] == complaints
@@ -42,7 +44,7 @@ def test_a_wrong_sampler_or_option_is_told_with_the_right_ones(spec: dict[str, A
     "many",
     [{"type": "int", "low": 1, "high": 10**9, "log": True}, {"type": "float", "low": 0, "high": 1, "step": 1e-9}],
 )
-def test_more_values_than_gp_can_lay_out_are_refused_and_not_given_to_it(many: dict[str, Any]) -> None:
+def test_a_parameter_with_too_many_values_for_gp_is_refused_and_auto_avoids_gp(many: dict[str, Any]) -> None:
     space = Space.model_validate({"few": {"type": "int", "low": 0, "high": 10**6}, "many": many})
     problem = Problem(space, ("minimize",), max_trials=50)
     [mistake] = SamplerSpec(sampler="gp").mistakes_with(problem)
@@ -52,7 +54,7 @@ def test_more_values_than_gp_can_lay_out_are_refused_and_not_given_to_it(many: d
     assert SamplerSpec(sampler="auto").chosen_for(problem).name == "tpe"
 
 
-def test_more_reference_points_than_can_be_held_against_are_refused() -> None:
+def test_too_many_reference_points_are_refused() -> None:
     problem = Problem(Space.model_validate({"p": {"type": "int", "low": 0, "high": 9}}), ("minimize",) * 8)
     [mistake] = SamplerSpec(sampler="nsga3", options={"dividing_parameter": 100}).mistakes_with(problem)
     assert str(mistake).startswith("search.options.dividing_parameter: makes 26,075,972,546 reference points for 8 obj")
@@ -63,7 +65,7 @@ def test_more_reference_points_than_can_be_held_against_are_refused() -> None:
     ("sampler", "option", "most"),
     [("tpe", "n_ei_candidates", 10_000), ("cmaes", "popsize", 100_000), ("nsga3", "dividing_parameter", 100_000)],
 )
-def test_options_that_would_only_fill_the_memory_are_refused(sampler: str, option: str, most: int) -> None:
+def test_options_that_would_use_up_the_memory_are_refused(sampler: str, option: str, most: int) -> None:
     problem = Problem(Space.model_validate({"p": {"type": "float", "low": 0, "high": 9}}), ("minimize",))
     [mistake] = SamplerSpec(sampler=sampler, options={option: most + 1}).mistakes_with(problem)
     assert str(mistake) == f"search.options.{option}: must be at most {most:,}"

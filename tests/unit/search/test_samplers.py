@@ -1,4 +1,4 @@
-"""Each sampler is Optuna's: told the same, it proposes the same, and a restart changes nothing."""
+"""Each sampler proposes what Optuna's does after the same trials, and a restart changes nothing."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -91,7 +91,7 @@ def observed(number: int, params: Params, objectives: int) -> Observation:
 
 
 def of_paceline(study: Study, count: int) -> list[Params]:
-    """As the trials of one worker would be."""
+    """The proposals if one trial runs at a time."""
     view, found, changes = StudyView(study), list[Params](), list[Observation]()
     for number in range(count):
         found.append(view.propose(changes, number))
@@ -102,7 +102,7 @@ def of_paceline(study: Study, count: int) -> list[Params]:
 def of_optuna(
     study: Study, count: int, sampler: Callable[[int], BaseSampler], suggest: Callable[[optuna.Trial], Params]
 ) -> list[Params]:
-    """The same by Optuna, with its state in its own storage, and each trial's random numbers from (seed, number)."""
+    """The same by Optuna with its own storage; each trial's random numbers are derived from (seed, number)."""
     optuna_study, found = optuna.create_study(directions=list(study.problem.directions)), list[Params]()
     for number in range(count):
         optuna_study.sampler = sampler(derived_seed(study.seed, number))
@@ -126,7 +126,7 @@ def test_tpe_proposes_what_a_study_of_optuna_does(
     optuna_study = optuna.create_study(
         directions=list(study.problem.directions), sampler=TPESampler(seed=derived_seed(study.seed, 60), **options)
     )
-    optuna_study.add_trials([told(observation) for observation in history])
+    optuna_study.add_trials([frozen_trial_of(observation) for observation in history])
     assert propose(study, history, 60) == mixed(optuna_study.ask())
 
 
@@ -138,7 +138,7 @@ def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: 
         drawn[50] = {**drawn[50], "lr": drawn[20]["lr"]}
     history = [observed(number, params, 1) for number, params in enumerate(drawn)]
     optuna_study = optuna.create_study(direction="minimize")
-    optuna_study.add_trials([told(observation) for observation in history])
+    optuna_study.add_trials([frozen_trial_of(observation) for observation in history])
     view = StudyView(study, history)
     for number in range(400, 405):
         optuna_study.sampler = TPESampler(seed=derived_seed(study.seed, number))
@@ -149,8 +149,8 @@ def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: 
         view.update([observed(number, params, 1)])
 
 
-def told(observation: Observation) -> optuna.trial.FrozenTrial:
-    """A completed trial of MIXED, as one tells it to Optuna."""
+def frozen_trial_of(observation: Observation) -> optuna.trial.FrozenTrial:
+    """A completed trial of MIXED as a trial of Optuna."""
     return optuna.trial.create_trial(
         values=observation.values,
         params=observation.params,
@@ -166,7 +166,7 @@ def told(observation: Observation) -> optuna.trial.FrozenTrial:
 
 
 class Steady(CmaEsSampler):
-    """Optuna draws another number for the seed when it has made an optimizer; this one draws the same."""
+    """Optuna draws a number when it creates an optimizer. Here later draws do not depend on that."""
 
     def __init__(self, *, seed: int, **options: Any) -> None:
         super().__init__(seed=seed, warn_independent_sampling=False, **options)
@@ -192,13 +192,13 @@ class Steady(CmaEsSampler):
 def test_cmaes_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> None:
     study = study_of(NUMBERS, SamplerSpec(sampler="cmaes", options=options))
     ours = of_paceline(study, 60)
-    # Optuna's optimizer has been through more roundings: it is told after it was asked.
+    # Optuna's optimizer has different rounding errors, because `tell` comes after `ask`.
     for one, other in zip(ours, of_optuna(study, 60, lambda seed: Steady(seed=seed, **options), numbers), strict=True):
         assert one == pytest.approx(other, rel=1e-6)
 
 
 class InOrder(NSGAIIElitePopulationSelectionStrategy):
-    """Optuna takes a generation's parents from best to worst for its first child, and by number for all others."""
+    """Optuna orders the parents from best to worst for a generation's first child, and by number for the others."""
 
     def __call__(self, study: optuna.Study, population: list[optuna.trial.FrozenTrial]) -> Any:
         return sorted(super().__call__(study, population), key=lambda trial: trial.number)
@@ -233,7 +233,7 @@ def test_nsga2_proposes_what_a_study_of_optuna_does(
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("sampler", ["nsga2", "nsga3"])
 @pytest.mark.parametrize("crossover", ["blxalpha", "spx", "sbx", "vsbx", "undx"])
-def test_children_of_parents_at_the_limits_of_floats_are_in_their_space(crossover: str, sampler: str) -> None:
+def test_children_of_parents_at_the_limits_of_floats_belong_to_the_space(crossover: str, sampler: str) -> None:
     space = Space.model_validate(
         {
             "log": {"type": "float", "low": 5e-324, "high": 1e308, "log": True},
@@ -253,7 +253,7 @@ def test_children_of_parents_at_the_limits_of_floats_are_in_their_space(crossove
 
 
 class Drawn(NSGAIIIElitePopulationSelectionStrategy):
-    """Optuna draws with the random numbers of whoever asks first; these are the generation's own."""
+    """Optuna uses the random numbers of the first trial that asks; here each generation has its own."""
 
     generation = 0
 
@@ -278,7 +278,7 @@ def test_nsga3_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> 
 @pytest.mark.parametrize("options", [{}, {"scramble": True}, {"qmc_type": "halton"}], ids=str)
 def test_qmc_proposes_the_points_of_optunas_sequence(options: dict[str, Any]) -> None:
     study = study_of(MIXED, SamplerSpec(sampler="qmc", options=options))
-    # Optuna finds out from its first trial what the space is, so its sequence begins with the second.
+    # Optuna learns the space from its first trial, so its sequence begins with the second trial.
     theirs = of_optuna(
         study, 33, lambda _: QMCSampler(seed=study.seed, warn_independent_sampling=False, **options), mixed
     )
@@ -296,7 +296,7 @@ def test_gp_proposes_what_a_study_of_optuna_does(objectives: int, *, constrained
         directions=list(study.problem.directions),
         sampler=GPSampler(seed=derived_seed(7, 8), n_startup_trials=4, warn_independent_sampling=False),
     )
-    optuna_study.add_trials([told(observation) for observation in history])
+    optuna_study.add_trials([frozen_trial_of(observation) for observation in history])
     assert propose(study, history, 8) == mixed(optuna_study.ask())
 
 
@@ -321,7 +321,7 @@ EVERYTHING = [
 
 @given(data=st.data(), sampler=st.sampled_from(EVERYTHING))
 @examples(150)
-def test_whatever_the_space_a_proposal_obeys_it_and_comes_again_after_a_restart(
+def test_a_proposal_belongs_to_any_space_and_is_the_same_after_a_restart(
     data: st.DataObject, draws: Any, sampler: SamplerSpec
 ) -> None:
     space = data.draw(draws.spaces(finite=True if sampler.sampler in ("brute_force", "grid") else None))
@@ -339,7 +339,7 @@ def test_whatever_the_space_a_proposal_obeys_it_and_comes_again_after_a_restart(
 
 
 @pytest.mark.slow
-def test_gp_obeys_the_space_and_proposes_the_same_after_a_restart() -> None:
+def test_gp_stays_in_the_space_and_proposes_the_same_after_a_restart() -> None:
     study = study_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 2}))
     history = [observed(number, propose(study, [], number), 1) for number in range(3)]
     history += [Observation(3, propose(study, [], 3), "running"), Observation(4, propose(study, [], 4), "diverged")]
@@ -348,14 +348,14 @@ def test_gp_obeys_the_space_and_proposes_the_same_after_a_restart() -> None:
     assert view.propose([], 6) == propose(study, history[::-1], 6)
 
 
-def test_cmaes_takes_a_space_of_a_single_configuration() -> None:
+def test_cmaes_supports_a_space_of_a_single_configuration() -> None:
     only = Space.model_validate({"a": {"type": "float", "low": 0.5, "high": 0.5}})
     study = study_of(only, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
     history = [Observation(number, {"a": 0.5}, "completed", (1.0,)) for number in range(9)]
     assert propose(study, history, 9) == {"a": 0.5}
 
 
-def test_a_late_trial_takes_its_place_among_the_generations() -> None:
+def test_a_late_trial_belongs_to_the_generation_of_its_number() -> None:
     study = study_of(NUMBERS, SamplerSpec(sampler="cmaes", options={"popsize": 4}))
     history = [observed(number, params, 1) for number, params in enumerate(of_paceline(study, 30))]
     view = StudyView(
@@ -365,7 +365,7 @@ def test_a_late_trial_takes_its_place_among_the_generations() -> None:
     assert view.propose([history[9], history[3]], 30) == propose(study, history, 30) != without
 
 
-def test_brute_force_tries_each_configuration_once_and_can_wait_for_what_is_running() -> None:
+def test_brute_force_tries_each_configuration_once_and_may_repeat_running_ones() -> None:
     space = Space.model_validate({"a": {"type": "int", "low": 1, "high": 3}, "b": MIXED.root["act"]})
     once = walked(study_of(space, SamplerSpec(sampler="brute_force")))
     found = [Observation(number, params, "running") for number, params in enumerate(once)]
@@ -404,7 +404,7 @@ UNDER_X = {"type": "float", "low": 0, "high": 1, "when": {"c": "x"}}
         ({"n": {"type": "int", "low": 0, "high": 1}}, {"constrained": True}, "constraints"),
     ],
 )
-def test_a_sampler_says_what_it_does_not_do_and_which_ones_do(
+def test_a_sampler_names_what_it_does_not_support_and_which_samplers_do(
     space: dict[str, Any], facts: dict[str, Any], needed: str
 ) -> None:
     asked = Problem(Space.model_validate(space), **{"directions": ("minimize",), **facts})
@@ -417,7 +417,7 @@ def test_a_sampler_says_what_it_does_not_do_and_which_ones_do(
     assert SamplerSpec().mistakes_with(asked) == []
 
 
-def test_one_choice_is_nothing_to_search_and_one_number_is_enough_for_cmaes() -> None:
+def test_cmaes_ignores_a_single_choice_and_searches_a_single_number() -> None:
     space = Space.model_validate(
         {"c": {"type": "categorical", "choices": ["x"]}, "n": {"type": "int", "low": 0, "high": 9}}
     )
@@ -456,7 +456,7 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
         ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 5000, "directions": ("minimize",) * 4}, "tpe"),
     ],
 )
-def test_auto_chooses_for_the_experiment_and_says_why(
+def test_auto_chooses_for_the_problem_and_gives_the_reason(
     space: dict[str, Any], facts: dict[str, Any], chosen: str
 ) -> None:
     asked = Problem(Space.model_validate(space), **{"directions": ("minimize",), **facts})

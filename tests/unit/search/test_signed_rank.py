@@ -1,4 +1,4 @@
-"""The signed-rank test of the wilcoxon rule, beside SciPy's."""
+"""The signed-rank test of the wilcoxon rule, with SciPy's as the oracle."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ def test_the_p_value_is_that_of_scipy(differences: list[float]) -> None:
     assert signed_rank_p(differences) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_the_larger_the_differences_the_less_likely_they_are_chance() -> None:
+def test_larger_differences_have_smaller_p_values() -> None:
     assert signed_rank_p([1.0] * 5) == 1 / 32
     assert signed_rank_p([-1.0] * 5) == 1
     assert signed_rank_p([0.0] * 20) == 0.5

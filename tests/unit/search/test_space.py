@@ -1,4 +1,4 @@
-"""A search space says what it is, what is wrong with it, and what belongs to it."""
+"""Search spaces: their mistakes, their configurations and their sizes."""
 
 from itertools import product
 from typing import Any
@@ -69,13 +69,13 @@ def said(space: Space, params: dict[str, Any]) -> list[str]:
         ({**FLAT, "when": {"p": 1}}, "p.when: a parameter cannot depend on itself: p -> p"),
     ],
 )
-def test_a_mistake_in_a_parameter_is_told_with_its_path_and_what_would_be_right(
+def test_a_mistake_in_a_parameter_is_reported_with_its_path_and_what_would_be_right(
     parameter: dict[str, Any], complaint: str
 ) -> None:
     assert f"space.{complaint}" in complaints({"p": parameter})
 
 
-def test_every_mistake_is_told_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     space = {
         "a": {"type": "float", "low": 0, "high": -1, "log": True, "colour": "red", "when": {"nobody": 1}},
         "b": {"type": "int", "low": "x", "high": 3},
@@ -137,13 +137,13 @@ def test_a_configuration_of_the_space_has_no_mistakes() -> None:
         ({"lr": float("nan"), "hidden": None}, ["lr: must be between", "hidden: must be an integer, not null"]),
     ],
 )
-def test_what_does_not_belong_to_the_space_is_told(change: dict[str, Any], complaints: list[str]) -> None:
+def test_params_outside_of_the_space_are_reported(change: dict[str, Any], complaints: list[str]) -> None:
     told = said(Space.model_validate(DIGITS), {**GOOD, **change})
     assert len(told) == len(complaints)
     assert all(line.startswith(complaint) for line, complaint in zip(told, complaints, strict=True))
 
 
-def test_a_missing_parameter_is_told_unless_its_own_parent_is_in_doubt() -> None:
+def test_a_missing_parameter_is_reported_unless_its_parent_has_a_mistake() -> None:
     space = Space.model_validate(DIGITS)
     assert said(space, {"lr": 0.1, "hidden": 16, "optimizer": "sgd"}) == ["momentum: is missing"]
     assert said(space, {"lr": 0.1, "hidden": 16}) == ["optimizer: is missing"]
@@ -170,7 +170,7 @@ def test_a_space_with_a_continuous_parameter_has_no_size() -> None:
     assert Space.model_validate(DIGITS).size() is None
 
 
-def test_a_large_space_is_counted_and_numbered_without_making_it() -> None:
+def test_a_large_space_is_counted_and_indexed_without_being_enumerated() -> None:
     wide = {"type": "int", "low": 1, "high": 10**9}
     space = Space.model_validate({"n": wide, "m": wide, "k": {**wide, "when": {"n": 7}}})
     assert space.size() == (10**9 - 1) * 10**9 + 10**18
@@ -178,7 +178,7 @@ def test_a_large_space_is_counted_and_numbered_without_making_it() -> None:
 
 
 @given(data=st.data())
-def test_a_finite_space_numbers_each_of_its_configurations_once(data: st.DataObject, draws: Any) -> None:
+def test_a_finite_space_indexes_each_of_its_configurations_once(data: st.DataObject, draws: Any) -> None:
     space = data.draw(draws.forbidden(data.draw(draws.spaces(finite=True))))
     axes = {name: parameter.values() or () for name, parameter in space.root.items()}
     points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
@@ -195,7 +195,7 @@ def test_a_space_survives_json(data: st.DataObject, draws: Any) -> None:
 
 
 @given(data=st.data())
-def test_whatever_is_drawn_from_a_space_belongs_to_it_and_one_parameter_less_does_not(
+def test_a_drawn_configuration_belongs_to_the_space_and_without_a_parameter_it_does_not(
     data: st.DataObject, draws: Any
 ) -> None:
     space = data.draw(draws.spaces())
@@ -207,7 +207,7 @@ def test_whatever_is_drawn_from_a_space_belongs_to_it_and_one_parameter_less_doe
 
 
 @given(data=st.data())
-def test_what_is_drawn_anew_obeys_and_what_is_allowed_stays(data: st.DataObject, draws: Any) -> None:
+def test_nearby_replaces_a_forbidden_configuration_and_keeps_an_allowed_one(data: st.DataObject, draws: Any) -> None:
     space = data.draw(draws.spaces())
     anything = data.draw(draws.configurations(space))
     smaller = data.draw(draws.forbidden(space))
@@ -268,7 +268,7 @@ def forbidding(*entries: Any) -> Space:
     return Space.model_validate(SGD).without(TypeAdapter(Forbidden).validate_python(list(entries)))
 
 
-def test_what_is_forbidden_is_told_by_its_conditions() -> None:
+def test_a_forbidden_configuration_is_reported_with_the_conditions() -> None:
     space = forbidding({"layers": [7, 8]}, {"optimizer": "sgd", "lr": {"min": 0.5}})
     assert said(space, {"optimizer": "sgd", "lr": 0.6, "layers": 2}) == [
         'is forbidden: optimizer is "sgd" and lr is at least 0.5'
@@ -292,11 +292,11 @@ def test_what_is_forbidden_is_told_by_its_conditions() -> None:
         ([{"lr": {"max": 0.3}}, {"lr": {"min": 0.2}}], ["every configuration is forbidden"]),
     ],
 )
-def test_a_mistake_in_what_is_forbidden_is_told_with_its_place(entries: list[Any], told: list[str]) -> None:
+def test_a_mistake_in_forbid_is_reported_with_its_path(entries: list[Any], told: list[str]) -> None:
     assert [str(mistake) for mistake in mistakes_in_forbidden(forbidding(*entries))] == told
 
 
-def test_a_space_that_gets_narrower_keeps_what_can_still_be_forbidden() -> None:
+def test_a_narrowed_space_keeps_the_entries_that_can_still_be_met() -> None:
     narrow = Space.model_validate(
         {"lr": {"type": "float", "low": 0.1, "high": 0.2}, "layers": {"type": "int", "low": 1, "high": 2}}
     )
@@ -304,7 +304,7 @@ def test_a_space_that_gets_narrower_keeps_what_can_still_be_forbidden() -> None:
     assert still_possible(entries, narrow) == [{"lr": {"min": None, "max": 0.15}, "layers": [2]}]
 
 
-def test_parameters_that_all_depend_on_each_other_are_refused_instead_of_counted_for_ever() -> None:
+def test_too_many_dependent_parameters_are_refused_instead_of_counted() -> None:
     on = {"type": "categorical", "choices": [0, 1]}
     names = [f"p{index}" for index in range(24)]
     late = {f"q{name}": {**on, "when": {name: 1}} for name in names}
@@ -316,12 +316,12 @@ def test_parameters_that_all_depend_on_each_other_are_refused_instead_of_counted
     ]
 
 
-def test_conditions_go_as_deep_as_one_likes_and_meet_again() -> None:
+def test_conditions_may_be_deep_and_share_ancestors() -> None:
     chain = {
         f"p{n}": {"type": "int", "low": 0, "high": 1, "when": {f"p{n + 1}": 1} if n < 1200 else {}} for n in range(1201)
     }
     assert Space.model_validate(chain).size() == 1202
-    # With two parents each there are more ways up than anybody can go.
+    # With two parents each there are too many paths upwards to follow them all.
     lattice = {
         f"p{n}": {"type": "int", "low": 0, "high": 1, "when": {f"p{up}": 1 for up in (n - 1, n - 2) if up >= 0}}
         for n in range(100)
@@ -329,7 +329,7 @@ def test_conditions_go_as_deep_as_one_likes_and_meet_again() -> None:
     assert Space.model_validate(lattice).size() == 101
 
 
-def test_thousands_of_choices_are_told_apart() -> None:
+def test_thousands_of_choices_are_distinguished() -> None:
     several = {"type": "categorical", "choices": [*range(20_000), True, False, "1", None]}
     assert Space.model_validate({"p": several}).size() == 20_004
     with pytest.raises(ValidationError, match=r"19999.0 is there already"):

@@ -1,4 +1,4 @@
-"""Heavy libraries come with the sampler that needs them, and not in the middle of a proposal."""
+"""Heavy libraries are imported when a sampler that needs them is built, not during a proposal."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a search learns from earlier experiments; Optuna itself says what it should make of it."""
+"""What a search learns from earlier experiments, with Optuna as the oracle."""
 
 from typing import Any
 
@@ -44,26 +44,26 @@ def taken(*sources: Source, **search: Any) -> tuple[list[Observation], list[dict
     return observations, [one.to_json() for one in report]
 
 
-def test_what_lies_in_the_space_is_taken_before_every_trial_the_newest_last() -> None:
+def test_trials_in_the_space_are_taken_with_numbers_below_zero_the_newest_last() -> None:
     observations, [report] = taken(source(observed(ADAMW, 0.9, number=8), observed(ADAMW, 0.1, number=3)))
     assert [(one.number, one.values) for one in observations] == [(-1, (0.9,)), (-2, (0.1,))]
     assert report == {"experiment": "earlier", "taken": 2, "left_out": {}, "unknown": [], "dropped": []}
 
 
 @pytest.mark.parametrize("change", [{"lr": 0.5}, {"layers": 5}, {"layers": 1.5}, {"optimizer": "lion"}, {"lr": "big"}])
-def test_what_lies_outside_is_left_out_and_counted_by_its_parameter(change: Params) -> None:
+def test_trials_outside_of_the_space_are_left_out_and_counted_by_parameter(change: Params) -> None:
     observations, [report] = taken(source(observed(ADAMW | change), observed(ADAMW | change), observed(ADAMW)))
     assert len(observations) == 1
     assert report["left_out"] == {f"{next(iter(change))} is outside of the space": 2}
 
 
-def test_a_whole_float_is_an_int_where_the_parameter_has_become_one() -> None:
+def test_a_whole_float_is_taken_as_an_int_if_the_parameter_is_an_int_now() -> None:
     [observation], _ = taken(source(observed(ADAMW | {"layers": 3.0})))
     assert observation.params["layers"] == 3
     assert isinstance(observation.params["layers"], int)
 
 
-def test_a_parameter_that_is_new_is_looked_for_in_the_constants() -> None:
+def test_a_new_parameter_is_taken_from_the_constants() -> None:
     [observation], [report] = taken(
         source(observed({"lr": 0.01, "layers": 2}), optimizer="sgd", momentum=0.5, epochs=3)
     )
@@ -71,7 +71,7 @@ def test_a_parameter_that_is_new_is_looked_for_in_the_constants() -> None:
     assert report["unknown"] == []
 
 
-def test_what_stays_unknown_is_left_to_samplers_that_can_learn_from_the_rest() -> None:
+def test_trials_with_unknown_params_are_taken_by_samplers_that_learn_from_partial_params() -> None:
     earlier = source(observed({"lr": 0.01, "layers": 2}), observed(ADAMW | {"optimizer": "sgd"}))
     observations, [report] = taken(earlier)
     assert [one.params for one in observations] == [{"lr": 0.01, "layers": 2}, ADAMW | {"optimizer": "sgd"}]
@@ -81,13 +81,13 @@ def test_what_stays_unknown_is_left_to_samplers_that_can_learn_from_the_rest() -
     assert sum(report["left_out"].values()) == 2
 
 
-def test_what_the_space_has_no_more_is_dropped_also_under_a_condition() -> None:
+def test_parameters_that_the_space_lacks_are_dropped_also_conditional_ones() -> None:
     [observation], [report] = taken(source(observed(ADAMW | {"momentum": 0.5, "dropout": 0.1})))
     assert observation.params == ADAMW
     assert report["dropped"] == ["dropout"]
 
 
-def test_trials_that_say_nothing_are_left_out() -> None:
+def test_trials_without_results_are_left_out() -> None:
     silent = Observation(0, ADAMW, "stopped")
     trials = [observed(ADAMW, status=status) for status in ("running", "failed", "pruned", "diverged", "stopped")]
     observations, [report] = taken(source(*trials, silent, observed({"other": 1})))
@@ -100,7 +100,7 @@ def test_trials_that_say_nothing_are_left_out() -> None:
     }
 
 
-def test_no_more_are_taken_than_a_search_bears() -> None:
+def test_at_most_the_maximum_number_of_trials_is_taken() -> None:
     many = source(*[observed(ADAMW)] * (MAX_TRIALS - 1))
     observations, reports = taken(many, source(observed(ADAMW), observed(ADAMW)))
     assert len(observations) == MAX_TRIALS
@@ -108,12 +108,12 @@ def test_no_more_are_taken_than_a_search_bears() -> None:
     assert list(reports[1]["left_out"].values()) == [1]
 
 
-def test_they_survive_being_stored() -> None:
+def test_the_observations_survive_json() -> None:
     observations, _ = taken(source(observed(ADAMW), observed(ADAMW, status="pruned")))
     assert from_json(to_json(observations)) == observations
 
 
-def test_after_a_narrowing_only_what_still_fits_counts() -> None:
+def test_after_narrowing_only_observations_in_the_space_count() -> None:
     observations, _ = taken(source(observed(ADAMW), observed(ADAMW | {"lr": 0.1}), observed({"lr": 0.01, "layers": 2})))
     narrower = Space.model_validate(SPACE.model_dump() | {"lr": {"type": "float", "low": 0.001, "high": 0.05}})
     assert [one.number for one in still_fitting(a_study(narrower), observations)] == [-1, -3]
@@ -145,7 +145,7 @@ HISTORY = [
     ],
     ids=str,
 )
-def test_every_sampler_goes_on_from_trials_with_numbers_below_zero(search: dict[str, Any]) -> None:
+def test_every_sampler_learns_from_trials_with_numbers_below_zero(search: dict[str, Any]) -> None:
     steps = {"type": "float", "low": 0.0, "high": 1.0, "step": 0.1}
     space = Space.model_validate({"x": steps, "y": {"type": "int", "low": 0, "high": 4}})
     study = a_study(space, **search)
