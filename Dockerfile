@@ -8,6 +8,9 @@ ENV PIP_NO_CACHE_DIR=1 \
     RAY_USAGE_STATS_ENABLED=0 \
     MLFLOW_DISABLE_TELEMETRY=true
 
+# pip's own variable, as in --build-arg PIP_EXTRA_INDEX_URL=…: an index of torch's CPU builds makes the image far smaller.
+ARG PIP_EXTRA_INDEX_URL
+
 # Dependencies first: this layer, gigabytes of it, changes only with the pinned versions.
 WORKDIR /opt/paceline
 COPY pyproject.toml constraints.txt ./
