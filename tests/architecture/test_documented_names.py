@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -35,6 +36,7 @@ ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
 VARIABLE = re.compile(r"\bPACELINE_[A-Z_]+[A-Z]\b")
 
 Moves = set[tuple[str, str]]
+Status = TypeVar("Status", bound=StrEnum)
 
 
 def _page(name: str) -> str:
@@ -45,19 +47,19 @@ def _documented_moves() -> list[Moves]:
     return [set(ARROW.findall(diagram)) for diagram in DIAGRAM.findall(_page("concepts/experiments-and-trials.md"))]
 
 
-def _moves(moves: Mapping[StrEnum, frozenset[StrEnum]]) -> Moves:
+def _moves(moves: Mapping[Status, frozenset[Status]]) -> Moves:
     return {(source.value, target.value) for source, targets in moves.items() for target in targets}
 
 
 def test_the_documented_moves_of_experiments_are_those_of_the_code() -> None:
     revivals = {(FINAL_STATUS[reason].value, ExperimentStatus.RUNNING.value) for reason in EXPERIMENT_REVIVALS}
     documented, _ = _documented_moves()
-    assert documented == _moves({**EXPERIMENT_MOVES}) | revivals
+    assert documented == _moves(EXPERIMENT_MOVES) | revivals
 
 
 def test_the_documented_moves_of_trials_are_those_of_the_code() -> None:
     _, documented = _documented_moves()
-    assert documented == _moves({**TRIAL_MOVES}) | _moves({**TRIAL_REVIVALS})
+    assert documented == _moves(TRIAL_MOVES) | _moves(TRIAL_REVIVALS)
 
 
 def test_every_status_is_in_a_diagram() -> None:
