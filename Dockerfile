@@ -1,15 +1,15 @@
 # One image for every part: service, agent, MLflow server, Ray head and Ray workers. docker-compose.yml says which is which.
 FROM python:3.11-slim-bookworm
 
+# pip's own variable: an index of torch's CPU builds (--build-arg PIP_EXTRA_INDEX_URL=…) makes the image far smaller.
+ARG PIP_EXTRA_INDEX_URL
+
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PYTHONUNBUFFERED=1 \
     RAY_USAGE_STATS_ENABLED=0 \
     MLFLOW_DISABLE_TELEMETRY=true
-
-# pip's own variable, as in --build-arg PIP_EXTRA_INDEX_URL=…: an index of torch's CPU builds makes the image far smaller.
-ARG PIP_EXTRA_INDEX_URL
 
 # Dependencies first: this layer, gigabytes of it, changes only with the pinned versions.
 WORKDIR /opt/paceline

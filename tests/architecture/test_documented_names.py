@@ -1,12 +1,15 @@
 """The reference names everything that there is: statuses and moves, calls, errors, settings, samplers and rules."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+import typer
 
 from search.early_stopping.registry import RULES
 from search.samplers.registry import SAMPLERS
@@ -103,6 +106,18 @@ def _calls(paths: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
     for path, methods in paths.items():
         short = path.replace("{experiment}", "{x}").replace("{trial}", "{t}")
         yield from (f"{method.upper()} {short}`" for method in methods)
+
+
+def test_the_reference_names_every_command() -> None:
+    text = _page("reference/cli.md")
+    assert not [name for name in _commands() if f"`paceline {name}" not in text]
+
+
+def _commands() -> Iterator[str]:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    app = EntryPoint("paceline", scripts["paceline"].replace(":main", ":app"), "console_scripts").load()
+    group: Any = typer.main.get_command(app)
+    yield from group.commands
 
 
 def test_the_reference_names_every_error() -> None:
