@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 import typer
+import yaml
 
 from search.early_stopping.registry import RULES
 from search.samplers.registry import SAMPLERS
@@ -28,6 +29,7 @@ from service.domain.statuses import (
 from service.errors import ServiceError
 from service.settings import Settings
 from service.specification.models import ExperimentSpec
+from service.specification.parser import parse_spec
 from trainer.wire import FailureKind, Kind
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +96,12 @@ def test_a_page_names_all_of_them(page: str, names: Iterable[str]) -> None:
 def test_the_reference_names_every_field_of_a_specification() -> None:
     text = _page("reference/specification.md")
     assert not [name for name in ExperimentSpec.model_fields if not re.search(rf"`{name}[`.]", text)]
+
+
+def test_the_references_example_is_a_valid_specification() -> None:
+    example = re.search(r"^```yaml\n(.*?)^```", _page("reference/specification.md"), re.MULTILINE | re.DOTALL)
+    assert example
+    assert parse_spec(yaml.safe_load(example[1])).name == "digits"
 
 
 def test_the_reference_names_every_call(tmp_path: Path) -> None:
