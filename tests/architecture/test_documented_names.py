@@ -15,11 +15,11 @@ import yaml
 from search.early_stopping.registry import RULES
 from search.samplers.registry import SAMPLERS
 from service.app import create_app
+from service.domain import statuses
 from service.domain.roles import Role
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
     EXPERIMENT_REVIVALS,
-    FINAL_STATUS,
     TRIAL_MOVES,
     TRIAL_REVIVALS,
     EndReason,
@@ -38,6 +38,7 @@ INTERNAL_VARIABLES = {"PACELINE_STACK", "PACELINE_OOM_COUNTER"}
 
 DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
+END_REASON = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.MULTILINE)
 VARIABLE = re.compile(r"\bPACELINE_[A-Z_]+[A-Z]\b")
 
 Moves = set[tuple[str, str]]
@@ -57,9 +58,18 @@ def _moves(moves: Mapping[Status, frozenset[Status]]) -> Moves:
 
 
 def test_the_documented_moves_of_experiments_are_those_of_the_code() -> None:
-    revivals = {(FINAL_STATUS[reason].value, ExperimentStatus.RUNNING.value) for reason in EXPERIMENT_REVIVALS}
+    status_after = dict(END_REASON.findall(_page("concepts/experiments-and-trials.md")))
+    revivals = {(status_after[reason.value], ExperimentStatus.RUNNING.value) for reason in EXPERIMENT_REVIVALS}
     documented, _ = _documented_moves()
     assert documented == _moves(EXPERIMENT_MOVES) | revivals
+
+
+def test_the_documented_status_of_an_ended_experiment_is_that_of_the_code() -> None:
+    (status_after,) = (
+        value for value in vars(statuses).values() if isinstance(value, dict) and set(value) == {*EndReason}
+    )
+    documented = dict(END_REASON.findall(_page("concepts/experiments-and-trials.md")))
+    assert {reason: documented.get(reason) for reason in status_after} == status_after
 
 
 def test_the_documented_moves_of_trials_are_those_of_the_code() -> None:
