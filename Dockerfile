@@ -1,6 +1,9 @@
 # One image for all components: service, agent, MLflow server, Ray head and Ray workers; see docker-compose.yml.
 FROM python:3.11-slim-bookworm
 
+# pip's own variable: an index of torch's CPU builds (--build-arg PIP_EXTRA_INDEX_URL=…) makes the image far smaller.
+ARG PIP_EXTRA_INDEX_URL
+
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \

@@ -1,0 +1,155 @@
+"""The reference names everything that there is: statuses and moves, calls, errors, settings, samplers and rules."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import typer
+import yaml
+
+from search.early_stopping.registry import RULES
+from search.samplers.registry import SAMPLERS
+from service.app import create_app
+from service.domain import statuses
+from service.domain.roles import Role
+from service.domain.statuses import (
+    EXPERIMENT_MOVES,
+    EXPERIMENT_REVIVALS,
+    TRIAL_MOVES,
+    TRIAL_REVIVALS,
+    EndReason,
+    ExperimentStatus,
+    TrialStatus,
+)
+from service.errors import ServiceError
+from service.settings import Settings
+from service.specification.models import ExperimentSpec
+from service.specification.parser import parse_spec
+from trainer.wire import FailureKind, Kind
+
+ROOT = Path(__file__).parents[2]
+INTERNAL_VARIABLES = {"PACELINE_STACK", "PACELINE_OOM_COUNTER"}
+"""Set by Paceline for its own processes."""
+
+DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
+END_REASON = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.MULTILINE)
+VARIABLE = re.compile(r"\bPACELINE_[A-Z_]+[A-Z]\b")
+
+Moves = set[tuple[str, str]]
+Status = TypeVar("Status", bound=StrEnum)
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def _documented_moves() -> list[Moves]:
+    return [set(ARROW.findall(diagram)) for diagram in DIAGRAM.findall(_page("concepts/experiments-and-trials.md"))]
+
+
+def _moves(moves: Mapping[Status, frozenset[Status]]) -> Moves:
+    return {(source.value, target.value) for source, targets in moves.items() for target in targets}
+
+
+def test_the_documented_moves_of_experiments_are_those_of_the_code() -> None:
+    status_after = dict(END_REASON.findall(_page("concepts/experiments-and-trials.md")))
+    revivals = {(status_after[reason.value], ExperimentStatus.RUNNING.value) for reason in EXPERIMENT_REVIVALS}
+    documented, _ = _documented_moves()
+    assert documented == _moves(EXPERIMENT_MOVES) | revivals
+
+
+def test_the_documented_status_of_an_ended_experiment_is_that_of_the_code() -> None:
+    (status_after,) = (
+        value for value in vars(statuses).values() if isinstance(value, dict) and set(value) == {*EndReason}
+    )
+    documented = dict(END_REASON.findall(_page("concepts/experiments-and-trials.md")))
+    assert {reason: documented.get(reason) for reason in status_after} == status_after
+
+
+def test_the_documented_moves_of_trials_are_those_of_the_code() -> None:
+    _, documented = _documented_moves()
+    assert documented == _moves(TRIAL_MOVES) | _moves(TRIAL_REVIVALS)
+
+
+def test_every_status_is_in_a_diagram() -> None:
+    experiments, trials = ({name for move in moves for name in move} for moves in _documented_moves())
+    assert experiments == {status.value for status in ExperimentStatus}
+    assert trials == {status.value for status in TrialStatus}
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("concepts/experiments-and-trials.md", EndReason),
+        ("concepts/experiments-and-trials.md", FailureKind),
+        ("concepts/search.md", SAMPLERS),
+        ("concepts/early-stopping.md", RULES.keys() - {"none"}),
+        ("reference/specification.md", SAMPLERS),
+        ("reference/specification.md", RULES),
+        ("reference/specification.md", Kind),
+        ("guides/dependencies.md", set(Kind) - {Kind.EXTERNAL}),
+        ("guides/team.md", Role),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_page_names_all_of_them(page: str, names: Iterable[str]) -> None:
+    text = _page(page)
+    assert not [name for name in map(str, names) if f"`{name}`" not in text]
+
+
+def test_the_reference_names_every_field_of_a_specification() -> None:
+    text = _page("reference/specification.md")
+    assert not [name for name in ExperimentSpec.model_fields if not re.search(rf"`{name}[`.]", text)]
+
+
+def test_the_references_example_is_a_valid_specification() -> None:
+    example = re.search(r"^```yaml\n(.*?)^```", _page("reference/specification.md"), re.MULTILINE | re.DOTALL)
+    assert example
+    assert parse_spec(yaml.safe_load(example[1])).name == "digits"
+
+
+def test_the_reference_names_every_call(tmp_path: Path) -> None:
+    settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)})
+    paths = create_app(settings).openapi()["paths"]
+    assert not [call for call in _calls(paths) if call not in _page("reference/api.md")]
+
+
+def _calls(paths: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+    for path, methods in paths.items():
+        short = path.replace("{experiment}", "{x}").replace("{trial}", "{t}")
+        yield from (f"{method.upper()} {short}`" for method in methods)
+
+
+def test_the_reference_names_every_command() -> None:
+    text = _page("reference/cli.md")
+    assert not [name for name in _commands() if f"`paceline {name}" not in text]
+
+
+def _commands() -> Iterator[str]:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    app = EntryPoint("paceline", scripts["paceline"].replace(":main", ":app"), "console_scripts").load()
+    group: Any = typer.main.get_command(app)
+    yield from group.commands
+
+
+def test_the_reference_names_every_error() -> None:
+    text = _page("reference/api.md")
+    assert not [error.type for error in _errors(ServiceError) if f"`{error.type}`" not in text]
+
+
+def _errors(parent: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    for error in parent.__subclasses__():
+        yield error
+        yield from _errors(error)
+
+
+def test_the_reference_names_every_setting_and_no_other() -> None:
+    sources = [path.read_text() for folder in ("service", "trainer") for path in (ROOT / folder).rglob("*.py")]
+    used = {name for source in sources for name in VARIABLE.findall(source)} - INTERNAL_VARIABLES
+    assert set(VARIABLE.findall(_page("reference/settings.md"))) == used
