@@ -26,7 +26,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "brute_force": [{}, {"avoid_premature_stop": True}],
 }
 SECONDS_FOR_A_PROPOSAL = {"gp"}
-COUNT = 20
+COUNT = 12
 
 
 def cases() -> Iterator[Any]:
