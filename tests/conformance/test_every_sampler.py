@@ -25,19 +25,20 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "qmc": [{}, {"qmc_type": "halton", "scramble": True}],
     "brute_force": [{}, {"avoid_premature_stop": True}],
 }
-SECONDS_FOR_A_PROPOSAL = {"gp"}
+SLOW = {"gp": ("categorical", "forbidden", "one value")}
+"""Samplers that take seconds for a proposal, with the problems that they are tested on, in `make test` alone."""
 COUNT = 12
 
 
 def cases() -> Iterator[Any]:
     """Each sampler, with each of its options, on each problem that suits it."""
     for name in SAMPLERS:
-        marks = [pytest.mark.slow] if name in SECONDS_FOR_A_PROPOSAL else []
+        marks = [pytest.mark.slow] if name in SLOW else []
         for options in OPTIONS.get(name, [{}]):
             spec = SamplerSpec(sampler=name, options=options)
-            for label, problem in PROBLEMS.items():
-                if not spec.mistakes_with(problem):
-                    study = Study(problem, spec, SEED)
+            for label in SLOW.get(name, tuple(PROBLEMS)):
+                if not spec.mistakes_with(PROBLEMS[label]):
+                    study = Study(PROBLEMS[label], spec, SEED)
                     yield pytest.param(study, marks=marks, id=f"{name} {options or ''} {label}".replace("  ", " "))
 
 
