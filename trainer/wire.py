@@ -46,7 +46,7 @@ def _amount(value: float) -> float:
 
 SMALLEST_AMOUNT = 1e-4
 Text = Annotated[str, AfterValidator(_text)]
-Telling = Annotated[str, AfterValidator(mended)]
+ReadableText = Annotated[str, AfterValidator(mended)]
 """Text for people: rather mended than refused, because it tells why something failed."""
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Rank = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -267,7 +267,7 @@ class FailureKind(StrEnum):
 
 class RankError(Message):
     rank: Rank
-    traceback: Telling
+    traceback: ReadableText
 
 
 class Failure(Message):
@@ -277,9 +277,9 @@ class Failure(Message):
     """
 
     kind: FailureKind
-    message: Telling
+    message: ReadableText
     began: bool = True
-    traceback: Telling | None = None
+    traceback: ReadableText | None = None
     ranks: list[RankError] = Field(default_factory=list)
 
 
@@ -303,4 +303,4 @@ class LogChunk(Message):
 
     rank: Rank
     offset: Count
-    text: Telling = Field(max_length=1_000_000)
+    text: ReadableText = Field(max_length=1_000_000)

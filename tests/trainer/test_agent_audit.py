@@ -34,9 +34,9 @@ def test_what_nobody_can_go_on_from_is_removed(alone: FakeService, run: Any, tmp
 
 
 def member(name: str = "slot", **fields: Any) -> Any:
-    from trainer.agent.slot_pool import Member  # noqa: PLC0415 - heavy
+    from trainer.agent.slot_pool import PooledSlot  # noqa: PLC0415 - heavy
 
-    return Member(name, actor=None, **fields)
+    return PooledSlot(name, actor=None, **fields)
 
 
 def audit(held: set[tuple[str, int]], *members: Any) -> Any:

@@ -66,7 +66,7 @@ def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
     def run_with(fleet: NoSlots, stop: threading.Event) -> None:
         monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
         monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-        monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+        monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: fleet)
         agent.run_agent(alone.url, "ending", "head:6379", stop=stop)
 
     return run_with

@@ -75,7 +75,7 @@ def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_
     fleet, stop, ends = Watched(), threading.Event(), list[str]()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-    monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+    monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: fleet)
 
     def run() -> None:
         try:
@@ -111,7 +111,7 @@ def test_an_agent_that_ends_gives_its_name_back(settings: Settings, monkeypatch:
     fleet, stop = Watched(), threading.Event()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-    monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+    monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: fleet)
     with running(settings) as api:
         first = threading.Thread(
             target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs={"stop": stop}
@@ -134,7 +134,7 @@ def test_an_agent_takes_the_name_of_one_whose_container_was_killed(
     fleet, stop = Watched(), threading.Event()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-    monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+    monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: fleet)
     with running(settings) as api, in_a_container(tmp_path) as (former, kill):
         claim(api, former, 204)
         kill()

@@ -14,8 +14,12 @@ import pytest
 
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED
 
-KEEP = "import logging, os, sys; from trainer.agent.supervisor import Keeper; logging.basicConfig(level=logging.INFO); "
-KEEP += "sys.exit(Keeper([sys.executable, *sys.argv[1:]], dict(os.environ)).run())"
+KEEP = """
+import logging, os, sys
+from trainer.agent.supervisor import AgentSupervisor
+logging.basicConfig(level=logging.INFO)
+sys.exit(AgentSupervisor([sys.executable, *sys.argv[1:]], dict(os.environ)).run())
+"""
 
 # Each start takes the next line of the file named by its argument.
 PLAYED = """

@@ -45,7 +45,7 @@ def cluster(cable: Cable, ray_address: str) -> Iterator[None]:
 
 @pytest.fixture
 def trial(api: Api, record: Path) -> str:
-    """Saves a checkpoint with every step, for ever."""
+    """SavedCheckpoints a checkpoint with every step, for ever."""
     content = {"params": {"filename": "train.py"}, "content": USER_CODE.read_bytes()}
     package = api.post("/v1/packages", 201, **content)["id"]
     spec = a_spec(

@@ -129,10 +129,10 @@ def test_a_trainers_fit_hands_its_controllers_arguments_to_one_method() -> None:
 def test_the_callbacks_left_out_are_among_the_default_ones() -> None:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    from trainer.ray_train.warm_group import LEFT_OUT
+    from trainer.ray_train.warm_group import OMITTED_CALLBACKS
 
     made = source(DataParallelTrainer._create_default_callbacks)
-    assert [c.__name__ for c in LEFT_OUT if c.__name__ not in made] == []
+    assert [c.__name__ for c in OMITTED_CALLBACKS if c.__name__ not in made] == []
 
 
 def test_a_worker_group_makes_placement_group_and_workers_in_methods_of_their_own() -> None:

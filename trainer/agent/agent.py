@@ -22,11 +22,11 @@ from ray.exceptions import RayError
 
 from trainer.agent.audit import Audit
 from trainer.agent.cluster import ClusterUnreachable, connect
-from trainer.agent.liveness_lock import Signs
+from trainer.agent.liveness_lock import LivenessLock
 from trainer.agent.process_identity import Instance, instance_of, is_dead
-from trainer.agent.slot_pool import Fleet, Held
-from trainer.client.http import AgentNameTaken, CallRefused, Service, ServiceFailed, ServiceUnreachable, pauses
-from trainer.slot.checkpoint_removal import Disposal
+from trainer.agent.slot_pool import Held, SlotPool
+from trainer.client.http import AgentNameTaken, CallRefused, ServiceClient, ServiceFailed, ServiceUnreachable, pauses
+from trainer.slot.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import PREEMPTED, headline
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,9 @@ def run_agent(
     stopping = stop or threading.Event()
     connect(ray_address, namespace, CONNECT_SECONDS)
     _heed_signals(stopping)  # after Ray, which has handlers of its own
-    agent = Agent(name, service_url, token, Fleet(name, service_url, spare=spare_slot), idle_seconds, Signs(state))
+    agent = Agent(
+        name, service_url, token, SlotPool(name, service_url, spare=spare_slot), idle_seconds, LivenessLock(state)
+    )
     try:
         _work(agent, stopping)
     except RayError as error:
@@ -119,11 +121,11 @@ def _heed_signals(stopping: threading.Event) -> None:
 
 class Agent:
     def __init__(
-        self, name: str, service_url: str, token: str | None, fleet: Fleet, idle_seconds: float, signs: Signs
+        self, name: str, service_url: str, token: str | None, fleet: SlotPool, idle_seconds: float, signs: LivenessLock
     ) -> None:
         self._path = f"/v1/agents/{name}"
         self._url = service_url
-        self._service = Service(service_url, token)
+        self._service = ServiceClient(service_url, token)
         self._idle_seconds = idle_seconds
         self._instance = instance_of(os.getpid())
         self._signs = signs
@@ -138,7 +140,7 @@ class Agent:
         self._audit_at = time.monotonic()
         # Found, and not yet told to the service; and whether any of its workers may have begun.
         self._lost: dict[Held, bool] = {}
-        self._disposal: Disposal | None = None
+        self._disposal: DirectoryRemover | None = None
         self._removed: set[str] = set()
 
     def take_name(self, stopping: threading.Event) -> bool:
@@ -155,7 +157,7 @@ class Agent:
                     self._signs.forget(replaces)
                 return not stopping.is_set()
             holder = taken.facts["holder"]
-            replaces = holder if is_dead(holder) or self._signs.tell_the_end_of(holder) else None
+            replaces = holder if is_dead(holder) or self._signs.is_known_dead(holder) else None
             if replaces is None:
                 logger.log(logging.DEBUG if told else logging.WARNING, "%s. It waits until then", taken.detail)
                 told = True
@@ -267,7 +269,9 @@ class Agent:
     def _keep(self, assignment: dict[str, Any]) -> None:
         """Extend the lease of an attempt for a slot that starts still. A lease that is lost, the slot will hear of."""
         try:
-            Service(self._url, assignment["lease"]["token"]).post(f"/v1/trials/{assignment['trial']}/heartbeat", {})
+            ServiceClient(self._url, assignment["lease"]["token"]).post(
+                f"/v1/trials/{assignment['trial']}/heartbeat", {}
+            )
         except (CallRefused, ServiceUnreachable) as problem:
             logger.info("the lease of %s could not be extended: %s", assignment["trial"], problem)
 
@@ -280,7 +284,7 @@ class Agent:
         """They are named again and again; once is enough."""
         for directory in directories:
             if self._disposal is None:
-                self._disposal = Disposal()
+                self._disposal = DirectoryRemover()
                 self._disposal.start()
             if directory not in self._removed:
                 self._removed.add(directory)
@@ -320,6 +324,8 @@ class Agent:
         message = "the agent was shut down before the attempt had started"
         body = {"outcome": "failed", "error": {"kind": PREEMPTED, "message": message}}
         try:
-            Service(self._url, assignment["lease"]["token"]).post(f"/v1/trials/{assignment['trial']}/finish", body)
+            ServiceClient(self._url, assignment["lease"]["token"]).post(
+                f"/v1/trials/{assignment['trial']}/finish", body
+            )
         except (CallRefused, ServiceUnreachable) as problem:
             logger.info("the service will find out by itself that %s is over: %s", assignment["trial"], problem)

@@ -8,7 +8,7 @@ at once.
 import time
 from collections.abc import Iterable, Mapping
 
-from trainer.agent.slot_pool import Held, Member
+from trainer.agent.slot_pool import Held, PooledSlot
 
 
 class Audit:
@@ -19,13 +19,13 @@ class Audit:
     for the service's answer and is asked again until it has it. No claim may be under way while the service is asked.
     """
 
-    def __init__(self, held: set[Held], members: Iterable[Member]) -> None:
+    def __init__(self, held: set[Held], members: Iterable[PooledSlot]) -> None:
         self._held = held
         self._since = time.monotonic()
         self._unheard = {member.name for member in members}
         self._running: set[Held] = set()
 
-    def lost(self, members: Mapping[str, Member]) -> set[Held] | None:
+    def lost(self, members: Mapping[str, PooledSlot]) -> set[Held] | None:
         """None as long as a slot has not said what it runs. A slot that is gone by then runs nothing."""
         for name in list(self._unheard):
             member = members.get(name)

@@ -27,7 +27,7 @@ STALE_SECONDS = 7 * 86_400.0
 """What killed agents leave is removed when nobody can ask for it any more."""
 
 
-class Signs:
+class LivenessLock:
     """Those of the agents that share `directory`; None: nobody shows any, and nobody is known to be dead."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -53,13 +53,13 @@ class Signs:
             self._held.close()
             self._held = None
 
-    def tell_the_end_of(self, instance: Instance) -> bool:
+    def is_known_dead(self, instance: Instance) -> bool:
         """Whether it is known to be dead: it has left a sign here, and holds it no more."""
         return self._directory is not None and _is_let_go(self._directory / _name(instance))
 
     def forget(self, instance: Instance) -> None:
         """It is dead, and has no name any more that another might want."""
-        if self._directory is not None and self.tell_the_end_of(instance):
+        if self._directory is not None and self.is_known_dead(instance):
             (self._directory / _name(instance)).unlink(missing_ok=True)
 
 

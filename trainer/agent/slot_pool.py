@@ -53,7 +53,7 @@ def key_of(assignment: dict[str, Any]) -> str:
 
 
 @dataclass
-class Member:
+class PooledSlot:
     """A slot as the agent knows it: its handle and what it said last; nothing yet if it was adopted."""
 
     name: str
@@ -88,7 +88,7 @@ class Member:
         return self.given is None and (self.runs is not None or self.idle_seconds is not None)
 
 
-class Fleet:
+class SlotPool:
     """`spare`: whether a slot is to be ready before the first trial comes."""
 
     def __init__(self, agent: str, service_url: str, *, spare: bool = False) -> None:
@@ -98,12 +98,12 @@ class Fleet:
         self._draining: dict[str, float] = {}
         self._look_at = 0.0
         self._sweep_at = self._sweep_until = 0.0
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, PooledSlot] = {}
 
     def adopt(self) -> None:
         """Take over the slots that a former agent of this name left running; they say what they are when asked."""
         self._sweep_until = time.monotonic() + SWEEP_SECONDS
-        self.members |= {name: Member(name, actor) for name, actor in find_slots(self._prefix).items()}
+        self.members |= {name: PooledSlot(name, actor) for name, actor in find_slots(self._prefix).items()}
 
     def refresh(self) -> dict[Held, bool]:
         """Ask every slot how it is, without waiting.
@@ -127,7 +127,7 @@ class Fleet:
                 lost |= self._bury(member, f"has not answered for {SILENT_SECONDS:g} s and is ended")
         return lost
 
-    def _hear(self, member: Member) -> dict[Held, bool]:
+    def _hear(self, member: PooledSlot) -> dict[Held, bool]:
         try:
             self._told(member, ray.get(member.asked))
         except (RayActorError, ActorUnschedulableError) as error:
@@ -135,7 +135,7 @@ class Fleet:
         member.asked = None
         return {}
 
-    def _told(self, member: Member, status: dict[str, Any]) -> None:
+    def _told(self, member: PooledSlot, status: dict[str, Any]) -> None:
         if member.key is None:
             logger.info("adopted slot %s, running %s", member.name, status["trial"] or "nothing")
             member.key, member.scaling = status["key"] or NO_KEY, status["scaling"]
@@ -153,7 +153,7 @@ class Fleet:
         member.placement_group = status["placement_group"]
         member.closing = status["closing"]
 
-    def _bury(self, member: Member, how: str) -> dict[Held, bool]:
+    def _bury(self, member: PooledSlot, how: str) -> dict[Held, bool]:
         """Free what it held. Killed as well: a slot that is only out of reach must not go on without an agent."""
         logger.warning("slot %s %s", member.name, how)
         del self.members[member.name]
@@ -241,7 +241,7 @@ class Fleet:
         member.given = member.actor.run.remote(assignment, key, member.scaling), assignment
         member.given_count += 1
 
-    def _start(self, assignment: dict[str, Any], key: str) -> Member:
+    def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:
         """A new slot, on the node that its first worker will probably get.
 
         There the slot depends on no node that its workers don't depend on, and slots spread as their work does.
@@ -251,7 +251,7 @@ class Fleet:
         placed = place(gang(scaling), self._unclaimed(Holdings()))
         node = placed.nodes[0] if placed else None
         name, actor = self._spare.take(node) or start_slot(self._prefix, node, self._url)
-        self.members[name] = Member(name, actor, key, scaling)
+        self.members[name] = PooledSlot(name, actor, key, scaling)
         logger.info("slot %s starts for experiment %s", name, assignment["experiment"])
         return self.members[name]
 
@@ -270,7 +270,7 @@ class Fleet:
         self._spare.close()
         self.close(list(self.members.values()))
 
-    def close(self, members: list[Member]) -> None:
+    def close(self, members: list[PooledSlot]) -> None:
         """End these slots; what they run is given back to the service."""
         refs = [member.actor.close.remote() for member in members]
         if refs:

@@ -33,15 +33,15 @@ STEADY_SECONDS = 60.0
 STOP_SECONDS = 12.0
 
 
-def keep_agent(service_url: str, name: str, ray_address: str, token: str | None = None) -> int:
+def supervise_agent(service_url: str, name: str, ray_address: str, token: str | None = None) -> int:
     """Run an agent in a child until SIGTERM or SIGINT; returns the exit code, 1 if the service refuses the agent."""
     # -P: what lies in the folder where this was started must not be imported in place of ours.
     command = [sys.executable, "-P", "-m", "trainer.agent.process", service_url, name, ray_address]
     env = {key: value for key, value in os.environ.items() if key != "PACELINE_TOKEN"}
-    return Keeper(command, env | ({"PACELINE_TOKEN": token} if token else {})).run()
+    return AgentSupervisor(command, env | ({"PACELINE_TOKEN": token} if token else {})).run()
 
 
-class Keeper:
+class AgentSupervisor:
     """Starts `command` again until it ends for good. Its standard input closes when this process dies."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str]) -> None:

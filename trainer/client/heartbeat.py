@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from trainer.client.http import CallRefused, LeaseLost, Service, ServiceUnreachable, pauses
+from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceUnreachable, pauses
 
 logger = logging.getLogger("paceline")
 
@@ -27,7 +27,7 @@ class Heartbeat(threading.Thread):
 
     def __init__(
         self,
-        service: Service,
+        service: ServiceClient,
         trial: str,
         lease_seconds: float,
         on_order: Callable[[str, str | None], None],

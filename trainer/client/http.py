@@ -64,7 +64,7 @@ class Package:
     filename: str
 
 
-class Service:
+class ServiceClient:
     """Calls to one service with one token. Not for several threads at once: a session is one connection."""
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -151,7 +151,9 @@ def pauses() -> Iterator[float]:
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-def until_answered(service: Service, path: str, body: dict[str, Any], over: threading.Event) -> dict[str, Any] | None:
+def post_until_answered(
+    service: ServiceClient, path: str, body: dict[str, Any], over: threading.Event
+) -> dict[str, Any] | None:
     """`post`, again and again while the service is away.
 
     Raises LeaseLost and CallRefused at once, ServiceUnreachable when it is `over`.
@@ -166,7 +168,7 @@ def until_answered(service: Service, path: str, body: dict[str, Any], over: thre
     raise AssertionError("pauses() never ends")
 
 
-def package_in_time(service: Service, package_id: str, given_up: Callable[[], bool]) -> Package:
+def download_package(service: ServiceClient, package_id: str, given_up: Callable[[], bool]) -> Package:
     """The package, asked for again and again while the service is away.
 
     Raises CallRefused at once, ServiceUnreachable when it is `given_up`.

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from trainer.client.http import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, pauses
+from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceFailed, ServiceUnreachable, pauses
 
 logger = logging.getLogger("paceline")
 
@@ -24,7 +24,7 @@ class Outbox(threading.Thread):
     nobody's answer, ends it all.
     """
 
-    def __init__(self, name: str, service: Service, on_lease_lost: Callable[[], None]) -> None:
+    def __init__(self, name: str, service: ServiceClient, on_lease_lost: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
         self._service = service
         self._on_lease_lost = on_lease_lost
@@ -103,7 +103,7 @@ class ReportOutbox(Outbox):
 
     def __init__(
         self,
-        service: Service,
+        service: ServiceClient,
         trial: str,
         on_decision: Callable[[int, str, str | None], None],
         on_lease_lost: Callable[[], None],
@@ -165,7 +165,7 @@ class ReportOutbox(Outbox):
 
 
 class LogOutbox(Outbox):
-    def __init__(self, service: Service, trial: str, on_lease_lost: Callable[[], None]) -> None:
+    def __init__(self, service: ServiceClient, trial: str, on_lease_lost: Callable[[], None]) -> None:
         super().__init__("paceline-log-outbox", service, on_lease_lost)
         self._path = f"/v1/trials/{trial}/logs"
         self._chunks: deque[tuple[int, int, str]] = deque()

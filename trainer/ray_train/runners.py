@@ -13,7 +13,7 @@ from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.ray_train.backends import BACKENDS, Backend
-from trainer.ray_train.warm_group import KeptGroup, hosted, uncleaned
+from trainer.ray_train.warm_group import WarmGroup, in_process_trainer, without_placement_group_cleaner
 from trainer.resources import gang
 
 # How long a gang's resources may take to come together before the attempt is given back.
@@ -23,7 +23,7 @@ Train = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """One run: the trainer's part of an assignment, in Ray's terms.
 
     `abandoned()` says whether the run is not wanted any more. It is asked while the gang's resources come together,
@@ -60,10 +60,10 @@ class GangNotFormed(RuntimeError):
     """The resources of a gang did not come free together in time."""
 
 
-class Runs(Protocol):
+class Runner(Protocol):
     """Runs the attempts of one slot, one at a time."""
 
-    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+    def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
         """Run to the end. Returns what Ray Train raised, or None."""
 
     def joined(self, actor: Any) -> None:
@@ -86,7 +86,7 @@ class Runs(Protocol):
         """End everything. From any thread; nothing can be run afterwards."""
 
 
-class WarmRuns:
+class WarmRunner:
     """Over workers that stay from attempt to attempt, with the controller in this process.
 
     `saved(run name, sequence, checkpoint's path)` is called for each checkpoint that all ranks have saved.
@@ -94,15 +94,15 @@ class WarmRuns:
 
     def __init__(self, saved: Callable[[str, int, str], None], start_seconds: float = START_SECONDS) -> None:
         self._saved = saved
-        self.kept = KeptGroup(start_seconds)
+        self.kept = WarmGroup(start_seconds)
 
-    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+    def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
         def saved(sequence: int, checkpoint: Any) -> None:
             self._saved(plan.name, sequence, checkpoint.path)
 
         self.kept.abandoned, self.kept.succeeded = plan.abandoned, plan.succeeded
         try:
-            trainer = hosted(plan.backend.trainer_class(), self.kept, saved)
+            trainer = in_process_trainer(plan.backend.trainer_class(), self.kept, saved)
             options = plan.backend.options()
             trainer(train, scaling_config=plan.scaling(), run_config=plan.config(), **options).fit()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
@@ -130,7 +130,7 @@ class WarmRuns:
         self.kept.close()
 
 
-class FreshRuns:
+class FreshRunner:
     """By the public `fit()`: a controller, a placement group and workers of its own for each attempt."""
 
     def __init__(self, slot: Any, start_seconds: float = START_SECONDS) -> None:
@@ -138,14 +138,14 @@ class FreshRuns:
         self._start_seconds = start_seconds
         self._actors: list[Any] = []
 
-    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+    def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
         try:
             # Storage that can't be used would otherwise be told as the controller's death.
             StorageContext(plan.storage_path, plan.name)
             self._await_resources(plan)
             with _quick_polls(self._start_seconds):
-                trainer, options = uncleaned(plan.backend.trainer_class()), plan.backend.options()
-                config = plan.config(Saves(self._slot, plan.name))
+                trainer, options = without_placement_group_cleaner(plan.backend.trainer_class()), plan.backend.options()
+                config = plan.config(SavedCheckpoints(self._slot, plan.name))
                 trainer(train, scaling_config=plan.scaling(), run_config=config, **options).fit()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
             return error
@@ -153,7 +153,7 @@ class FreshRuns:
             self._actors = []
         return None
 
-    def _await_resources(self, plan: Plan) -> None:
+    def _await_resources(self, plan: RunPlan) -> None:
         """Raise GangNotFormed unless the gang's resources are free together.
 
         Ray's controller would wait for them, too, but in another process, and deaf meanwhile.
@@ -189,7 +189,7 @@ class FreshRuns:
         self.end_workers()
 
 
-class Saves(UserCallback):  # type: ignore[misc]
+class SavedCheckpoints(UserCallback):  # type: ignore[misc]
     """Runs in Ray's controller process and tells the slot of each checkpoint that all ranks have saved."""
 
     def __init__(self, slot: Any, run: str) -> None:

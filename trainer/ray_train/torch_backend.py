@@ -25,14 +25,14 @@ LISTENS_SECONDS = 5.0
 LOOK_SECONDS = 0.003
 
 
-class WarmTorch:
+class WarmTorchBackend:
     """Mixed into Ray's backend: gloo where there is no NCCL, and nothing left for the next attempt."""
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         if backend_config.backend == "nccl" and not worker_group.execute_single(0, has_nccl):
             logger.warning("GPUs were asked for, but the workers' torch finds none: gloo instead of NCCL")
             backend_config = replace(backend_config, backend="gloo")
-        super().on_start(Gathered(worker_group), backend_config)  # type: ignore[misc]
+        super().on_start(BatchedCalls(worker_group), backend_config)  # type: ignore[misc]
 
     def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
         # Ray leaves a lone worker's process group to the end of its process, which here goes on.
@@ -42,7 +42,7 @@ class WarmTorch:
             ray.get(left, timeout=0)
 
 
-class Gathered:
+class BatchedCalls:
     """A worker group whose calls to all workers wait for the next call to each, and go with it.
 
     Ray's backend sets environment variables in two rounds of calls before it makes the process group in a third; each
@@ -111,6 +111,6 @@ def torch_config(*, share_gpus: bool) -> Any:
     """
     rays = import_module("ray.train.torch.config")
     utils = import_module("ray.train._internal.utils")
-    backend = type("TorchBackend", (WarmTorch, rays._TorchBackend), {"share_cuda_visible_devices": share_gpus})  # noqa: SLF001
+    backend = type("TorchBackend", (WarmTorchBackend, rays._TorchBackend), {"share_cuda_visible_devices": share_gpus})  # noqa: SLF001
     ours = {"backend_cls": property(lambda _self: backend), "asked_early": (utils.get_address_and_port,)}
     return type("TorchConfig", (rays.TorchConfig,), ours)()

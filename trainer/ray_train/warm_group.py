@@ -25,12 +25,12 @@ from ray.train.v2._internal.execution.worker_group.placement_group_handle import
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
-from trainer.ray_train.worker_actor import KeptWorker, environment, quiet
+from trainer.ray_train.worker_actor import WarmTrainWorker, environment, quiet
 
 # Callbacks that cost a process or a second per run: nothing to clean up after ourselves (this process owns the
 # placement group, and its death frees it), no datasets, and metrics that would be those of one process for all runs.
-# The working directory is changed without a call of its own, by `KeptWorker`.
-LEFT_OUT = (
+# The working directory is changed without a call of its own, by `WarmTrainWorker`.
+OMITTED_CALLBACKS = (
     PlacementGroupCleanerCallback,
     DatasetsCallback,
     ControllerMetricsCallback,
@@ -47,10 +47,10 @@ LIVENESS_SECONDS = 0.5
 ENDING_SECONDS = 0.005
 
 
-class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
+class WarmPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
     """A placement group that Ray Train's own shutdown leaves alone, and whose forming can be abandoned."""
 
-    def __init__(self, handle: PlacementGroupHandle, kept: "KeptGroup") -> None:
+    def __init__(self, handle: PlacementGroupHandle, kept: "WarmGroup") -> None:
         self.handle = handle
         self._kept = kept
 
@@ -74,17 +74,17 @@ class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
         return False
 
     def shutdown(self) -> None:
-        """Kept. `KeptGroup.close` removes it."""
+        """Kept. `WarmGroup.close` removes it."""
 
 
-class KeptState(WorkerGroupState):  # type: ignore[misc]
+class WarmGroupState(WorkerGroupState):  # type: ignore[misc]
     """The state of a group whose shutdown ends nothing."""
 
     def shutdown(self) -> None:
-        """Kept. `KeptGroup` ends workers and group."""
+        """Kept. `WarmGroup` ends workers and group."""
 
 
-class KeptGroup:
+class WarmGroup:
     """The placement group, synchronization actor and workers of one shape, kept from run to run.
 
     It stands in for Ray's `WorkerGroup` class as the controller's factory of groups. `start_seconds`: how long the
@@ -97,7 +97,7 @@ class KeptGroup:
 
     def __init__(self, start_seconds: float) -> None:
         self._start_seconds = start_seconds
-        self.placement_group: KeptPlacementGroup | None = None
+        self.placement_group: WarmPlacementGroup | None = None
         self.sync_actor: Any = None
         self.workers: list[Any] = []
         self.coordinator: Any = None
@@ -160,16 +160,16 @@ class KeptGroup:
             coordinator, self.coordinator = self.coordinator, None
             coordinator.cancel_resource_request()
 
-    def keep_placement_group(self, create: Callable[[], PlacementGroupHandle]) -> KeptPlacementGroup:
+    def keep_placement_group(self, create: Callable[[], PlacementGroupHandle]) -> WarmPlacementGroup:
         if self.placement_group is None:
-            self.placement_group = KeptPlacementGroup(create(), self)
+            self.placement_group = WarmPlacementGroup(create(), self)
         return self.placement_group
 
     @contextlib.contextmanager
     def _synchronization(self) -> Iterator[None]:
         """Let `WorkerGroup._start_impl` find our synchronization actor where it makes its own."""
         original = ray_worker_group.SynchronizationActor
-        ray_worker_group.SynchronizationActor = _Instead(self._synchronization_actor, original)
+        ray_worker_group.SynchronizationActor = _ActorClassProxy(self._synchronization_actor, original)
         try:
             yield
         finally:
@@ -184,10 +184,10 @@ class KeptGroup:
         return self.sync_actor
 
 
-class KeptRequest:
+class WarmResourceRequest:
     """Mixed into Ray's scaling policy: what is kept is asked for once, not for each run."""
 
-    kept: KeptGroup
+    kept: WarmGroup
 
     def after_controller_start(self, train_run_context: Any) -> None:
         if self.kept.coordinator is None:
@@ -196,18 +196,18 @@ class KeptRequest:
         self._coordinator_client = self.kept.coordinator
 
     async def before_controller_shutdown(self) -> None:
-        """Kept. `KeptGroup.close` takes it back; Ray itself renews it where it is due."""
+        """Kept. `WarmGroup.close` takes it back; Ray itself renews it where it is due."""
 
 
-class _Instead:
+class _ActorClassProxy:
     """`Actor.options(...).remote(...)`, answered by `keep(create)`."""
 
     def __init__(self, keep: Callable[[Callable[[], Any]], Any], actor: Any) -> None:
         self._keep = keep
         self._actor = actor
 
-    def options(self, **options: Any) -> "_Instead":
-        return _Instead(self._keep, self._actor.options(**options))
+    def options(self, **options: Any) -> "_ActorClassProxy":
+        return _ActorClassProxy(self._keep, self._actor.options(**options))
 
     def remote(self, **arguments: Any) -> Any:
         return self._keep(lambda: self._actor.remote(**arguments))
@@ -216,11 +216,11 @@ class _Instead:
 class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
     """Ray's worker group over what is kept."""
 
-    kept: KeptGroup
+    kept: WarmGroup
     early: dict[Callable[..., Any], Any]
-    _worker_cls = KeptWorker
+    _worker_cls = WarmTrainWorker
 
-    def _create_placement_group(self, scaling_config: Any, worker_group_context: Any) -> KeptPlacementGroup:
+    def _create_placement_group(self, scaling_config: Any, worker_group_context: Any) -> WarmPlacementGroup:
         return self.kept.keep_placement_group(
             lambda: WorkerGroup._create_placement_group(self, scaling_config, worker_group_context)  # noqa: SLF001
         )
@@ -249,14 +249,14 @@ class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         state: Any = self.get_worker_group_state()
-        self._worker_group_state: Any = KeptState(**{f.name: getattr(state, f.name) for f in fields(state)})
+        self._worker_group_state: Any = WarmGroupState(**{f.name: getattr(state, f.name) for f in fields(state)})
         super().shutdown()
 
 
 class WarmController(TrainController):  # type: ignore[misc]
     """Ray's controller, woken by news instead of polling every two seconds."""
 
-    def __init__(self, kept: KeptGroup, **arguments: Any) -> None:
+    def __init__(self, kept: WarmGroup, **arguments: Any) -> None:
         # To set its loggers up again takes longer than all else that the controller does to begin.
         logs = "0" if kept.workers else "1"
         with environment(PREEMPTION_WATCHER, "0"), environment(CONTROLLER_LOGS, logs):
@@ -301,7 +301,7 @@ class WarmController(TrainController):  # type: ignore[misc]
         return await asyncio.wrap_future(call)
 
 
-class Reported(ReportCallback):  # type: ignore[misc]
+class ReportedCheckpoints(ReportCallback):  # type: ignore[misc]
     """Calls `saved(sequence, checkpoint)` for each report that the controller has from all ranks with a checkpoint."""
 
     def __init__(self, saved: Callable[[int, Any], None]) -> None:
@@ -314,27 +314,27 @@ class Reported(ReportCallback):  # type: ignore[misc]
             self._saved(sequence, training_report.checkpoint)
 
 
-class HostedFit:
+class InProcessFit:
     """What makes a trainer's `fit()` run its controller here, over what is kept."""
 
-    kept: KeptGroup
+    kept: WarmGroup
     reported: Callable[[int, Any], None]
 
     def _create_default_callbacks(self) -> list[Any]:
         rays: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        return [*(c for c in rays if not isinstance(c, LEFT_OUT)), Reported(self.reported)]
+        return [*(c for c in rays if not isinstance(c, OMITTED_CALLBACKS)), ReportedCheckpoints(self.reported)]
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, **arguments: Any) -> Any:
-        asked_once = type("KeptPolicy", (KeptRequest, type(scaling_policy)), {"kept": self.kept})
+        asked_once = type("KeptPolicy", (WarmResourceRequest, type(scaling_policy)), {"kept": self.kept})
         return self.kept.run({**arguments, "scaling_policy": asked_once(scaling_policy.scaling_config)})
 
 
-def hosted(trainer: type[Any], kept: KeptGroup, saved: Callable[[int, Any], None]) -> type[Any]:
-    """The trainer's class with such a `fit()`; `saved` as in `Reported`."""
-    return type(f"Hosted{trainer.__name__}", (HostedFit, trainer), {"kept": kept, "reported": staticmethod(saved)})
+def in_process_trainer(trainer: type[Any], kept: WarmGroup, saved: Callable[[int, Any], None]) -> type[Any]:
+    """The trainer's class with such a `fit()`; `saved` as in `ReportedCheckpoints`."""
+    return type(f"Hosted{trainer.__name__}", (InProcessFit, trainer), {"kept": kept, "reported": staticmethod(saved)})
 
 
-class UncleanedFit:
+class FitWithoutCleaner:
     """What makes a trainer's own `fit()` start no cleaner of placement groups.
 
     It outlives a slot that is killed, and without Ray's dashboard it never finds out and stays for good. The agent
@@ -346,6 +346,6 @@ class UncleanedFit:
         return [callback for callback in rays if not isinstance(callback, PlacementGroupCleanerCallback)]
 
 
-def uncleaned(trainer: type[Any]) -> type[Any]:
+def without_placement_group_cleaner(trainer: type[Any]) -> type[Any]:
     """The trainer's class with such a `fit()`."""
-    return type(f"Uncleaned{trainer.__name__}", (UncleanedFit, trainer), {})
+    return type(f"Uncleaned{trainer.__name__}", (FitWithoutCleaner, trainer), {})

@@ -23,7 +23,7 @@ RAYS_LOGGER = "ray.train"
 LAST_WAIT_SECONDS = 0.02
 
 
-class KeptWorker(RayTrainWorker):  # type: ignore[misc]
+class WarmTrainWorker(RayTrainWorker):  # type: ignore[misc]
     """Ray's worker, made ready for one run after another."""
 
     _logs = False
@@ -40,7 +40,7 @@ class KeptWorker(RayTrainWorker):  # type: ignore[misc]
                         vars(found).update(vars(TrainContextFilter(get_train_context())))
         quiet()
         if env_bool(RAY_CHDIR_TO_TRIAL_DIR, True):
-            WorkingDirectorySetupCallback().after_execution_group_start(_Here())
+            WorkingDirectorySetupCallback().after_execution_group_start(_LocalExecution())
 
     def poll_status(self) -> Any:
         """Let a thread that is about to end do so, for otherwise this would have to be asked again."""
@@ -51,10 +51,10 @@ class KeptWorker(RayTrainWorker):  # type: ignore[misc]
         return super().poll_status()
 
 
-KeptWorker.__name__ = RayTrainWorker.__name__  # which Ray names its processes after
+WarmTrainWorker.__name__ = RayTrainWorker.__name__  # which Ray names its processes after
 
 
-class _Here:
+class _LocalExecution:
     """What Ray would execute on all workers, executed in this one."""
 
     def execute(self, function: Callable[[], Any]) -> None:

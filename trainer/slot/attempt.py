@@ -9,10 +9,17 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from trainer.client.heartbeat import Heartbeat
-from trainer.client.http import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
+from trainer.client.http import (
+    CallRefused,
+    LeaseLost,
+    ServiceClient,
+    ServiceFailed,
+    ServiceUnreachable,
+    post_until_answered,
+)
 from trainer.client.outbox import LogOutbox, ReportOutbox
-from trainer.ray_train.runners import Runs
-from trainer.slot.report_barrier import STOP, Rounds
+from trainer.ray_train.runners import Runner
+from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.worker.failures import (
     LOST,
     OUT_OF_MEMORY,
@@ -50,7 +57,7 @@ class Attempt:
         assignment: dict[str, Any],
         url: str,
         loop: asyncio.AbstractEventLoop,
-        runs: Runs,
+        runs: Runner,
         discard: Callable[[str], None],
     ) -> None:
         self.assignment = assignment
@@ -69,19 +76,19 @@ class Attempt:
         self._runs = runs
         self._trial: str = assignment["trial"]
         token = assignment["lease"]["token"]
-        self.service = Service(url, token)
+        self.service = ServiceClient(url, token)
         self._reports = ReportOutbox(
-            Service(url, token), self._trial, self._decided, self.lose, self._refused, self._known
+            ServiceClient(url, token), self._trial, self._decided, self.lose, self._refused, self._known
         )
         self._discard = discard
         # Those of earlier attempts first, which are the first to go.
         self._earlier = set(assignment.get("earlier_checkpoints", []))
         self._checkpoints: list[str] = list(assignment.get("earlier_checkpoints", []))
         self._earlier_runs: list[str] = list(assignment.get("earlier_runs", []))
-        self._logs = LogOutbox(Service(url, token), self._trial, self.lose)
-        self._rounds = Rounds(self._deliver, lambda _sequence: runs.wake())
+        self._logs = LogOutbox(ServiceClient(url, token), self._trial, self.lose)
+        self._rounds = ReportBarrier(self._deliver, lambda _sequence: runs.wake())
         seconds = float(assignment["lease"]["seconds"])
-        self._heartbeat = Heartbeat(Service(url, token), self._trial, seconds, self._ordered, self.lose)
+        self._heartbeat = Heartbeat(ServiceClient(url, token), self._trial, seconds, self._ordered, self.lose)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending_lock = threading.Lock()
 
@@ -244,13 +251,15 @@ class Attempt:
     # The end.
 
     @property
-    def dirt(self) -> str | None:
+    def reset_failure(self) -> str | None:
         """Why its worker processes may not serve another attempt, if they may not."""
         if self.ending not in (None, "stop"):
             return f"the attempt was ended ({self.ending})"
         if len(self.ends) < self._world_size:
             return f"only {len(self.ends)} of {self._world_size} workers came to an end"
-        return next((e["dirt"] or "it failed" for e in self.ends.values() if e["failure"] or e["dirt"]), None)
+        return next(
+            (e["reset_failure"] or "it failed" for e in self.ends.values() if e["failure"] or e["reset_failure"]), None
+        )
 
     def conclude(
         self, error: BaseException | None, last_words: Callable[[int], tuple[str, int | None]]
@@ -298,7 +307,7 @@ class Attempt:
         if self.ending in ("preempted", "abandoned"):
             threading.Timer(GIVE_BACK_SECONDS, given_up.set).start()
         try:
-            answer = until_answered(self.service, f"/v1/trials/{self._trial}/finish", body, given_up)
+            answer = post_until_answered(self.service, f"/v1/trials/{self._trial}/finish", body, given_up)
         except (LeaseLost, CallRefused, ServiceUnreachable) as error:
             logger.warning("%s could not be finished: %s", self.run, error)
             return None

@@ -11,7 +11,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 logger = logging.getLogger("paceline")
 
 
-class Disposal(threading.Thread):
+class DirectoryRemover(threading.Thread):
     """Removes directories one after the other. What can't be removed is logged and left."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Disposal(threading.Thread):
         """`uri`: a path, or whatever URI pyarrow has a filesystem for, as Ray Train takes it."""
         self._tasks.put(partial(remove, uri))
 
-    def put_all_but(self, kept: Collection[str], folder: str) -> None:
+    def remove_all_except(self, kept: Collection[str], folder: str) -> None:
         """The directories in the folder, a URI, but for those of these names."""
         self._tasks.put(partial(remove_all_but, kept, folder))
 

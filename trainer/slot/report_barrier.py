@@ -15,7 +15,7 @@ Deliver = Callable[[int, dict[str, Any], str | None], None]
 
 
 @dataclass
-class Round:
+class PendingReport:
     """One report: who has made it, and the answer all of them get."""
 
     sequence: int
@@ -26,7 +26,7 @@ class Round:
     sent: bool = False
 
 
-class Rounds:
+class ReportBarrier:
     """Lives in one event loop; every method is called there.
 
     `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and every rank
@@ -37,7 +37,7 @@ class Rounds:
         self._deliver = deliver
         self._complete = complete
         self._wait_seconds = wait_seconds
-        self._rounds: dict[int, Round] = {}
+        self._rounds: dict[int, PendingReport] = {}
         self._unanswered = False
         self.leaving = False
         self._left_at: int | None = None
@@ -46,7 +46,7 @@ class Rounds:
         self, sequence: int, rank: int, world_size: int, metrics: dict[str, Any] | None, checkpoint: str | None
     ) -> str:
         """One rank's report; returns what all ranks of this report are told."""
-        found = self._rounds.setdefault(sequence, Round(sequence, asyncio.get_running_loop().create_future()))
+        found = self._rounds.setdefault(sequence, PendingReport(sequence, asyncio.get_running_loop().create_future()))
         found.arrived.add(rank)
         found.metrics = metrics if rank == 0 else found.metrics
         found.checkpoint = found.checkpoint or checkpoint
@@ -73,7 +73,7 @@ class Rounds:
         for sequence in sorted(self._rounds):
             self._resolve(self._rounds[sequence], STOP)
 
-    def _send(self, found: Round) -> None:
+    def _send(self, found: PendingReport) -> None:
         found.sent = True
         if self.leaving:
             # Told to leave before this report was made: it still counts, and the function leaves with it.
@@ -83,12 +83,12 @@ class Rounds:
         patience = 0 if self._unanswered else self._wait_seconds
         asyncio.get_running_loop().call_later(patience, self._go_on_without, found)
 
-    def _go_on_without(self, found: Round) -> None:
+    def _go_on_without(self, found: PendingReport) -> None:
         if not found.answer.done():
             self._unanswered = True
             self._resolve(found, CONTINUE)
 
-    def _resolve(self, found: Round, decision: str) -> None:
+    def _resolve(self, found: PendingReport, decision: str) -> None:
         if found.answer.done():
             return
         found.answer.set_result(STOP if self.leaving else decision)

@@ -20,11 +20,11 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainer.client.http import CallRefused, Package, ServiceFailed, ServiceUnreachable, package_in_time
+from trainer.client.http import CallRefused, Package, ServiceFailed, ServiceUnreachable, download_package
 from trainer.ray_train.backends import BACKENDS
-from trainer.ray_train.runners import FreshRuns, Plan, Runs, WarmRuns
+from trainer.ray_train.runners import FreshRunner, Runner, RunPlan, WarmRunner
 from trainer.slot.attempt import Attempt
-from trainer.slot.checkpoint_removal import Disposal
+from trainer.slot.checkpoint_removal import DirectoryRemover
 from trainer.slot.node_tasks import read_last_words, remove_folder
 from trainer.worker.failures import CANNOT_START, LOST, of_another_cluster
 from trainer.worker.session import Job, run_job, train_function
@@ -60,7 +60,7 @@ class Slot:
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._given: dict[str, Any] | None = None
         self._attempt: Attempt | None = None
-        self._runs: Runs | None = None
+        self._runs: Runner | None = None
         self._code = ray.put(run_job)
         self._teller = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-teller")
         self._package: tuple[Any, str] | None = None
@@ -75,7 +75,7 @@ class Slot:
         self._broken = False
         self._settled = False
         self._drained_until: dict[str, float] = {}
-        self._disposal = Disposal()
+        self._disposal = DirectoryRemover()
         self._handle = ray.get_runtime_context().current_actor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
@@ -165,7 +165,7 @@ class Slot:
 
     async def get_all_reported_checkpoints(self, *args: Any) -> Any:
         """Asked by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller lives here."""
-        controller = self._runs.kept.controller if isinstance(self._runs, WarmRuns) else None
+        controller = self._runs.kept.controller if isinstance(self._runs, WarmRunner) else None
         return await controller.reported_checkpoints(*args) if controller else []
 
     def _of(self, run: str) -> Attempt | None:
@@ -267,7 +267,7 @@ class Slot:
                 self._settled = True
                 gc.freeze()
 
-    def _fit(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
+    def _fit(self, attempt: Attempt, runs: Runner, assignment: dict[str, Any]) -> dict[str, Any] | None:
         """Run it and tell the service how it ended, in the case of success while Ray still takes the run down."""
         try:
             job = self._job(attempt, assignment)
@@ -285,7 +285,9 @@ class Slot:
         takedown.cancel()
         self._served_count += 1
         not_down = f"Ray could not take the run down: {raised}" if told and raised is not None else None
-        if (why := attempt.dirt or not_down or self._tired(assignment["trainer"]["reuse_workers"])) is not None:
+        if (
+            why := attempt.reset_failure or not_down or self._tired(assignment["trainer"]["reuse_workers"])
+        ) is not None:
             logger.info("new worker processes after %s: %s", attempt.run, why)
             runs.end_workers()
             self._served_count = 0
@@ -299,8 +301,8 @@ class Slot:
         """Deliver the rest of an attempt and how it ended; returns the next assignment, if there is one."""
         body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
         self._broken = raised is not None and (of_another_cluster(raised) or _never_began(body))
-        if attempt.dirt is not None and (kept := attempt.kept()) is not None:
-            self._disposal.put_all_but(*kept)  # a worker may have died while it saved
+        if attempt.reset_failure is not None and (kept := attempt.kept()) is not None:
+            self._disposal.remove_all_except(*kept)  # a worker may have died while it saved
         return self._tell(attempt, body)
 
     def _without_package(self, attempt: Attempt, error: Exception) -> dict[str, Any] | None:
@@ -322,10 +324,10 @@ class Slot:
         most = TRIALS_PER_WORKER if reuse_workers is True else int(reuse_workers)
         return f"they have served {self._served_count} trials" if self._served_count >= most else None
 
-    def _make_runs(self, trainer: dict[str, Any]) -> Runs:
+    def _make_runs(self, trainer: dict[str, Any]) -> Runner:
         if trainer["reuse_workers"] and BACKENDS[trainer["kind"]].warm:
-            return WarmRuns(self._saved)
-        return FreshRuns(self._handle)
+            return WarmRunner(self._saved)
+        return FreshRunner(self._handle)
 
     def _discard(self, checkpoint: str) -> None:
         if self._runs is not None:
@@ -336,7 +338,7 @@ class Slot:
         trainer, resume = assignment["trainer"], assignment.get("resume")
         package_id = trainer.get("package")
         if package_id and self._package is None:
-            found: Package = package_in_time(attempt.service, package_id, lambda: attempt.ending is not None)
+            found: Package = download_package(attempt.service, package_id, lambda: attempt.ending is not None)
             self._package = ray.put(found.content), found.filename
         content, filename = self._package or (None, None)
         return Job(
@@ -389,9 +391,9 @@ def _never_began(body: dict[str, Any] | None) -> bool:
     return error.get("kind") == LOST and not error["began"]
 
 
-def _plan(attempt: Attempt, succeeded: Callable[[], None]) -> Plan:
+def _plan(attempt: Attempt, succeeded: Callable[[], None]) -> RunPlan:
     assignment = attempt.assignment
-    return Plan(
+    return RunPlan(
         trainer=assignment["trainer"],
         name=assignment["run_name"],
         storage_path=assignment["storage_path"],

@@ -98,9 +98,9 @@ class Baseline:
         _restore_torch(self.torch)
         collect_garbage()
         _empty_cuda_cache()
-        return self._leftovers()
+        return self._reset_failure()
 
-    def _leftovers(self) -> str | None:
+    def _reset_failure(self) -> str | None:
         running = {*threading.enumerate()} - self.threads - {threading.current_thread()}
         strange = sorted(t.name for t in running if not t.name.startswith(HARMLESS_THREADS))
         return f"threads still run: {', '.join(strange)}" if strange else None

@@ -44,7 +44,7 @@ OVER = "paceline_over"
 logger = logging.getLogger("paceline")
 
 
-class Left(BaseException):
+class StopTraining(BaseException):
     """Carries the training function out of `ray.train.report()` when it was told to stop.
 
     Not an Exception, so that the user's own `except Exception` lets it pass.
@@ -112,13 +112,16 @@ class Rank:
         self.job.slot.joined.remote(self.job.run, self.rank, self._member(tail))
         baseline = Baseline()
         end = self._train()
-        dirt = baseline.restore(self.folder)
+        reset_failure = baseline.restore(self.folder)
         if self._held is not None:
             os.close(self._held)
         tail.finish()
         setattr(self.context, OVER, True)
         with contextlib.suppress(ray.exceptions.GetTimeoutError):
-            ray.get(self.job.slot.ended.remote(self.job.run, self.rank, {**end, "dirt": dirt}), timeout=FLUSH_SECONDS)
+            ray.get(
+                self.job.slot.ended.remote(self.job.run, self.rank, {**end, "reset_failure": reset_failure}),
+                timeout=FLUSH_SECONDS,
+            )
         if end["failure"] is not None:
             raise AttemptFailed(end["failure"]["message"])
 
@@ -127,7 +130,7 @@ class Rank:
             function = self._load()
             self.importing = False
             call(function, self.job.config)
-        except Left:
+        except StopTraining:
             return {"left": True, "failure": None}
         except BaseException as error:  # noqa: BLE001 - sys.exit() and worse are the user's failures, not ours
             folder = str(self.folder) if self.folder else None
@@ -199,7 +202,7 @@ class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """As Ray's. Raises Left, on all ranks at the same report, when the attempt is to stop; NotSaved."""
+        """As Ray's. Raises StopTraining, on all ranks at the same report, when the attempt is to stop; NotSaved."""
         try:
             super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         except FileNotFoundError:
@@ -214,7 +217,7 @@ class AnsweredReports(DistributedTrainFnUtils):  # type: ignore[misc]
         answer = self._job.slot.answer.remote(self._job.run, sequence, self._rank, self._world_size, values, path)
         self._count_kills()
         if ray.get(answer) != "continue":
-            raise Left
+            raise StopTraining
 
     def _count_kills(self) -> None:
         """Kills for memory that we have lived through say nothing about a later death of ours."""
