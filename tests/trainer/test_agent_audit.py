@@ -39,18 +39,18 @@ def member(name: str = "slot", **fields: Any) -> Any:
     return PooledSlot(name, actor=None, **fields)
 
 
-def audit(held: set[tuple[str, int]], *members: Any) -> Any:
+def audit(held: set[tuple[str, int]], *slots: Any) -> Any:
     from trainer.agent.audit import Audit  # noqa: PLC0415 - heavy
 
-    return Audit(held, members)
+    return Audit(held, slots)
 
 
-def by_name(*members: Any) -> dict[str, Any]:
-    return {one.name: one for one in members}
+def by_name(*slots: Any) -> dict[str, Any]:
+    return {one.name: one for one in slots}
 
 
 def says(one: Any, runs: tuple[str, int] | None, idle_seconds: float | None = None) -> None:
-    one.runs, one.idle_seconds, one.told_at = runs, idle_seconds, time.monotonic()
+    one.runs, one.idle_seconds, one.status_at = runs, idle_seconds, time.monotonic()
 
 
 def test_what_a_former_agent_was_given_and_no_slot_runs_is_given_up(alone: FakeService, run: Any) -> None:  # noqa: F811
@@ -132,7 +132,7 @@ def test_an_attempt_that_has_ended_meanwhile_is_no_loss_of_its_slots_next() -> N
 def test_an_assignment_that_a_closing_slot_sent_back_is_where_it_was_passed_on_to() -> None:
     closing = member("closing", runs=FIRST)
     looking = audit({FIRST}, closing)
-    assert looking.lost(by_name(member("new", runs=FIRST, given=(None, {})))) == set()
+    assert looking.lost(by_name(member("new", runs=FIRST, assigned=(None, {})))) == set()
 
 
 def test_a_slot_that_died_before_it_could_say_runs_nothing() -> None:

@@ -22,8 +22,8 @@ SHOWING = """
 import json, os, pathlib, sys
 from trainer.agent.process_identity import instance_of
 from trainer.agent.liveness_lock import LivenessLock
-signs = LivenessLock(pathlib.Path(sys.argv[1]))
-signs.show(instance := instance_of(os.getpid()))
+lock = LivenessLock(pathlib.Path(sys.argv[1]))
+lock.acquire(instance := instance_of(os.getpid()))
 print(json.dumps(instance), flush=True)
 input()
 """
@@ -71,7 +71,7 @@ def test_a_killed_container_s_agent_is_known_to_be_dead_and_a_living_one_is_not(
         assert not is_dead(agent), "its number says nothing here"
         assert newcomer.is_known_dead(agent)
         assert not newcomer.is_known_dead({**agent, "started": agent["started"] + 1}), "another of its kind"
-        newcomer.forget(agent)
+        newcomer.remove_dead(agent)
         assert not newcomer.is_known_dead(agent)
 
 
@@ -85,9 +85,9 @@ def test_on_a_disk_that_other_machines_use_too_nobody_is_known_to_be_dead(
 ) -> None:
     with in_a_container(tmp_path) as (agent, kill):
         kill()
-        monkeypatch.setattr(liveness_lock, "LOCAL", frozenset({"nfs-lookalike"}))
+        monkeypatch.setattr(liveness_lock, "LOCAL_FILE_SYSTEMS", frozenset({"nfs-lookalike"}))
         assert not newcomer.is_known_dead(agent)
-        newcomer.show(instance_of(os.getpid()))
+        newcomer.acquire(instance_of(os.getpid()))
         assert len(files(tmp_path)) == 1, "and nobody leaves a sign, which others might believe"
 
 
@@ -98,13 +98,13 @@ def test_where_files_cannot_be_locked_no_sign_is_left(
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    newcomer.show(instance_of(os.getpid()))
+    newcomer.acquire(instance_of(os.getpid()))
     assert files(tmp_path) == []
 
 
 def test_an_agent_that_cannot_write_its_state_works_without(tmp_path: Path) -> None:
     (tmp_path / "agents").write_text("a file, where a folder should be")
-    LivenessLock(tmp_path).show(instance_of(os.getpid()))
+    LivenessLock(tmp_path).acquire(instance_of(os.getpid()))
 
 
 def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Path, newcomer: LivenessLock) -> None:
@@ -112,22 +112,22 @@ def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Pat
         for path in files(tmp_path):
             os.utime(path, (0, path.stat().st_mtime - STALE_SECONDS - 1))
         kill()
-        newcomer.show(mine := instance_of(os.getpid()))
+        newcomer.acquire(mine := instance_of(os.getpid()))
         assert len(files(tmp_path)) == 2
         assert not newcomer.is_known_dead(another)
         assert not newcomer.is_known_dead(mine)
         assert not newcomer.is_known_dead(old)
-        newcomer.withdraw()
+        newcomer.release()
         assert len(files(tmp_path)) == 1
 
 
 def test_a_copy_of_the_folder_says_nothing_of_those_who_live(tmp_path: Path) -> None:
     original, copy = tmp_path / "original", tmp_path / "copy"
     living = LivenessLock(original)
-    living.show(mine := instance_of(os.getpid()))
+    living.acquire(mine := instance_of(os.getpid()))
     shutil.copytree(original, copy)
     assert not LivenessLock(copy).is_known_dead(mine)
-    living.withdraw()
+    living.release()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 20
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
-    monkeypatch.setattr(http, "FAILURE_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(http, "FAILURE_DELAYS", (0.0, 0.0))
     with FakeService(str(tmp_path)).serving() as service:
         yield service
 

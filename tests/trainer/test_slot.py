@@ -40,13 +40,13 @@ def ended(actor: Any) -> bool:
         return False
 
 
-def running(runs: Any, trial: str, service: FakeService) -> Any:
+def running(runner: Any, trial: str, service: FakeService) -> Any:
     """A slot that runs the trial by these `runs`, a stand-in for Ray Train's."""
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     class SlotByThese(Slot):
-        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
-            return runs()
+        def _make_runner(self, trainer: Any) -> Any:  # noqa: ARG002
+            return runner()
 
     return started(SlotByThese, trial, service)
 
@@ -87,7 +87,7 @@ def taken_down_once(may_be: Callable[[], bool]) -> Any:
         placement_group = None
 
         def fit(self, _train: Any, plan: Any) -> None:
-            plan.succeeded()
+            plan.on_success()
             while not may_be():
                 threading.Event().wait(0.05)
 
@@ -256,7 +256,7 @@ def waiting(groups: dict[str, Any]) -> list[Any]:
 def test_the_rest_of_a_log_is_read_from_its_position_and_of_very_much_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_tasks, "REST_BYTES", 12)
+    monkeypatch.setattr(node_tasks, "MAX_REST_BYTES", 12)
     path = tmp_path / "worker.out"
     path.write_bytes(b"read already\nlast\0words\n")
     assert node_tasks.read_rest({str(path): len("read already\n")}) == "last\ufffdwords\n"
