@@ -47,7 +47,7 @@ class RunPlan:
         return ScalingConfig(**{key: value for key, value in self.scaling.items() if value})
 
     def run_config(self, *callbacks: UserCallback) -> RunConfig:
-        """Without retries, which are the service's, and without removal of checkpoints, which only the service knows."""
+        """Ray neither retries nor removes checkpoints: both are for the service to decide."""
         return RunConfig(
             name=self.name,
             storage_path=self.storage_path,
