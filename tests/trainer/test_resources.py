@@ -26,7 +26,7 @@ DEFAULTS = [
     ({"resources_per_worker": {"CPU": 2}}, {"CPU": 2}),
     ({"resources_per_worker": {"CPU": 2}, "use_gpu": True}, {"CPU": 2, "GPU": 1}),
     ({"resources_per_worker": {"GPU": 0.5}, "use_gpu": True}, {"GPU": 0.5}),
-    ({"resources_per_worker": {"CPU": 0, "TPU": 4}}, {"TPU": 4}),
+    ({"resources_per_worker": {"CPU": 0, "custom": 4}}, {"custom": 4}),
 ]
 
 

@@ -109,7 +109,7 @@ def test_metrics_arrive_as_json_can_say_them(service: FakeService, add: Add) -> 
     trial = add("report_odd_values")
     assert service.finished(trial).outcome == Outcome.COMPLETED
     assert service.reports[trial][0].metrics == {"a": 0.5, "b": "NaN", "c": 3, "d": "-Infinity"}
-    assert "metric 'e' is type" in service.log(trial)
+    assert "metric 'e' is of type type" in service.log(trial)
 
 
 def test_a_function_without_arguments_runs_too(service: FakeService, add: Add) -> None:
