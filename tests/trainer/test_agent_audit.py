@@ -70,7 +70,7 @@ def test_what_a_former_agent_was_given_and_no_slot_runs_is_given_up(alone: FakeS
 
 
 class OneDied(NoSlots):
-    """A slot of it died, of which it last heard that it ran these; no worker of the second had begun."""
+    """Its slots have died that ran these attempts; only the first attempt's workers had begun."""
 
     def __init__(self, *attempts: tuple[str, int]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How an agent's end is known to the next one where the number of its process says nothing: in another container."""
+"""How an agent is known to be dead where its process id means nothing: in another container."""
 
 import fcntl
 import json
@@ -31,7 +31,7 @@ input()
 
 @contextmanager
 def in_a_container(state: Path) -> Iterator[tuple[Instance, Callable[[], None]]]:
-    """A process with numbers of its own, as in a container, that stands for an agent; and what kills it."""
+    """A process in a PID namespace of its own, as in a container, that stands for an agent; and what kills it."""
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", SHOWING, str(state)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
         assert outer.stdout is not None
@@ -75,12 +75,12 @@ def test_a_killed_container_s_agent_is_known_to_be_dead_and_a_living_one_is_not(
         assert not newcomer.is_known_dead(agent)
 
 
-def test_who_has_left_no_sign_may_be_alive(newcomer: LivenessLock) -> None:
+def test_an_agent_without_a_lock_file_may_be_alive(newcomer: LivenessLock) -> None:
     assert not newcomer.is_known_dead(instance_of(os.getpid()))
     assert not LivenessLock(None).is_known_dead(instance_of(os.getpid()))
 
 
-def test_on_a_disk_that_other_machines_use_too_nobody_is_known_to_be_dead(
+def test_on_a_disk_that_other_machines_use_too_no_agent_is_known_to_be_dead(
     tmp_path: Path, newcomer: LivenessLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with in_a_container(tmp_path) as (agent, kill):
@@ -88,10 +88,10 @@ def test_on_a_disk_that_other_machines_use_too_nobody_is_known_to_be_dead(
         monkeypatch.setattr(liveness_lock, "LOCAL_FILE_SYSTEMS", frozenset({"nfs-lookalike"}))
         assert not newcomer.is_known_dead(agent)
         newcomer.acquire(instance_of(os.getpid()))
-        assert len(files(tmp_path)) == 1, "and nobody leaves a sign, which others might believe"
+        assert len(files(tmp_path)) == 1, "and no agent leaves a lock file, which others might trust"
 
 
-def test_where_files_cannot_be_locked_no_sign_is_left(
+def test_where_files_cannot_be_locked_no_lock_file_is_left(
     tmp_path: Path, newcomer: LivenessLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*_arguments: Any) -> None:

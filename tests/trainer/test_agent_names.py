@@ -175,4 +175,4 @@ def test_a_process_that_is_hidden_from_this_user_is_not_taken_for_dead(
 def test_a_zombie_is_dead(another: subprocess.Popen[bytes]) -> None:
     living = instance_of(another.pid)
     another.kill()
-    until(lambda: is_dead(living), "the killed process, which nobody has waited for, is known for dead", 10)
+    until(lambda: is_dead(living), "the killed process, for which no parent has waited, is known to be dead", 10)

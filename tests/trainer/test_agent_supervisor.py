@@ -1,4 +1,4 @@
-"""What keeps an agent running, with small programs in the agent's place: it needs no Ray to know when to go on."""
+"""The supervisor of an agent, with small programs in the agent's place. Needs no Ray."""
 
 import os
 import signal
@@ -55,8 +55,8 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
-def marks(path: Path) -> str:
-    """Whoever finds the file finds the whole number in it."""
+def write_pid(path: Path) -> str:
+    """The file appears with the whole process id in it."""
     part = f"{path}.part"
     return f"(pathlib.Path({part!r}).write_text(str(os.getpid())), os.replace({part!r}, {str(path)!r})); "
 
@@ -86,7 +86,7 @@ def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
     plan: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     started, left = tmp_path / "started", tmp_path / "left"
-    heed = f"import signal; signal.signal(15, lambda *_: ({marks(left)[:-2]}, sys.exit(0))); {marks(started)}"
+    heed = f"import signal; signal.signal(15, lambda *_: ({write_pid(left)[:-2]}, sys.exit(0))); {write_pid(started)}"
     with keeper(plan, f"{heed}time.sleep(60)") as process:
         until(started.exists)
         process.send_signal(number)
@@ -96,7 +96,9 @@ def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
 
 def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    with keeper(plan, f"import signal; signal.signal(15, signal.SIG_IGN); {marks(started)}time.sleep(60)") as process:
+    with keeper(
+        plan, f"import signal; signal.signal(15, signal.SIG_IGN); {write_pid(started)}time.sleep(60)"
+    ) as process:
         until(started.exists)
         process.terminate()
         assert process.stderr is not None
@@ -108,7 +110,7 @@ def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Pat
 
 def test_a_killed_parent_closes_its_agents_input(plan: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    with keeper(plan, f"{AS_LONG_AS_THE_PARENT}{marks(started)}time.sleep(60)") as process:
+    with keeper(plan, f"{AS_LONG_AS_THE_PARENT}{write_pid(started)}time.sleep(60)") as process:
         until(started.exists)
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: not psutil.pid_exists(int(started.read_text())))

@@ -1,4 +1,4 @@
-"""Which checkpoints an attempt has removed, and when. Needs no Ray: the workers' words come from the test."""
+"""Which checkpoints an attempt removes, and when. It starts no Ray: the test makes the workers' reports."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/tria
 
 
 class NoRuns:
-    """No workers: whoever reports is the test."""
+    """There are no workers: the test reports."""
 
     placement_group = None
 

@@ -1,4 +1,4 @@
-"""The unpacked packages in a node's temporary directory: kept while they are used, removed when their slot is gone."""
+"""The unpacked packages in a node's temporary directory: kept while they are used, removed when their slot is dead."""
 
 import os
 import subprocess

@@ -81,7 +81,7 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
 
 
 def taken_down_once(may_be: Callable[[], bool]) -> Any:
-    """Runs that succeed at once, which Ray then takes long to take down."""
+    """Runs that succeed immediately, which Ray then takes long to shut down."""
 
     class Slow:
         placement_group = None
@@ -180,7 +180,7 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
 
 @pytest.fixture
 def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
-    """A slot of its own that runs `user_code/train.py` as told: the trial and the slot."""
+    """Starts a slot of its own that runs a behaviour of `user_code/train.py`; returns the trial and the slot."""
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     def start_slot(do: str) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Trials on a real Ray: what the service hears of them, what the training functions did, what is left afterwards."""
+"""Trials on a real Ray: what reaches the service, what the training functions do, and what is left afterwards."""
 
 import time
 from collections.abc import Callable
@@ -124,7 +124,7 @@ def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: Fa
     assert error.message.startswith("ValueError: a bad (rank 1 of 2, train.py:")
     assert [r.rank for r in error.ranks] == [1]
     assert 'raise ValueError("a bad\\nlearning rate")' in (error.traceback or "")
-    assert "worker_side.py" not in (error.traceback or "")
+    assert "session.py" not in (error.traceback or "")
 
 
 def test_a_rank_that_dies_without_a_word_loses_the_attempt_and_its_last_line_is_kept(

@@ -131,5 +131,5 @@ class Reservations:
 
 
 def remove_group(group: str) -> None:
-    """Free what a placement group reserves, whoever has created it."""
+    """Free what a placement group reserves. It need not be of this process."""
     remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))

@@ -184,7 +184,7 @@ class SlotPool:
                 remove_group(group)
 
     def _forward_drains(self) -> None:
-        """Tell each slot once about each node that is drained."""
+        """Announce each drained node to each slot once."""
         now = time.monotonic()
         if now >= self._drain_check_at:
             self._draining, self._drain_check_at = draining_nodes(), now + DRAIN_CHECK_SECONDS
