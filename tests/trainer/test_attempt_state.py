@@ -115,10 +115,15 @@ def test_the_lease_is_lost_while_another_thread_ends_the_workers() -> None:
 
     state = AttemptState(end_workers)
     concluded: list[State] = []
+
+    def lose_and_conclude() -> None:
+        state.move(LeaseLost())
+        concluded.append(state.conclude())
+
     kill = threading.Thread(target=state.move, args=(Killed(),))
     kill.start()
     assert is_ending.wait(WAIT_SECONDS)
-    lose = threading.Thread(target=lambda: (state.move(LeaseLost()), concluded.append(state.conclude())))
+    lose = threading.Thread(target=lose_and_conclude)
     lose.start()
     lose.join(0.1)
     assert lose.is_alive(), "it has to wait for the kill"

@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 
-from trainer.client.http import CallRefused, Package, ServiceFailed, ServiceUnreachable, download_package
+from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.ray_train.backends import BACKENDS
 from trainer.ray_train.runners import FreshRunner, Runner, RunPlan, WarmRunner
 from trainer.slot.assignment import Assignment, TrainerSpec
@@ -29,6 +29,8 @@ from trainer.slot.checkpoint_removal import DirectoryRemover
 from trainer.slot.node_tasks import read_last_words, remove_folder, run_on_node
 from trainer.slot.outcome import Outcome
 from trainer.slot.ranks import LastWords
+from trainer.slot.user_package import UserPackage
+from trainer.slot.worker_reuse import WorkerReuse
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.session import Job, run_job, train_function
@@ -46,8 +48,6 @@ SHUTDOWN_SECONDS = 10.0
 
 END_SECONDS = 30.0
 """How long the slot's cleanup may take. A Ray that no longer knows this process may never answer."""
-
-TRIALS_PER_WORKER = 100
 
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval. The threads here often wait for each other; the default is ten times as long."""
@@ -71,11 +71,11 @@ class Slot:
         self._runner: Runner | None = None
         self._code = ray.put(run_job)
         self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-finish")
-        self._package: tuple[Any, str] | None = None
+        self._package = UserPackage(name)
         self._worker_nodes: set[str] = set()
         self._placement_group: str | None = None
         self._received_count = 0
-        self._trials_of_workers = 0
+        self._worker_reuse = WorkerReuse()
         self._idle_since: float | None = time.monotonic()
         self._status_asked_at = time.monotonic()
         self._is_closing = False
@@ -292,31 +292,15 @@ class Slot:
         train = train_function(job, self._code)
         error = runner.fit(train, _plan(attempt, on_success)) if attempt.state.is_running else None
         watchdog.cancel()
-        self._replace_workers_if_needed(attempt, runner, error if finished else None)
+        reason = self._worker_reuse.why_replace(attempt, error if finished else None)
+        if reason is not None:
+            logger.info("new worker processes after %s: %s", attempt.run, reason)
+            runner.end_workers()
         if not finished:
             return self._finish(attempt, error)
         following = finished[0].result()
         self._is_broken = error is not None and is_from_restarted_head(error)
         return following
-
-    def _replace_workers_if_needed(
-        self, attempt: Attempt, runner: Runner, shutdown_error: BaseException | None
-    ) -> None:
-        self._trials_of_workers += 1
-        reason = attempt.why_workers_not_reusable()
-        if reason is None and shutdown_error is not None:
-            reason = f"Ray could not shut the run down: {shutdown_error}"
-        reason = reason or self._why_workers_too_old(attempt.assignment.trainer.reuse_workers)
-        if reason is not None:
-            logger.info("new worker processes after %s: %s", attempt.run, reason)
-            runner.end_workers()
-            self._trials_of_workers = 0
-
-    def _why_workers_too_old(self, reuse_workers: bool | int) -> str | None:
-        """What a trial leaves behind unseen, such as fragmented memory, adds up, so workers are replaced in time."""
-        limit = TRIALS_PER_WORKER if reuse_workers is True else int(reuse_workers)
-        served = self._trials_of_workers
-        return f"they have served {served} trials" if served >= limit else None
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
@@ -355,29 +339,19 @@ class Slot:
         self._remover.remove(uri)
 
     def _job(self, attempt: Attempt) -> Job:
-        """Downloads the package for the first attempt. Raises ServiceUnreachable and CallRefused."""
-        assignment = attempt.assignment
-        package_id = assignment.trainer.package
-        if package_id and self._package is None:
-            client = attempt.delivery.client
-            found: Package = download_package(client, package_id, lambda: not attempt.state.is_running)
-            self._package = ray.put(found.content), found.filename
-        content, filename = self._package or (None, None)
+        """Raises ServiceUnreachable and CallRefused if the package cannot be downloaded."""
+        assignment, package = attempt.assignment, self._package
+        package.download(attempt.delivery.client, assignment.trainer.package, lambda: not attempt.state.is_running)
         return Job(
             run=attempt.run,
             slot=self._handle,
             entrypoint=assignment.trainer.entrypoint,
             config=assignment.config,
-            package=content,
-            package_name=filename,
-            package_folder=self._package_folder,
+            package=package.content,
+            package_name=package.filename,
+            package_folder=package.folder,
             resume=assignment.resume,
         )
-
-    @property
-    def _package_folder(self) -> str:
-        """The name of the unpacked package in each node's temporary directory."""
-        return f"paceline-{self._name}"
 
     def _last_words(self, attempt: Attempt, rank: int) -> LastWords:
         """What a dead worker could not send, read on its node."""
@@ -393,7 +367,7 @@ class Slot:
         self._remover.close(REMOVAL_SECONDS)
         for node in self._worker_nodes:
             try:
-                run_on_node(node, remove_folder, self._package_folder)
+                run_on_node(node, remove_folder, self._package.folder)
             except ray.exceptions.RayError as error:
                 logger.info("the package on node %s could not be removed: %s", node, error)
 
