@@ -13,13 +13,11 @@ from trainer.wire import Kind, Trainer
 pytestmark = pytest.mark.ray
 
 KINDS = [kind for kind in Kind if kind is not Kind.EXTERNAL]
-SEES_ALL_GPUS = {Kind.LIGHTNING, Kind.TRANSFORMERS}
-
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
 
 
 def test_the_registry_has_every_kind_of_the_wire_but_the_external_one() -> None:
-    assert list(BACKENDS) == [kind.value for kind in KINDS]
+    assert set(BACKENDS) == {kind.value for kind in KINDS}
 
 
 @each_kind
@@ -59,14 +57,20 @@ def test_without_its_library_it_fails_by_an_import_error_or_not_at_all(kind: Kin
 
 @pytest.mark.slow
 @each_kind
-def test_its_workers_see_their_own_gpus_or_those_of_their_node(kind: Kind) -> None:
-    config = BACKENDS[kind.value].options().get("torch_config")
-    if config is None:
-        assert kind not in SEES_ALL_GPUS, "it has to share them, by a backend that says so"
-    else:
-        assert config.backend_cls.share_cuda_visible_devices is (kind in SEES_ALL_GPUS)
+def test_a_torch_kind_says_whether_its_workers_see_the_gpus_of_their_node(kind: Kind) -> None:
+    backend = BACKENDS[kind.value]
+    config = backend.options().get("torch_config")
+    assert (config is not None) == (backend.trainer == "TorchTrainer"), "Ray's default would leave the backend out"
+    assert config is None or isinstance(config.backend_cls.share_cuda_visible_devices, bool)
 
 
-@each_kind
-def test_only_a_library_that_can_be_set_up_again_in_a_process_is_warm(kind: Kind) -> None:
-    assert BACKENDS[kind.value].is_warm == (kind not in {Kind.JAX, Kind.TENSORFLOW})
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "sees_all"), [(Kind.TORCH, False), (Kind.LIGHTNING, True), (Kind.TRANSFORMERS, True)])
+def test_libraries_that_choose_the_device_by_local_rank_see_all_gpus(kind: Kind, sees_all: bool) -> None:
+    backend_class = BACKENDS[kind.value].options()["torch_config"].backend_cls
+    assert backend_class.share_cuda_visible_devices is sees_all
+
+
+@pytest.mark.parametrize("kind", [Kind.JAX, Kind.TENSORFLOW], ids=str)
+def test_a_library_that_cannot_be_set_up_again_in_its_process_is_not_warm(kind: Kind) -> None:
+    assert not BACKENDS[kind.value].is_warm
