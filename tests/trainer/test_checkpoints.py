@@ -105,4 +105,6 @@ def test_a_worker_that_the_kernel_killed_for_memory_ran_out_of_memory(service: F
         OOM_COUNTER.unlink()
     assert error is not None
     assert error.kind == FailureKind.OUT_OF_MEMORY
-    assert error.message.startswith("a worker process (rank 1) was killed while the kernel killed for lack of memory")
+    assert error.message.startswith(
+        "a worker process (rank 1) was killed, and the kernel has killed for lack of memory"
+    )

@@ -66,7 +66,7 @@ def test_a_ray_head_that_was_started_anew_is_named_and_no_bad_code_nor_a_dead_wo
     wrapped = rays("ControllerError", "Training failed due to controller error", controller_failure=refused)
     for error in (refused, wrapped):
         failure = classified(error, has_oom_kill=True)
-        assert (failure.kind, failure.message.partition(",")[0]) == ("lost", "the Ray head was started anew")
+        assert (failure.kind, failure.message.partition(",")[0]) == ("lost", "the Ray head was restarted")
     assert describe(refused, rank=0, world_size=1, is_importing=True, folder=None).kind == "lost"
 
 
@@ -84,4 +84,4 @@ def classified(error: BaseException, *, workers: str = "", has_oom_kill: bool = 
 def test_a_gang_that_finds_no_room_is_no_loss(name: str) -> None:
     failure = classified(type(name, (Exception,), {})("too slow"), workers="2 workers x 1 GPU")
     assert failure.kind == "preempted"
-    assert failure.message.startswith("2 workers x 1 GPU did not come free")
+    assert failure.message.startswith("the resources of 2 workers x 1 GPU did not become free")

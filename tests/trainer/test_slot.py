@@ -155,7 +155,7 @@ def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_en
     finish = alone.finished(first)
     assert finish.error is not None
     assert (finish.error.kind, finish.error.began, finish.next) == (FailureKind.LOST, False, False)
-    assert "the Ray head was started anew" in finish.error.message
+    assert "the Ray head was restarted" in finish.error.message
     assert ended(actor)
     assert [one.trial for one in alone.queue] == [following]
 
@@ -225,7 +225,7 @@ def test_what_ignores_that_its_node_is_taken_away_is_ended_in_time(
     error = alone.finished(trial).error
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
-    assert "a node was being taken away" in error.message
+    assert "a node was being drained" in error.message
     assert ended(actor)
 
 

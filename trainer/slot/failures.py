@@ -45,7 +45,7 @@ RAY_FAILURES = frozenset(
 
 NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "GangNotFormed"})
 
-HEAD_RESTARTED = "the Ray head was started anew, and its cluster does not know what still ran under the one before"
+HEAD_RESTARTED = "the Ray head was restarted, and its new cluster does not know the processes of the former one"
 
 MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
 """How Ray reports a worker that its memory monitor killed. It does not know of a kill by the kernel."""
@@ -61,9 +61,9 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
     text = " ".join(str(link) for link in links)
     if names & NOT_STARTED:
         # Others were quicker to take what was free at the claim. The trial did not cause that.
-        return Failure(PREEMPTED, f"{workers} did not come free together in time; nothing was started")
+        return Failure(PREEMPTED, f"the resources of {workers} did not become free in time; nothing was started")
     if any(getattr(link, "preempted", False) for link in links):
-        return Failure(PREEMPTED, "a node of the workers was taken away")
+        return Failure(PREEMPTED, "a node that the workers ran on was preempted")
     if any(word in text for word in MEMORY_MONITOR_WORDS):
         return Failure(OUT_OF_MEMORY, f"a worker was ended because its node ran out of memory: {_one_line(text)}")
     if names & DEATHS and has_oom_kill:
@@ -75,8 +75,8 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
 
 def killed_by_kernel(ranks: str, traceback: str | None) -> Failure:
     message = (
-        f"a worker process{ranks} was killed while the kernel killed for lack of memory on its node or in its "
-        "container: give the workers more memory, or let them need less"
+        f"a worker process{ranks} was killed, and the kernel has killed for lack of memory on its node or in its "
+        "container: give the workers more memory, or reduce their use of it"
     )
     return Failure(OUT_OF_MEMORY, message, traceback)
 

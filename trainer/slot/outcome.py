@@ -79,7 +79,7 @@ def _failure_by_order(end: End) -> Failure | None:
 
 def _why_preempted(end: End) -> str:
     how = "left at a report" if end.ranks.have_stopped else "was ended"
-    return f"a node was being taken away, and the attempt {how}" if end.is_drained else AGENT_SHUT_DOWN
+    return f"a node was being drained, and the attempt {how}" if end.is_drained else AGENT_SHUT_DOWN
 
 
 def _own_failure(end: End) -> Failure | None:

@@ -232,7 +232,7 @@ class Slot:
         return "drained" if self._is_draining else "no work, no agent"
 
     def _end(self) -> None:
-        """Not by `ray.kill`, which has no effect after Ray's head was started anew."""
+        """Not by `ray.kill`, which has no effect after a restart of Ray's head."""
         cleanup = threading.Thread(target=self._clean_up, name="paceline-clean-up", daemon=True)
         cleanup.start()
         cleanup.join(END_SECONDS)
