@@ -13,39 +13,39 @@ SINCE = 10.0
 def test_the_lease_of_an_attempt_is_due_until_its_slot_has_it() -> None:
     pool = SlotPool("an-agent", "http://127.0.0.1:9")
     assignment = {"trial": "t-1", "lease": {"token": "a", "seconds": 30}}
-    member = pool.slots["slot"] = PooledSlot("slot", None, assigned=(None, assignment))
+    slot = pool.slots["slot"] = PooledSlot("slot", None, assigned=(None, assignment))
     assert pool.leases_to_extend() == [assignment]
     assert pool.leases_to_extend() == [], "again only after a third of the lease"
-    member.lease_due_at -= 11
+    slot.lease_due_at -= 11
     assert pool.leases_to_extend() == [assignment]
-    member.lease_due_at, member.assigned = 0, None
+    slot.lease_due_at, slot.assigned = 0, None
     assert pool.leases_to_extend() == [], "the slot extends its lease itself"
 
 
-def member(name: str = "slot", **fields: Any) -> PooledSlot:
+def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
     return PooledSlot(name, None, **{"key": key_of(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE, **fields})
 
 
 @pytest.mark.parametrize(
     "ending",
-    [member(runs=None), member(status_at=SINCE - 1)],
+    [pooled(runs=None), pooled(status_at=SINCE - 1)],
     ids=["ends an attempt", "has not said since then that it goes on"],
 )
 def test_an_assignment_waits_for_a_slot_of_its_kind_that_may_become_idle_at_once(ending: PooledSlot) -> None:
     pool = SlotPool("an-agent", "http://127.0.0.1:9")
-    pool.slots = {"busy": member("busy"), "ending": ending}
+    pool.slots = {"busy": pooled("busy"), "ending": ending}
     assert pool.should_wait(ASSIGNMENT, SINCE)
-    pool.slots["idle"] = member("idle", runs=None, idle_seconds=0.0)
+    pool.slots["idle"] = pooled("idle", runs=None, idle_seconds=0.0)
     assert not pool.should_wait(ASSIGNMENT, SINCE), "an idle slot takes it"
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        member(),
-        member(runs=None, key="another kind"),
-        member(runs=None, is_closing=True),
-        member(runs=None, assigned=(None, ASSIGNMENT)),
+        pooled(),
+        pooled(runs=None, key="another kind"),
+        pooled(runs=None, is_closing=True),
+        pooled(runs=None, assigned=(None, ASSIGNMENT)),
     ],
     ids=["runs another", "is of another kind", "closes itself", "starts with another"],
 )

@@ -38,7 +38,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def keeper(plan: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
+def supervised(plan: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
     plan.write_text("\n".join(lines) + "\n")
     command = [sys.executable, "-c", KEEP, "-c", PLAYED, str(plan)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -63,7 +63,7 @@ def write_pid(path: Path) -> str:
 
 def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: Path) -> None:
     ends = (f"sys.exit({CLUSTER_LOST})", "os.abort()", "os._exit(1)", "sys.exit(0)")
-    with keeper(plan, *ends) as process:
+    with supervised(plan, *ends) as process:
         said = process.communicate(timeout=30)[1].splitlines()
     assert process.returncode == 0
     assert plan.read_text() == ""
@@ -75,7 +75,7 @@ def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: P
 
 
 def test_an_agent_that_the_service_refuses_is_not_started_again(plan: Path) -> None:
-    with keeper(plan, f"sys.stderr.write('error: no such token'); sys.exit({REFUSED})", "sys.exit(0)") as process:
+    with supervised(plan, f"sys.stderr.write('error: no such token'); sys.exit({REFUSED})", "sys.exit(0)") as process:
         assert process.communicate(timeout=30)[1] == "error: no such token"
     assert process.returncode == 1
     assert plan.read_text() == "sys.exit(0)\n"
@@ -86,8 +86,10 @@ def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
     plan: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     started, left = tmp_path / "started", tmp_path / "left"
-    heed = f"import signal; signal.signal(15, lambda *_: ({write_pid(left)[:-2]}, sys.exit(0))); {write_pid(started)}"
-    with keeper(plan, f"{heed}time.sleep(60)") as process:
+    handler = (
+        f"import signal; signal.signal(15, lambda *_: ({write_pid(left)[:-2]}, sys.exit(0))); {write_pid(started)}"
+    )
+    with supervised(plan, f"{handler}time.sleep(60)") as process:
         until(started.exists)
         process.send_signal(number)
         assert process.wait(20) == 0
@@ -96,7 +98,7 @@ def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
 
 def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    with keeper(
+    with supervised(
         plan, f"import signal; signal.signal(15, signal.SIG_IGN); {write_pid(started)}time.sleep(60)"
     ) as process:
         until(started.exists)
@@ -110,7 +112,7 @@ def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Pat
 
 def test_a_killed_parent_closes_its_agents_input(plan: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    with keeper(plan, f"{AS_LONG_AS_THE_PARENT}{write_pid(started)}time.sleep(60)") as process:
+    with supervised(plan, f"{AS_LONG_AS_THE_PARENT}{write_pid(started)}time.sleep(60)") as process:
         until(started.exists)
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: not psutil.pid_exists(int(started.read_text())))

@@ -14,12 +14,12 @@ def test_a_package_is_asked_for_until_the_service_is_back(tmp_path: Path) -> Non
         service.away = True
         asked = []
 
-        def given_up() -> bool:
+        def is_cancelled() -> bool:
             asked.append(1)
             service.away = len(asked) < 3
             return False
 
-        found = download_package(ServiceClient(service.url, "a-lease"), package, given_up)
+        found = download_package(ServiceClient(service.url, "a-lease"), package, is_cancelled)
     assert found.content == b"x = 1"
     assert len(asked) == 3
 

@@ -81,9 +81,9 @@ def test_checkpoints_are_whole_and_a_trial_goes_on_from_one(service: FakeService
 def test_a_checkpoint_saved_in_the_background_is_told_with_its_report(service: FakeService, add: Add) -> None:
     trial = add("save_in_the_background", config={"steps": 2})
     assert service.finished(trial).outcome == Outcome.COMPLETED
-    told = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
-    assert sorted(told) == [0, 1]
-    assert Path(told[1] or "", "shard-1").read_text() == "2"
+    saved = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
+    assert sorted(saved) == [0, 1]
+    assert Path(saved[1] or "", "shard-1").read_text() == "2"
 
 
 def test_every_line_of_every_rank_reaches_the_log_once(service: FakeService, add: Add) -> None:
