@@ -1,60 +1,93 @@
-"""Resources of a cluster's nodes: what is free, and whether a gang fits. Pure arithmetic."""
+"""Resource arithmetic: what a worker group needs, what the nodes of a cluster have free, and whether the group fits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Amounts = dict[str, float]
-Nodes = dict[str, Amounts]
+Resources = dict[str, float]
+"""Amounts by the resource's name, such as `{"CPU": 1.0, "GPU": 0.5}`."""
 
-# Ray's own bookkeeping among a node's resources: placement groups, node names, the object store.
-INTERNAL = ("bundle_group_", "node:", "object_store_memory", "accelerator_type:")
-TOLERANCE = 1e-6
+NodeResources = dict[str, Resources]
+"""Resources by node id."""
+
+INTERNAL_PREFIXES = ("bundle_group_", "node:", "object_store_memory", "accelerator_type:")
+"""Ray's own bookkeeping among a node's resources: placement groups, node names, the object store."""
+
+ROUNDING_TOLERANCE = 1e-6
 
 
-def named(amounts: Amounts) -> Amounts:
-    """Without what only Ray uses."""
-    return {name: amount for name, amount in amounts.items() if not name.startswith(INTERNAL) and "_group_" not in name}
+def resources_of_worker(resources_per_worker: Mapping[str, float] | None, *, use_gpu: bool) -> Resources:
+    """What one worker reserves, by the rules of Ray Train's `ScalingConfig`.
+
+    With `use_gpu` and no amount of "GPU", a worker gets one GPU. A worker for which nothing is requested gets one CPU.
+    Resources with the amount 0 are left out.
+    """
+    resources = dict(resources_per_worker or {})
+    if use_gpu:
+        resources.setdefault("GPU", 1.0)
+    elif not resources:
+        resources = {"CPU": 1.0}
+    return {name: amount for name, amount in resources.items() if amount}
 
 
-def gang(scaling: dict[str, Any]) -> list[Amounts]:
-    """What each worker of a group takes, by Ray Train's rules: 1 CPU, or with `use_gpu` 1 GPU, if nothing is said."""
-    worker = dict(scaling.get("resources_per_worker") or {})
-    if scaling.get("use_gpu"):
-        worker.setdefault("GPU", 1.0)
-    elif not worker:
-        worker = {"CPU": 1.0}
-    return [{name: amount for name, amount in worker.items() if amount}] * int(scaling["num_workers"])
+def bundles_of(scaling: Mapping[str, Any]) -> list[Resources]:
+    """The placement group's bundles, one for each worker. `scaling` is `trainer.wire.Scaling` as JSON."""
+    worker = resources_of_worker(scaling.get("resources_per_worker"), use_gpu=bool(scaling.get("use_gpu")))
+    return [worker] * int(scaling["num_workers"])
+
+
+def describe_workers(scaling: Mapping[str, Any]) -> str:
+    """The worker group for an error message, such as "2 workers x 1 CPU, 1 GPU"."""
+    bundles = bundles_of(scaling)
+    amounts = ", ".join(f"{amount:g} {name}" for name, amount in bundles[0].items()) or "no resources"
+    return f"{len(bundles)} worker{'s' * (len(bundles) > 1)} x {amounts}"
+
+
+def without_internal(resources: Resources) -> Resources:
+    """The resources that a user can request."""
+    return {
+        name: amount
+        for name, amount in resources.items()
+        if not name.startswith(INTERNAL_PREFIXES) and "_group_" not in name
+    }
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A node for each bundle, and what is free then."""
+    """A node id for each bundle, and what is free after these bundles are placed."""
 
     nodes: list[str]
-    left: Nodes
+    free: NodeResources
 
 
-def place(bundles: Iterable[Amounts], free: Nodes) -> Placement | None:
-    """Each bundle where most is free; None if they don't fit. Ray may choose otherwise."""
-    left = {node: dict(amounts) for node, amounts in free.items()}
+def find_placement(bundles: Iterable[Resources], free: NodeResources) -> Placement | None:
+    """Place each bundle on the node with the most free resources. None if they don't all fit.
+
+    This is an estimate: Ray's scheduler may choose other nodes.
+    """
+    remaining = {node: dict(resources) for node, resources in free.items()}
     nodes = []
     for bundle in bundles:
-        fitting = [node for node, amounts in left.items() if _covers(amounts, bundle)]
-        if not fitting:
+        candidates = [node for node, resources in remaining.items() if _covers(resources, bundle)]
+        if not candidates:
             return None
-        best = max(fitting, key=lambda node: min(left[node].get(name, 0) - amount for name, amount in bundle.items()))
-        left[best] = {name: amount - bundle.get(name, 0) for name, amount in left[best].items()}
+        best = max(candidates, key=lambda node: _scarcest(remaining[node], bundle))
+        remaining[best] = {name: amount - bundle.get(name, 0) for name, amount in remaining[best].items()}
         nodes.append(best)
-    return Placement(nodes, left)
+    return Placement(nodes, remaining)
 
 
-def add(free: Nodes, node: str, amounts: Amounts) -> None:
-    """Count `amounts` on `node` as free, too. A node that is gone stays gone."""
+def release(free: NodeResources, node: str, resources: Resources) -> None:
+    """Count these resources of the node as free. A node that is not in `free` has gone and is not added."""
     if node in free:
-        for name, amount in amounts.items():
+        for name, amount in resources.items():
             free[node][name] = free[node].get(name, 0) + amount
 
 
-def _covers(amounts: Amounts, bundle: Amounts) -> bool:
-    return all(amounts.get(name, 0) + TOLERANCE >= amount for name, amount in bundle.items())
+def _covers(resources: Resources, bundle: Resources) -> bool:
+    return all(resources.get(name, 0) + ROUNDING_TOLERANCE >= amount for name, amount in bundle.items())
+
+
+def _scarcest(resources: Resources, bundle: Resources) -> float:
+    """How much stays free of the bundle's scarcest resource; without resources any node is as good."""
+    return min((resources.get(name, 0) - amount for name, amount in bundle.items()), default=0.0)

@@ -1,7 +1,7 @@
-"""What the service and those who run trials say to each other, over HTTP.
+"""The HTTP bodies that the service exchanges with agents, slots and external workers.
 
-Agents, slots and people with curl share this contract. It imports nothing but pydantic, so that both sides may use it.
-Times are UTC; durations are seconds.
+This contract is shared by all callers, including people with curl. It needs only pydantic, so that both sides can
+import it. Times are UTC; durations are seconds.
 """
 
 from datetime import datetime
@@ -19,35 +19,33 @@ from pydantic import (
     PositiveInt,
 )
 
+from trainer.resources import resources_of_worker
+
+# The service takes these rules from here, since it imports nothing else of the trainer.
+from trainer.storable import is_storable_text as is_storable_text  # noqa: PLC0414
+from trainer.storable import storable_float as storable_float  # noqa: PLC0414
+from trainer.storable import storable_text as storable_text  # noqa: PLC0414
+
 MAX_COUNT = 2**53
-"""The largest step or sequence: what every JSON reader still tells from its neighbours."""
-
-
-def mended(text: str) -> str:
-    """The text with `?` for NULs and lone surrogates, which databases and UTF-8 cannot hold."""
-    return text.replace("\0", "?").encode("utf-8", "replace").decode()
-
-
-def is_text(text: str) -> bool:
-    return mended(text) == text
+"""The largest step or sequence: up to here, every JSON reader represents integers exactly."""
 
 
 def _text(text: str) -> str:
-    if not is_text(text):
+    if not is_storable_text(text):
         raise ValueError("must not have NUL characters or lone surrogates")
     return text
 
 
 def _amount(value: float) -> float:
     if 0 < value < SMALLEST_AMOUNT:
-        raise ValueError(f"must be 0 or at least {SMALLEST_AMOUNT:g}, the smallest share that Ray gives")
+        raise ValueError(f"must be 0 or at least {SMALLEST_AMOUNT:g}, the smallest amount that Ray can reserve")
     return value
 
 
 SMALLEST_AMOUNT = 1e-4
 Text = Annotated[str, AfterValidator(_text)]
-Telling = Annotated[str, AfterValidator(mended)]
-"""Text for people: rather mended than refused, because it tells why something failed."""
+ReadableText = Annotated[str, AfterValidator(storable_text)]
+"""Text for people. It is repaired rather than refused, because it says why something failed."""
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Rank = Annotated[int, Field(ge=0, le=1_000_000)]
 Capacity = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
@@ -55,13 +53,13 @@ Amount = Annotated[Capacity, AfterValidator(_amount)]
 
 
 class Message(BaseModel):
-    """A body on the wire. Unknown fields are mistakes, told to the sender."""
+    """A body on the wire. An unknown field is an error that the sender gets to see."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Kind(StrEnum):
-    """What runs the training function: the Ray Train backend, or nobody (`external`: whoever asks)."""
+    """What runs the training function: a Ray Train backend or, for `external`, a program that asks for trials."""
 
     TORCH = "torch"
     LIGHTNING = "lightning"
@@ -83,13 +81,8 @@ class Scaling(Message):
 
     @property
     def worker(self) -> dict[str, float]:
-        """What one worker takes, with Ray Train's defaults: 1 CPU, or 1 GPU with `use_gpu`."""
-        resources = dict(self.resources_per_worker)
-        if self.use_gpu:
-            resources.setdefault("GPU", 1)
-        elif not self.resources_per_worker:
-            resources["CPU"] = 1
-        return {name: amount for name, amount in resources.items() if amount}
+        """What one worker reserves, with Ray Train's defaults."""
+        return resources_of_worker(self.resources_per_worker, use_gpu=self.use_gpu)
 
 
 class Trainer(Message):
@@ -101,7 +94,8 @@ class Trainer(Message):
     scaling: Scaling = Scaling()
     env: dict[str, str] = Field(default_factory=dict)
     reuse_workers: bool | PositiveInt = Field(
-        default=True, description="for how many trials; true: 100; false: fresh ones for each"
+        default=True,
+        description="how many trials share the same worker processes; true: 100; false: new processes for each trial",
     )
 
 
@@ -166,10 +160,10 @@ class HeldAttempt(Message):
 
 
 class HeldAttempts(Message):
-    """What an agent of this name holds, as the service sees it.
+    """The attempts that the service believes to run on an agent of this name.
 
-    `obsolete`: directories of experiments that have ended lately, from which no trial can go on any more. They are to
-    be removed; they are named again for a while, to every agent.
+    `obsolete`: directories of experiments that have ended recently, which no trial can resume from. The agent removes
+    them. Every agent gets the same directories, repeatedly for a while.
     """
 
     attempts: list[HeldAttempt]
@@ -177,13 +171,16 @@ class HeldAttempts(Message):
 
 
 class LostAttempt(HeldAttempt):
-    """One that nobody runs any more. `began`: whether any of its workers may have run, as in `Failure`."""
+    """An attempt that no slot runs. `began`: whether any of its workers may have run, as in `Failure`."""
 
     began: bool = True
 
 
 class Instance(Message):
-    """One process of an agent. `place` is where processes see one another; `started` counts in the clock of that."""
+    """One process of an agent.
+
+    `place` names a PID namespace and boot of a machine; `started` is the process's start time there, in clock ticks.
+    """
 
     place: Text = Field(min_length=1, max_length=500)
     pid: Count
@@ -191,13 +188,13 @@ class Instance(Message):
 
 
 class Claim(Message):
-    """An agent's ask over all experiments. The same `request_id` gets the same answer.
+    """An agent's request for a trial of any experiment. The same `request_id` gets the same answer.
 
-    `instance`: who asks. As long as it is heard, another one of the same name is refused (409 `agent-name-taken`, with
-    the one that has the name as `holder`), unless that one says of it that it is dead: `replaces`.
+    `instance`: the process that claims. While it keeps claiming, another process with the agent's name is refused (409
+    `agent-name-taken`, with the current process as `holder`), unless it states in `replaces` that the holder is dead.
 
-    `lost`: attempts that the agent was given and that no slot of it runs. They end at once, as their leases would in
-    time; those that have ended already are passed over.
+    `lost`: attempts that the agent was given and that none of its slots runs. The service ends them immediately, before
+    their leases expire, and ignores those that have ended already.
     """
 
     request_id: Text = Field(min_length=1, max_length=200)
@@ -210,7 +207,7 @@ class Claim(Message):
 
 
 class Heartbeat(Message):
-    """Extends the lease. The answer comes at once if there is something to do, else after `wait_seconds`."""
+    """Extends the lease. The service answers immediately if there is something to do, else after `wait_seconds`."""
 
     wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)
 
@@ -218,8 +215,8 @@ class Heartbeat(Message):
 class Report(Message):
     """One call of `ray.train.report()`. `sequence` counts an attempt's reports from 0.
 
-    `step` may be left out: the service takes it from the experiment's `step_metric`, or counts. Sent again with a
-    checkpoint that was not known the first time, the checkpoint is added and nothing else changes.
+    `step` may be left out: the service takes it from the experiment's `step_metric`, or counts. The same report may be
+    sent again with a checkpoint: the service then adds the checkpoint and changes nothing else.
     """
 
     sequence: Count
@@ -239,14 +236,14 @@ class Decision(StrEnum):
 
 
 class Answer(Message):
-    """What to do now. `stop`: leave at the next report, after saving; `kill`: end the workers at once (a cancel)."""
+    """What to do now. `stop`: leave at the next report, after saving; `kill`: end the workers immediately."""
 
     decision: Decision = Decision.CONTINUE
     reason: str | None = None
 
 
 class Outcome(StrEnum):
-    """How the training function ended, as its holder saw it. `stopped`: it left because it was told to."""
+    """How the training function ended, as its holder saw it. `stopped`: it left because it was asked to."""
 
     COMPLETED = "completed"
     STOPPED = "stopped"
@@ -254,7 +251,7 @@ class Outcome(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt ended badly. DESIGN's table says which are retried and on whose budget."""
+    """Why an attempt failed. `service.domain.failures` says which kinds are retried and on whose budget."""
 
     LOST = "lost"
     PREEMPTED = "preempted"
@@ -267,19 +264,20 @@ class FailureKind(StrEnum):
 
 class RankError(Message):
     rank: Rank
-    traceback: Telling
+    traceback: ReadableText
 
 
 class Failure(Message):
-    """`message` is one line for a person; `traceback` is the first rank's, whole; `ranks` has each failed rank's.
+    """`message` is one line for people; `traceback` is the whole one of the rank that failed first.
 
-    `began`: whether any of its workers ran. An attempt that is lost before cannot have brought that about.
+    `ranks` has the traceback of each failed rank. `began`: whether any worker ran; an attempt that is lost before that
+    did not cause the loss.
     """
 
     kind: FailureKind
-    message: Telling
+    message: ReadableText
     began: bool = True
-    traceback: Telling | None = None
+    traceback: ReadableText | None = None
     ranks: list[RankError] = Field(default_factory=list)
 
 
@@ -292,15 +290,15 @@ class Finish(Message):
 
 
 class Finished(Message):
-    """The answer to `finish`. `next` is None when there is none now, or none was asked for."""
+    """The answer to `finish`. `next` is None if the call did not ask for one, or if none is available now."""
 
     status: str
     next: Assignment | None = None
 
 
 class LogChunk(Message):
-    """A piece of a rank's output. `offset` counts the bytes sent before it, so that a repeat writes nothing twice."""
+    """A piece of a rank's output. `offset` counts the bytes sent before, so that a repeated chunk is stored once."""
 
     rank: Rank
     offset: Count
-    text: Telling = Field(max_length=1_000_000)
+    text: ReadableText = Field(max_length=1_000_000)

@@ -10,7 +10,7 @@ import yaml
 
 from search.mistakes import Mistake
 from service.errors import BadRequest, Invalid
-from trainer.wire import is_text
+from trainer.wire import is_storable_text
 
 MAX_DEPTH = 50
 MAX_PARTS = 200_000
@@ -110,7 +110,7 @@ def _walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[
 
 def _fault_in(value: Any) -> str | None:
     match value:
-        case str() if not is_text(value):
+        case str() if not is_storable_text(value):
             return "must not have NUL characters or lone surrogates"
         case float() if not math.isfinite(value):
             return "must be a finite number"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.api.test_several_services import served
 from tests.conftest import a_spec
-from trainer.client.http import Service, until_answered
+from trainer.client.http import ServiceClient, post_until_answered
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +111,7 @@ def anyones(proxy: Proxy, send: Send) -> Call:
 def holders(proxy: Proxy, assignment: dict[str, Any], verb: str, body: dict[str, Any]) -> Call:
     """Make a call, and repeat it, as slots do."""
     path, token = f"/v1/trials/{assignment['trial']}/{verb}", assignment["lease"]["token"]
-    return lambda: until_answered(Service(proxy.url, token), path, body, proxy.over)
+    return lambda: post_until_answered(ServiceClient(proxy.url, token), path, body, proxy.over)
 
 
 def calls_of_all_kinds(proxy: Proxy, client: httpx.Client, name: str) -> list[Call]:

@@ -1,4 +1,4 @@
-"""A service that speaks `trainer.wire` and nothing more: it hands out the assignments it was given and remembers."""
+"""A service that speaks `trainer.wire` and nothing more: it hands out queued assignments and records every call."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ def encoded(status: int, value: Any) -> tuple[int, bytes]:
 
 
 class FakeService:
-    """Everything that was said to it is in its attributes, in order. `wait_for` waits for it to be said."""
+    """Its attributes have every call, in order. `wait_for` waits for calls."""
 
     def __init__(self, storage: str) -> None:
         self.storage = storage
@@ -136,7 +136,7 @@ class FakeService:
         return found.model_dump(mode="json")
 
     def order(self, trial: str, decision: Decision, reason: str | None = None) -> None:
-        """What its holder hears at once, and again at each further call."""
+        """The trial's holder gets this order immediately, and again at each further call."""
         with self._changed:
             self.orders[trial] = Answer(decision=decision, reason=reason)
             self._changed.notify_all()
@@ -159,7 +159,7 @@ class FakeService:
     def log(self, trial: str, rank: int = 0) -> str:
         return self.logs[trial][rank]
 
-    # What callers say.
+    # The calls.
 
     def attempts(self, agent: str) -> HeldAttempts:
         with self._changed:

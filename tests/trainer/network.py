@@ -10,14 +10,14 @@ from contextlib import contextmanager
 class Cable:
     """What connects to `url` reaches a port of this machine, until it is cut.
 
-    Then nothing passes, and nobody is told: connections stay open, new ones are taken, no byte comes through. When it
-    is mended, everything that was sent meanwhile arrives, as TCP sees to it in a real network.
+    Then no byte passes, without an error: connections stay open, and new ones are accepted. When it is restored,
+    everything that was sent meanwhile arrives, as TCP does in a real network.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._whole = threading.Event()
-        self._whole.set()
+        self._is_connected = threading.Event()
+        self._is_connected.set()
         self._server = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = [self._server]
 
@@ -32,7 +32,7 @@ class Cable:
         try:
             yield self
         finally:
-            self.mend()
+            self.restore()
             for end in self._open:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
@@ -40,10 +40,10 @@ class Cable:
             thread.join()
 
     def cut(self) -> None:
-        self._whole.clear()
+        self._is_connected.clear()
 
-    def mend(self) -> None:
-        self._whole.set()
+    def restore(self) -> None:
+        self._is_connected.set()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed
@@ -57,7 +57,7 @@ class Cable:
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):  # either end is closed
             while data := source.recv(65536):
-                self._whole.wait()
+                self._is_connected.wait()
                 target.sendall(data)
-            self._whole.wait()
+            self._is_connected.wait()
             target.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""What an agent left on a cluster, by Ray's own state: `python leftovers.py RAY_ADDRESS AGENT`, one thing a line.
+"""What an agent left on a cluster, by Ray's own state: `python ray_inventory.py RAY_ADDRESS AGENT`, one item a line.
 
 In a process of its own, because a process can join Ray only once at a time.
 """

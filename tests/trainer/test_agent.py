@@ -61,7 +61,7 @@ def test_a_trial_runs_on_the_spare_slot_goes_on_without_its_agent_and_a_new_one_
         assert service.finished(second).outcome == Outcome.COMPLETED
         third = add(config={"steps": 10_000, "pause": 0.1})
         service.wait_for(lambda: service.reports[third], 60, "a report")
-    # The agent was told to end: what ran is given back, and nothing of it is left.
+    # The agent has ended: it gave back what ran, and left nothing behind.
     error = service.finishes[third].error
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
@@ -72,7 +72,7 @@ def test_a_trial_runs_on_the_spare_slot_goes_on_without_its_agent_and_a_new_one_
 
 
 def test_a_cluster_that_is_not_there_is_said_so_in_time() -> None:
-    # In a process of its own, because Ray goes on trying for ever.
+    # In a process of its own, because Ray tries without end.
     code = "from trainer.agent.cluster import connect; connect('127.0.0.1:1', 'paceline', seconds=3)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "ClusterUnreachable: no Ray cluster" in ended.stderr

@@ -33,24 +33,24 @@ def test_what_nobody_can_go_on_from_is_removed(alone: FakeService, run: Any, tmp
     assert kept.exists()
 
 
-def member(name: str = "slot", **fields: Any) -> Any:
-    from trainer.agent.slot_pool import Member  # noqa: PLC0415 - heavy
+def pooled(name: str = "slot", **fields: Any) -> Any:
+    from trainer.agent.slot_pool import PooledSlot  # noqa: PLC0415 - heavy
 
-    return Member(name, actor=None, **fields)
+    return PooledSlot(name, actor=None, **fields)
 
 
-def audit(held: set[tuple[str, int]], *members: Any) -> Any:
+def audit(held: set[tuple[str, int]], *slots: Any) -> Any:
     from trainer.agent.audit import Audit  # noqa: PLC0415 - heavy
 
-    return Audit(held, members)
+    return Audit(held, slots)
 
 
-def by_name(*members: Any) -> dict[str, Any]:
-    return {one.name: one for one in members}
+def by_name(*slots: Any) -> dict[str, Any]:
+    return {one.name: one for one in slots}
 
 
 def says(one: Any, runs: tuple[str, int] | None, idle_seconds: float | None = None) -> None:
-    one.runs, one.idle_seconds, one.told_at = runs, idle_seconds, time.monotonic()
+    one.runs, one.idle_seconds, one.status_at = runs, idle_seconds, time.monotonic()
 
 
 def test_what_a_former_agent_was_given_and_no_slot_runs_is_given_up(alone: FakeService, run: Any) -> None:  # noqa: F811
@@ -70,7 +70,7 @@ def test_what_a_former_agent_was_given_and_no_slot_runs_is_given_up(alone: FakeS
 
 
 class OneDied(NoSlots):
-    """A slot of it died, of which it last heard that it ran these; no worker of the second had begun."""
+    """Its slots have died that ran these attempts; only the first attempt's workers had begun."""
 
     def __init__(self, *attempts: tuple[str, int]) -> None:
         super().__init__()
@@ -96,13 +96,13 @@ def test_what_a_dead_slot_ran_is_lost_unless_it_had_ended(alone: FakeService, ru
     finally:
         stop.set()
         agent.join()
-    [told] = [claim.lost for claim in alone.claims if claim.lost]
-    assert {(one.trial, one.began) for one in told} == {(trials[0], True), (trials[1], False)}
+    [claimed_lost] = [claim.lost for claim in alone.claims if claim.lost]
+    assert {(one.trial, one.began) for one in claimed_lost} == {(trials[0], True), (trials[1], False)}
     assert "t-long-ended" not in caplog.text
 
 
 def test_a_slot_between_two_attempts_is_asked_until_it_says_which_it_runs() -> None:
-    slot = member()
+    slot = pooled()
     looking = audit({FIRST, SECOND}, slot)
     says(slot, None)
     assert looking.lost(by_name(slot)) is None
@@ -111,7 +111,7 @@ def test_a_slot_between_two_attempts_is_asked_until_it_says_which_it_runs() -> N
 
 
 def test_what_a_slot_said_before_the_service_answered_does_not_count() -> None:
-    slot = member()
+    slot = pooled()
     says(slot, FIRST)
     looking = audit({SECOND}, slot)
     assert looking.lost(by_name(slot)) is None
@@ -120,7 +120,7 @@ def test_what_a_slot_said_before_the_service_answered_does_not_count() -> None:
 
 
 def test_an_attempt_that_has_ended_meanwhile_is_no_loss_of_its_slots_next() -> None:
-    slot, slow = member("slot"), member("slow")
+    slot, slow = pooled("slot"), pooled("slow")
     looking = audit({FIRST}, slot, slow)
     says(slot, FIRST)
     assert looking.lost(by_name(slot, slow)) is None
@@ -130,17 +130,17 @@ def test_an_attempt_that_has_ended_meanwhile_is_no_loss_of_its_slots_next() -> N
 
 
 def test_an_assignment_that_a_closing_slot_sent_back_is_where_it_was_passed_on_to() -> None:
-    closing = member("closing", runs=FIRST)
+    closing = pooled("closing", runs=FIRST)
     looking = audit({FIRST}, closing)
-    assert looking.lost(by_name(member("new", runs=FIRST, given=(None, {})))) == set()
+    assert looking.lost(by_name(pooled("new", runs=FIRST, assigned=(None, {})))) == set()
 
 
 def test_a_slot_that_died_before_it_could_say_runs_nothing() -> None:
-    assert audit({FIRST}, member()).lost({}) == {FIRST}
+    assert audit({FIRST}, pooled()).lost({}) == {FIRST}
 
 
 def test_another_attempt_of_the_same_trial_is_another_thing() -> None:
-    slot = member()
+    slot = pooled()
     looking = audit({("t", 1), ("t", 2)}, slot)
     says(slot, ("t", 2))
     assert looking.lost(by_name(slot)) == {("t", 1)}

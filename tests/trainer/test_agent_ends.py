@@ -16,20 +16,20 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 class NoSlots:
-    """A fleet on a cluster of one node, where nothing is ever started. `unsettled`: a slot is always about to end."""
+    """A pool on a cluster of one node, where nothing is ever started. `should_wait`: a slot is always about to end."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.members: dict[str, Any] = {}
-        self.taken: list[str] = []
+        self.slots: dict[str, Any] = {}
+        self.assigned: list[str] = []
         self.asked = threading.Event()
         self._error = error
 
-    def unsettled(self, _assignment: dict[str, Any], _since: float) -> bool:
+    def should_wait(self, _assignment: dict[str, Any], _since: float) -> bool:
         self.asked.set()
         return True
 
-    def take(self, assignment: dict[str, Any]) -> None:
-        self.taken.append(assignment["trial"])
+    def run(self, assignment: dict[str, Any]) -> None:
+        self.assigned.append(assignment["trial"])
 
     def adopt(self) -> None:
         pass
@@ -39,7 +39,7 @@ class NoSlots:
             raise self._error
         return {}
 
-    def unheard(self) -> list[Any]:
+    def leases_to_extend(self) -> list[Any]:
         return []
 
     def close_idle(self, _seconds: float) -> None:
@@ -63,19 +63,19 @@ def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`run_agent` without a cluster."""
     from trainer.agent import agent  # noqa: PLC0415 - heavy
 
-    def run_with(fleet: NoSlots, stop: threading.Event) -> None:
+    def run_with(pool: NoSlots, stop: threading.Event) -> None:
         monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
         monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-        monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+        monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: pool)
         agent.run_agent(alone.url, "ending", "head:6379", stop=stop)
 
     return run_with
 
 
-def working(run: Any, fleet: NoSlots) -> tuple[threading.Thread, threading.Event]:
+def working(run: Any, pool: NoSlots) -> tuple[threading.Thread, threading.Event]:
     """An agent, and what stops it."""
     stop = threading.Event()
-    agent = threading.Thread(target=run, args=(fleet, stop))
+    agent = threading.Thread(target=run, args=(pool, stop))
     agent.start()
     return agent, stop
 
@@ -95,27 +95,27 @@ def test_what_waits_for_a_slot_that_is_about_to_end_is_given_back_when_the_agent
     alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer.agent.agent.SETTLE_SECONDS", 60)
-    fleet = NoSlots()
-    agent, stop = working(run, fleet)
+    pool = NoSlots()
+    agent, stop = working(run, pool)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
-    assert fleet.asked.wait(30)
+    assert pool.asked.wait(30)
     stop.set()
     error = alone.finished(trial).error
     agent.join()
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
-    assert fleet.taken == []
+    assert pool.assigned == []
 
 
 def test_an_assignment_does_not_wait_for_ever_for_a_slot_that_is_about_to_end(alone: FakeService, run: Any) -> None:
-    fleet = NoSlots()
-    agent, stop = working(run, fleet)
+    pool = NoSlots()
+    agent, stop = working(run, pool)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
-    until(lambda: fleet.taken, "the assignment to be taken")
+    until(lambda: pool.assigned, "the assignment to be taken")
     stop.set()
     agent.join()
-    assert fleet.taken == [trial]
-    assert fleet.asked.is_set()
+    assert pool.assigned == [trial]
+    assert pool.asked.is_set()
 
 
 def test_an_agent_that_is_not_let_in_ends_with_a_sentence(alone: FakeService, run: Any) -> None:

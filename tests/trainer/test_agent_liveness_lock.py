@@ -1,4 +1,4 @@
-"""How an agent's end is known to the next one where the number of its process says nothing: in another container."""
+"""How an agent is known to be dead where its process id means nothing: in another container."""
 
 import fcntl
 import json
@@ -15,15 +15,15 @@ import psutil
 import pytest
 
 from trainer.agent import liveness_lock
-from trainer.agent.liveness_lock import STALE_SECONDS, Signs
+from trainer.agent.liveness_lock import STALE_SECONDS, LivenessLock
 from trainer.agent.process_identity import Instance, instance_of, is_dead
 
 SHOWING = """
 import json, os, pathlib, sys
 from trainer.agent.process_identity import instance_of
-from trainer.agent.liveness_lock import Signs
-signs = Signs(pathlib.Path(sys.argv[1]))
-signs.show(instance := instance_of(os.getpid()))
+from trainer.agent.liveness_lock import LivenessLock
+lock = LivenessLock(pathlib.Path(sys.argv[1]))
+lock.acquire(instance := instance_of(os.getpid()))
 print(json.dumps(instance), flush=True)
 input()
 """
@@ -31,7 +31,7 @@ input()
 
 @contextmanager
 def in_a_container(state: Path) -> Iterator[tuple[Instance, Callable[[], None]]]:
-    """A process with numbers of its own, as in a container, that stands for an agent; and what kills it."""
+    """A process in a PID namespace of its own, as in a container, that stands for an agent; and what kills it."""
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", SHOWING, str(state)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
         assert outer.stdout is not None
@@ -52,8 +52,8 @@ def in_a_container(state: Path) -> Iterator[tuple[Instance, Callable[[], None]]]
 
 
 @pytest.fixture
-def newcomer(tmp_path: Path) -> Signs:
-    return Signs(tmp_path)
+def newcomer(tmp_path: Path) -> LivenessLock:
+    return LivenessLock(tmp_path)
 
 
 def files(state: Path) -> list[Path]:
@@ -61,73 +61,73 @@ def files(state: Path) -> list[Path]:
 
 
 def test_a_killed_container_s_agent_is_known_to_be_dead_and_a_living_one_is_not(
-    tmp_path: Path, newcomer: Signs
+    tmp_path: Path, newcomer: LivenessLock
 ) -> None:
     with in_a_container(tmp_path) as (agent, kill):
         assert agent["pid"] == 1
         assert not is_dead(agent)
-        assert not newcomer.tell_the_end_of(agent)
+        assert not newcomer.is_known_dead(agent)
         kill()
         assert not is_dead(agent), "its number says nothing here"
-        assert newcomer.tell_the_end_of(agent)
-        assert not newcomer.tell_the_end_of({**agent, "started": agent["started"] + 1}), "another of its kind"
-        newcomer.forget(agent)
-        assert not newcomer.tell_the_end_of(agent)
+        assert newcomer.is_known_dead(agent)
+        assert not newcomer.is_known_dead({**agent, "started": agent["started"] + 1}), "another of its kind"
+        newcomer.remove_dead(agent)
+        assert not newcomer.is_known_dead(agent)
 
 
-def test_who_has_left_no_sign_may_be_alive(newcomer: Signs) -> None:
-    assert not newcomer.tell_the_end_of(instance_of(os.getpid()))
-    assert not Signs(None).tell_the_end_of(instance_of(os.getpid()))
+def test_an_agent_without_a_lock_file_may_be_alive(newcomer: LivenessLock) -> None:
+    assert not newcomer.is_known_dead(instance_of(os.getpid()))
+    assert not LivenessLock(None).is_known_dead(instance_of(os.getpid()))
 
 
-def test_on_a_disk_that_other_machines_use_too_nobody_is_known_to_be_dead(
-    tmp_path: Path, newcomer: Signs, monkeypatch: pytest.MonkeyPatch
+def test_on_a_disk_that_other_machines_use_too_no_agent_is_known_to_be_dead(
+    tmp_path: Path, newcomer: LivenessLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with in_a_container(tmp_path) as (agent, kill):
         kill()
-        monkeypatch.setattr(liveness_lock, "LOCAL", frozenset({"nfs-lookalike"}))
-        assert not newcomer.tell_the_end_of(agent)
-        newcomer.show(instance_of(os.getpid()))
-        assert len(files(tmp_path)) == 1, "and nobody leaves a sign, which others might believe"
+        monkeypatch.setattr(liveness_lock, "LOCAL_FILE_SYSTEMS", frozenset({"nfs-lookalike"}))
+        assert not newcomer.is_known_dead(agent)
+        newcomer.acquire(instance_of(os.getpid()))
+        assert len(files(tmp_path)) == 1, "and no agent leaves a lock file, which others might trust"
 
 
-def test_where_files_cannot_be_locked_no_sign_is_left(
-    tmp_path: Path, newcomer: Signs, monkeypatch: pytest.MonkeyPatch
+def test_where_files_cannot_be_locked_no_lock_file_is_left(
+    tmp_path: Path, newcomer: LivenessLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*_arguments: Any) -> None:
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    newcomer.show(instance_of(os.getpid()))
+    newcomer.acquire(instance_of(os.getpid()))
     assert files(tmp_path) == []
 
 
 def test_an_agent_that_cannot_write_its_state_works_without(tmp_path: Path) -> None:
     (tmp_path / "agents").write_text("a file, where a folder should be")
-    Signs(tmp_path).show(instance_of(os.getpid()))
+    LivenessLock(tmp_path).acquire(instance_of(os.getpid()))
 
 
-def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Path, newcomer: Signs) -> None:
+def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Path, newcomer: LivenessLock) -> None:
     with in_a_container(tmp_path) as (old, kill), in_a_container(tmp_path) as (another, _):
         for path in files(tmp_path):
             os.utime(path, (0, path.stat().st_mtime - STALE_SECONDS - 1))
         kill()
-        newcomer.show(mine := instance_of(os.getpid()))
+        newcomer.acquire(mine := instance_of(os.getpid()))
         assert len(files(tmp_path)) == 2
-        assert not newcomer.tell_the_end_of(another)
-        assert not newcomer.tell_the_end_of(mine)
-        assert not newcomer.tell_the_end_of(old)
-        newcomer.withdraw()
+        assert not newcomer.is_known_dead(another)
+        assert not newcomer.is_known_dead(mine)
+        assert not newcomer.is_known_dead(old)
+        newcomer.release()
         assert len(files(tmp_path)) == 1
 
 
 def test_a_copy_of_the_folder_says_nothing_of_those_who_live(tmp_path: Path) -> None:
     original, copy = tmp_path / "original", tmp_path / "copy"
-    living = Signs(original)
-    living.show(mine := instance_of(os.getpid()))
+    living = LivenessLock(original)
+    living.acquire(mine := instance_of(os.getpid()))
     shutil.copytree(original, copy)
-    assert not Signs(copy).tell_the_end_of(mine)
-    living.withdraw()
+    assert not LivenessLock(copy).is_known_dead(mine)
+    living.release()
 
 
 @pytest.mark.parametrize(

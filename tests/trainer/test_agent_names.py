@@ -29,7 +29,7 @@ TRAINER = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
 class Watched(NoSlots):
-    """A fleet that says whether it was touched."""
+    """A pool that says whether it was touched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,10 +72,10 @@ def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_
 ) -> None:
     from trainer.agent import agent  # noqa: PLC0415 - heavy
 
-    fleet, stop, ends = Watched(), threading.Event(), list[str]()
+    pool, stop, ends = Watched(), threading.Event(), list[str]()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-    monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+    monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: pool)
 
     def run() -> None:
         try:
@@ -90,34 +90,34 @@ def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_
         second = threading.Thread(target=run)
         second.start()
         until(lambda: f"process {another.pid} at" in caplog.text, "the second agent says why it waits", 30)
-        assert not fleet.adopted.is_set()
+        assert not pool.adopted.is_set()
         assert api.get(f"/v1/trials/{trial}")["status"] == "running"
         claim(api, first, 204)
         another.kill()
         another.wait()
-        assert fleet.adopted.wait(30)
+        assert pool.adopted.wait(30)
         claim(api, first, 409)
         # As when the second was out of reach for longer than its name's lease.
         claim(api, first, 204, replaces=current(api))
         second.join(30)
         assert "is replaced" in ends[0]
-        assert not fleet.closed.is_set()
+        assert not pool.closed.is_set()
         stop.set()
 
 
 def test_an_agent_that_ends_gives_its_name_back(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainer.agent import agent  # noqa: PLC0415 - heavy
 
-    fleet, stop = Watched(), threading.Event()
+    pool, stop = Watched(), threading.Event()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-    monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+    monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: pool)
     with running(settings) as api:
         first = threading.Thread(
             target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs={"stop": stop}
         )
         first.start()
-        assert fleet.adopted.wait(30)
+        assert pool.adopted.wait(30)
         claim(api, ELSEWHERE, 409)
         stop.set()
         first.join(30)
@@ -131,15 +131,15 @@ def test_an_agent_takes_the_name_of_one_whose_container_was_killed(
 ) -> None:
     from trainer.agent import agent  # noqa: PLC0415 - heavy
 
-    fleet, stop = Watched(), threading.Event()
+    pool, stop = Watched(), threading.Event()
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
-    monkeypatch.setattr(agent, "Fleet", lambda *_arguments, **_options: fleet)
+    monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: pool)
     with running(settings) as api, in_a_container(tmp_path) as (former, kill):
         claim(api, former, 204)
         kill()
         with working(agent.run_agent, str(api.http.base_url), stop=stop, state=tmp_path):
-            assert fleet.adopted.wait(15), "it waits for the end of the lease, which takes 30 s"
+            assert pool.adopted.wait(15), "it waits for the end of the lease, which takes 30 s"
     assert not list((tmp_path / "agents").iterdir())
 
 
@@ -175,4 +175,4 @@ def test_a_process_that_is_hidden_from_this_user_is_not_taken_for_dead(
 def test_a_zombie_is_dead(another: subprocess.Popen[bytes]) -> None:
     living = instance_of(another.pid)
     another.kill()
-    until(lambda: is_dead(living), "the killed process, which nobody has waited for, is known for dead", 10)
+    until(lambda: is_dead(living), "the killed process, for which no parent has waited, is known to be dead", 10)

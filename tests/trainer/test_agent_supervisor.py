@@ -1,4 +1,4 @@
-"""What keeps an agent running, with small programs in the agent's place: it needs no Ray to know when to go on."""
+"""The supervisor of an agent, with small programs in the agent's place. Needs no Ray."""
 
 import os
 import signal
@@ -14,8 +14,12 @@ import pytest
 
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED
 
-KEEP = "import logging, os, sys; from trainer.agent.supervisor import Keeper; logging.basicConfig(level=logging.INFO); "
-KEEP += "sys.exit(Keeper([sys.executable, *sys.argv[1:]], dict(os.environ)).run())"
+KEEP = """
+import logging, os, sys
+from trainer.agent.supervisor import AgentSupervisor
+logging.basicConfig(level=logging.INFO)
+sys.exit(AgentSupervisor([sys.executable, *sys.argv[1:]], dict(os.environ)).run())
+"""
 
 # Each start takes the next line of the file named by its argument.
 PLAYED = """
@@ -34,7 +38,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def keeper(plan: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
+def supervised(plan: Path, *lines: str) -> Iterator[subprocess.Popen[str]]:
     plan.write_text("\n".join(lines) + "\n")
     command = [sys.executable, "-c", KEEP, "-c", PLAYED, str(plan)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -51,15 +55,15 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
-def marks(path: Path) -> str:
-    """Whoever finds the file finds the whole number in it."""
+def write_pid(path: Path) -> str:
+    """The file appears with the whole process id in it."""
     part = f"{path}.part"
     return f"(pathlib.Path({part!r}).write_text(str(os.getpid())), os.replace({part!r}, {str(path)!r})); "
 
 
 def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: Path) -> None:
     ends = (f"sys.exit({CLUSTER_LOST})", "os.abort()", "os._exit(1)", "sys.exit(0)")
-    with keeper(plan, *ends) as process:
+    with supervised(plan, *ends) as process:
         said = process.communicate(timeout=30)[1].splitlines()
     assert process.returncode == 0
     assert plan.read_text() == ""
@@ -71,7 +75,7 @@ def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: P
 
 
 def test_an_agent_that_the_service_refuses_is_not_started_again(plan: Path) -> None:
-    with keeper(plan, f"sys.stderr.write('error: no such token'); sys.exit({REFUSED})", "sys.exit(0)") as process:
+    with supervised(plan, f"sys.stderr.write('error: no such token'); sys.exit({REFUSED})", "sys.exit(0)") as process:
         assert process.communicate(timeout=30)[1] == "error: no such token"
     assert process.returncode == 1
     assert plan.read_text() == "sys.exit(0)\n"
@@ -82,8 +86,10 @@ def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
     plan: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     started, left = tmp_path / "started", tmp_path / "left"
-    heed = f"import signal; signal.signal(15, lambda *_: ({marks(left)[:-2]}, sys.exit(0))); {marks(started)}"
-    with keeper(plan, f"{heed}time.sleep(60)") as process:
+    handler = (
+        f"import signal; signal.signal(15, lambda *_: ({write_pid(left)[:-2]}, sys.exit(0))); {write_pid(started)}"
+    )
+    with supervised(plan, f"{handler}time.sleep(60)") as process:
         until(started.exists)
         process.send_signal(number)
         assert process.wait(20) == 0
@@ -92,7 +98,9 @@ def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
 
 def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    with keeper(plan, f"import signal; signal.signal(15, signal.SIG_IGN); {marks(started)}time.sleep(60)") as process:
+    with supervised(
+        plan, f"import signal; signal.signal(15, signal.SIG_IGN); {write_pid(started)}time.sleep(60)"
+    ) as process:
         until(started.exists)
         process.terminate()
         assert process.stderr is not None
@@ -104,7 +112,7 @@ def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Pat
 
 def test_a_killed_parent_closes_its_agents_input(plan: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
-    with keeper(plan, f"{AS_LONG_AS_THE_PARENT}{marks(started)}time.sleep(60)") as process:
+    with supervised(plan, f"{AS_LONG_AS_THE_PARENT}{write_pid(started)}time.sleep(60)") as process:
         until(started.exists)
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: not psutil.pid_exists(int(started.read_text())))

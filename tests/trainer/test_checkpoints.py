@@ -1,4 +1,4 @@
-"""Which checkpoints are on disk, and that none is lost that the service knows. With a real Ray and real kills."""
+"""Which checkpoints are on disk: those that the service knows, and no others for long. Real Ray, real kills."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def test_a_slot_killed_while_the_service_is_away_leaves_the_checkpoint_that_the_
     service.away = True
     newest = known(service, trial)[-1]
     until(
-        lambda: len({path for path in on_disk(service, trial) if path > newest}) >= 4, "some more that it is not told"
+        lambda: len({path for path in on_disk(service, trial) if path > newest}) >= 4, "some more that it does not know"
     )
     os.kill(pid_of(slot_of(trial)), signal.SIGKILL)
     service.lose(trial)
@@ -68,7 +68,7 @@ def test_a_worker_killed_while_it_saves_leaves_nothing_to_resume_from_but_the_ch
     assert error.kind == FailureKind.LOST
     (whole,) = known(service, trial)
     assert whole != half
-    until(lambda: not Path(half).exists(), "what nobody can resume from is gone", 20)
+    until(lambda: not Path(half).exists(), "the checkpoint that no attempt can resume from is removed", 20)
     resumed = add("save_half", resume={"uri": whole, "step": 1})
     assert service.finished(resumed).outcome == Outcome.COMPLETED
     assert lines(record, "from") == ["from 0", "from 0", "from 1", "from 1"]
@@ -105,4 +105,6 @@ def test_a_worker_that_the_kernel_killed_for_memory_ran_out_of_memory(service: F
         OOM_COUNTER.unlink()
     assert error is not None
     assert error.kind == FailureKind.OUT_OF_MEMORY
-    assert error.message.startswith("a worker process (rank 1) was killed while the kernel killed for lack of memory")
+    assert error.message.startswith(
+        "a worker process (rank 1) was killed, and the kernel has killed for lack of memory"
+    )

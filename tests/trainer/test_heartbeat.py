@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer.fake_service import FakeService
 from trainer.client.heartbeat import Heartbeat
-from trainer.client.http import Service
+from trainer.client.http import ServiceClient
 from trainer.wire import Answer, Decision, Finish
 
 PATIENCE_SECONDS = 20
@@ -27,7 +27,7 @@ def service(tmp_path: Path) -> Iterator[FakeService]:
 def beating(service: FakeService, trial: str, lease_seconds: float = 30) -> Iterator["queue.Queue[Any]"]:
     """What the heartbeat says, as it says it."""
     said: queue.Queue[Any] = queue.Queue()
-    calls = Service(service.url, f"lease-{trial}")
+    calls = ServiceClient(service.url, f"lease-{trial}")
     heartbeat = Heartbeat(calls, trial, lease_seconds, lambda *order: said.put(order), lambda: said.put("lost"))
     heartbeat.start()
     service.wait_for(lambda: service.heartbeats[trial] or service.away, PATIENCE_SECONDS)
@@ -61,7 +61,11 @@ def test_the_call_of_a_finished_attempt_ends_and_says_nothing(service: FakeServi
     service.assign(trial)
     said: queue.Queue[Any] = queue.Queue()
     heartbeat = Heartbeat(
-        Service(service.url, f"lease-{trial}"), trial, 30, lambda *order: said.put(order), lambda: said.put("lost")
+        ServiceClient(service.url, f"lease-{trial}"),
+        trial,
+        30,
+        lambda *order: said.put(order),
+        lambda: said.put("lost"),
     )
     heartbeat.start()
     service.wait_for(lambda: service.heartbeats[trial], PATIENCE_SECONDS)

@@ -45,7 +45,7 @@ def cluster(cable: Cable, ray_address: str) -> Iterator[None]:
 
 @pytest.fixture
 def trial(api: Api, record: Path) -> str:
-    """Saves a checkpoint with every step, for ever."""
+    """Saves a checkpoint with every step, without end."""
     content = {"params": {"filename": "train.py"}, "content": USER_CODE.read_bytes()}
     package = api.post("/v1/packages", 201, **content)["id"]
     spec = a_spec(
@@ -80,7 +80,7 @@ def test_an_attempt_that_was_cut_off_for_longer_than_its_lease_changes_nothing_a
     until(lambda: shown(api, trial)["attempts"][lost - 1]["ended_at"], "the lease runs out")
     known = shown(api, trial)["checkpoint"]
     assert known["step"] < steps(record)[-1][1], "it went on by itself"
-    cable.mend()
+    cable.restore()
     until(lambda: ("from", known["step"]) in steps(record), "the next attempt", 240)
     until(lambda: shown(api, trial)["step"] >= known["step"] + 3, "it gets on")
 

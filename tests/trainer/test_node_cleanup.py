@@ -1,4 +1,4 @@
-"""Which checkpoints an attempt has removed, and when. Needs no Ray: the workers' words come from the test."""
+"""Which checkpoints an attempt removes, and when. It starts no Ray: the test makes the workers' reports."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,14 +8,16 @@ from typing import Any
 
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
+from trainer.slot.assignment import Assignment
 from trainer.slot.attempt import Attempt
-from trainer.slot.checkpoint_removal import remove_all_but
+from trainer.slot.attempt_state import LeaseLost, Preempted
+from trainer.slot.checkpoint_removal import remove_all_except
 
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
 
 
 class NoRuns:
-    """No workers: whoever reports is the test."""
+    """There are no workers: the test reports."""
 
     placement_group = None
 
@@ -31,7 +33,7 @@ class Saving:
         self.service = service
         self.trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
         self.discarded: list[str] = []
-        assignment = service.assign(self.trial)
+        assignment = Assignment.from_json(service.assign(self.trial))
         runs: Any = NoRuns()
         self.attempt = Attempt(assignment, service.url, asyncio.get_running_loop(), runs, self.discarded.append)
         self._sequence = 0
@@ -40,7 +42,7 @@ class Saving:
         """Report with a checkpoint; its URI, once the service has answered."""
         path = f"{self.service.storage}/{self.attempt.run}/checkpoint_{self._sequence}"
         sequence, self._sequence = self._sequence, self._sequence + 1
-        assert await self.attempt.answer(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
+        assert await self.attempt.report(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
         return path
 
     async def have_discarded(self, *expected: str) -> None:
@@ -77,8 +79,10 @@ def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> N
         async with saving(tmp_path, **EARLIER) as one:
             one.service.lose(one.trial)
             path = f"{tmp_path}/{one.attempt.run}/checkpoint_0"
-            await one.attempt.answer(0, 0, 1, {"loss": 1.0}, path)
-            await asyncio.to_thread(until, lambda: one.attempt.ending == "lease-lost", "the lease is lost", 10)
+            await one.attempt.report(0, 0, 1, {"loss": 1.0}, path)
+            await asyncio.to_thread(
+                until, lambda: isinstance(one.attempt.state.current, LeaseLost), "the lease is lost", 10
+            )
         assert one.discarded == []
 
     asyncio.run(run())
@@ -88,9 +92,9 @@ def test_of_a_folder_what_is_not_kept_is_removed_and_files_stay(tmp_path: Path) 
     for name in ("checkpoint_1", "checkpoint_2", "half"):
         (tmp_path / "run" / name / "shards").mkdir(parents=True)
     (tmp_path / "run" / "snapshot.json").touch()
-    remove_all_but(["checkpoint_2", "of another run"], f"file://{tmp_path}/run")
+    remove_all_except(["checkpoint_2", "of another run"], f"file://{tmp_path}/run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint_2", "snapshot.json"]
-    remove_all_but([], str(tmp_path / "nothing"))
+    remove_all_except([], str(tmp_path / "nothing"))
     assert not (tmp_path / "nothing").exists()
 
 
@@ -100,10 +104,13 @@ def test_a_failed_attempt_keeps_what_the_service_knows_and_one_given_back_keeps_
             await one.save()
             second = await one.save()
             await one.have_discarded(f"{tmp_path}/{one.attempt.run}/checkpoint_0")
-            assert one.attempt.kept() == ([Path(second).name], f"{tmp_path}/{one.attempt.run}")
-            one.attempt._checkpoints.append(one.attempt.checkpoint_uri(f"{tmp_path}/{one.attempt.run}/epochs/3"))
-            assert one.attempt.kept() == ([Path(second).name, "epochs"], f"{tmp_path}/{one.attempt.run}")
-            one.attempt.ending = "preempted"
-            assert one.attempt.kept() is None
+            ledger = one.attempt.checkpoints
+            assert (ledger.known_names(), ledger.folder()) == ([Path(second).name], f"{tmp_path}/{one.attempt.run}")
+            ledger._keep = 2
+            ledger.add_known(ledger.uri_of(f"{tmp_path}/{one.attempt.run}/epochs/3"))
+            assert ledger.known_names() == [Path(second).name, "epochs"]
+            assert one.attempt.knows_its_checkpoints()
+            one.attempt.end_now(Preempted())
+            assert not one.attempt.knows_its_checkpoints()
 
     asyncio.run(play())

@@ -31,7 +31,7 @@ class SecondNode:
     only: dict[str, Any] | None = None
 
     def kill(self) -> None:
-        """All its processes at once, as when its machine loses its power."""
+        """All its processes together, as when its machine loses its power."""
         family = [self.process.pid, *(child.pid for child in psutil.Process(self.process.pid).children(recursive=True))]
         for pid in family:
             os.kill(pid, signal.SIGKILL)

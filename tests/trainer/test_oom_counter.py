@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.oom_counter import COUNTER_VARIABLE, oom_counter, oom_kills
+from trainer.worker.oom_counter import COUNTER_VARIABLE, find_oom_counter, read_oom_kills
 
 EVENTS = "low 0\nhigh 12\nmax 340\noom 2\noom_kill 3\noom_group_kill 0\n"
 CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"
@@ -29,10 +29,10 @@ def test_it_is_found_where_the_process_belongs(tmp_path: Path, own: str, file: s
     counter = tmp_path / "fs" / file
     counter.parent.mkdir(parents=True)
     counter.write_text(content)
-    found = oom_counter(str(tmp_path / "fs"), str(tmp_path / "cgroup"))
+    found = find_oom_counter(str(tmp_path / "fs"), str(tmp_path / "cgroup"))
     assert found is not None
     assert Path(found) == counter
-    assert oom_kills(found) == kills
+    assert read_oom_kills(found) == kills
 
 
 @pytest.mark.parametrize("own", [None, "", "0::/\n", "4:memory:/x\n"])
@@ -41,10 +41,10 @@ def test_there_may_be_none(tmp_path: Path, own: str | None) -> None:
         (tmp_path / "cgroup").write_text(own)
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\n")  # before Linux 4.13
-    assert oom_counter(str(tmp_path), str(tmp_path / "cgroup")) is None
+    assert find_oom_counter(str(tmp_path), str(tmp_path / "cgroup")) is None
 
 
 def test_another_place_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").write_text(EVENTS)
     monkeypatch.setenv(COUNTER_VARIABLE, str(tmp_path / "elsewhere"))
-    assert oom_counter(str(tmp_path), str(tmp_path / "cgroup")) == str(tmp_path / "elsewhere")
+    assert find_oom_counter(str(tmp_path), str(tmp_path / "cgroup")) == str(tmp_path / "elsewhere")

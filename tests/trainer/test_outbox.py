@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainer.fake_service import FakeService
 from trainer.client import http
-from trainer.client.http import CallRefused, Service, ServiceFailed, ServiceUnreachable
+from trainer.client.http import CallRefused, ServiceClient, ServiceFailed, ServiceUnreachable
 from trainer.client.outbox import LogOutbox, ReportOutbox
 
 PATIENCE_SECONDS = 20
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 20
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
-    monkeypatch.setattr(http, "FAILURE_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(http, "FAILURE_DELAYS", (0.0, 0.0))
     with FakeService(str(tmp_path)).serving() as service:
         yield service
 
@@ -36,13 +36,13 @@ FAILURES = pytest.mark.parametrize("failing", [(500, b"{}"), (501, b"oops"), (20
 def test_a_service_that_fails_at_a_call_is_not_asked_for_ever(service: FakeService, failing: tuple[int, bytes]) -> None:
     service.failing = failing
     with pytest.raises(ServiceFailed, match=str(failing[0])):
-        Service(service.url, "token").post("/v1/trials/t-1/reports", {})
+        ServiceClient(service.url, "token").post("/v1/trials/t-1/reports", {})
 
 
 def test_a_service_that_is_away_may_be_asked_again(service: FakeService) -> None:
     service.away = True
     with pytest.raises(ServiceUnreachable, match="503"):
-        Service(service.url, "token").post("/v1/trials/t-1/reports", {})
+        ServiceClient(service.url, "token").post("/v1/trials/t-1/reports", {})
 
 
 @FAILURES
@@ -51,7 +51,9 @@ def test_reports_at_which_the_service_fails_are_given_up_and_said(
 ) -> None:
     service.failing = failing
     refused: list[Exception] = []
-    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing)
+    outbox = ReportOutbox(
+        ServiceClient(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing
+    )
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -64,7 +66,9 @@ def test_reports_at_which_the_service_fails_are_given_up_and_said(
 def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeService, trial: str) -> None:
     service.refused[trial] = "no"
     refused: list[Exception] = []
-    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing)
+    outbox = ReportOutbox(
+        ServiceClient(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing
+    )
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -79,7 +83,7 @@ def test_an_error_that_is_no_answer_ends_the_delivery_and_is_said(service: FakeS
         raise RuntimeError("the loop is closed")
 
     refused: list[Exception] = []
-    outbox = ReportOutbox(Service(service.url, f"lease-{trial}"), trial, deaf, nothing, refused.append, nothing)
+    outbox = ReportOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, deaf, nothing, refused.append, nothing)
     outbox.put(0, {"loss": 1}, None)
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)
@@ -89,7 +93,7 @@ def test_an_error_that_is_no_answer_ends_the_delivery_and_is_said(service: FakeS
 
 def test_a_long_text_is_sent_in_pieces_that_the_wire_takes(service: FakeService, trial: str) -> None:
     text = 1_500_000 * "\N{BULLET}"
-    outbox = LogOutbox(Service(service.url, f"lease-{trial}"), trial, nothing)
+    outbox = LogOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, nothing)
     outbox.put(0, 0, text)
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)

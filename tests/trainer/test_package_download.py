@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.client.http import CallRefused, Service, ServiceUnreachable, package_in_time
+from trainer.client.http import CallRefused, ServiceClient, ServiceUnreachable, download_package
 
 
 def test_a_package_is_asked_for_until_the_service_is_back(tmp_path: Path) -> None:
@@ -14,12 +14,12 @@ def test_a_package_is_asked_for_until_the_service_is_back(tmp_path: Path) -> Non
         service.away = True
         asked = []
 
-        def given_up() -> bool:
+        def is_cancelled() -> bool:
             asked.append(1)
             service.away = len(asked) < 3
             return False
 
-        found = package_in_time(Service(service.url, "a-lease"), package, given_up)
+        found = download_package(ServiceClient(service.url, "a-lease"), package, is_cancelled)
     assert found.content == b"x = 1"
     assert len(asked) == 3
 
@@ -28,9 +28,9 @@ def test_an_attempt_that_was_ended_waits_no_longer_for_its_package(tmp_path: Pat
     with FakeService(str(tmp_path)).serving() as service:
         service.away = True
         with pytest.raises(ServiceUnreachable):
-            package_in_time(Service(service.url, "a-lease"), "sha256:00", lambda: True)
+            download_package(ServiceClient(service.url, "a-lease"), "sha256:00", lambda: True)
 
 
 def test_a_package_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     with FakeService(str(tmp_path)).serving() as service, pytest.raises(CallRefused):
-        package_in_time(Service(service.url, "a-lease"), "sha256:00", lambda: False)
+        download_package(ServiceClient(service.url, "a-lease"), "sha256:00", lambda: False)

@@ -1,17 +1,17 @@
-"""The unpacked packages in a node's temporary directory: kept while they are used, removed when their slot is gone."""
+"""The unpacked packages in a node's temporary directory: kept while they are used, removed when their slot is dead."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from trainer.worker.user_code import hold, unpack
+from trainer.worker.user_code import lock_folder, unpack
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from trainer.worker.user_code import hold
-hold(Path(sys.argv[1]), lambda: None)
+from trainer.worker.user_code import lock_folder
+lock_folder(Path(sys.argv[1]), lambda: None)
 print("held", flush=True)
 time.sleep(600)
 """
@@ -32,19 +32,19 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next_and_what_is_used_
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        os.close(hold(ours, lambda: package(ours, old=False)))
+        os.close(lock_folder(ours, lambda: package(ours, old=False)))
         assert set(tmp_path.iterdir()) == {used, young, foreign, ours}
         process.kill()
     assert not killed.exists()
     later = tmp_path / "paceline-slot.a.5"
-    os.close(hold(later, lambda: package(later, old=False)))
+    os.close(lock_folder(later, lambda: package(later, old=False)))
     assert not used.exists()
 
 
 def test_a_folder_that_was_removed_is_filled_again(tmp_path: Path) -> None:
     folder, another = tmp_path / "paceline-slot.a.1", tmp_path / "paceline-slot.a.2"
-    os.close(hold(folder, lambda: package(folder, old=True)))
-    os.close(hold(another, lambda: package(another, old=False)))
+    os.close(lock_folder(folder, lambda: package(folder, old=True)))
+    os.close(lock_folder(another, lambda: package(another, old=False)))
     assert not folder.exists()
-    os.close(hold(folder, lambda: package(folder, old=True)))
+    os.close(lock_folder(folder, lambda: package(folder, old=True)))
     assert (folder / "train.py").exists()

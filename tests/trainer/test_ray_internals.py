@@ -1,7 +1,8 @@
-"""What `trainer`'s `warm_group`, `kept_worker` and `worker_side` take for granted about Ray Train, one by one.
+"""What `trainer/ray_train` takes for granted about Ray's internals, one by one.
 
-When Ray is upgraded and one of these fails, its name says which assumption no longer holds; `reuse_workers: false`
-needs only those marked as the worker's.
+When Ray is upgraded and one of these fails, its name says which assumption no longer holds. `reuse_workers: false`
+needs only those marked as the worker's, and those of the cluster's state. `tests/architecture/test_ray_internals.py`
+checks that every internal that is used is named here.
 """
 
 # ruff: noqa: PLC0415 - Ray is imported when such a test runs, not when tests are collected
@@ -129,10 +130,10 @@ def test_a_trainers_fit_hands_its_controllers_arguments_to_one_method() -> None:
 def test_the_callbacks_left_out_are_among_the_default_ones() -> None:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    from trainer.ray_train.warm_group import LEFT_OUT
+    from trainer.ray_train.warm_group import OMITTED_CALLBACKS
 
     made = source(DataParallelTrainer._create_default_callbacks)
-    assert [c.__name__ for c in LEFT_OUT if c.__name__ not in made] == []
+    assert [c.__name__ for c in OMITTED_CALLBACKS if c.__name__ not in made] == []
 
 
 def test_a_worker_group_makes_placement_group_and_workers_in_methods_of_their_own() -> None:
@@ -274,9 +275,54 @@ def test_torchs_backend_is_chosen_by_the_trainer_and_set_up_on_start() -> None:
     assert isinstance(config.TorchConfig.backend_cls, property)
 
 
-def test_the_kinds_are_those_of_the_wire_and_ray_has_their_trainers() -> None:
-    from trainer.ray_train.backends import BACKENDS
-    from trainer.wire import Kind
+def test_of_the_worker_one_function_finds_the_context_of_its_run() -> None:
+    from ray.train.v2._internal.execution.context import TrainContext, get_train_context
 
-    assert set(BACKENDS) == {kind.value for kind in Kind} - {"external"}
-    assert BACKENDS["torch"].trainer_class().__name__ == "TorchTrainer"
+    assert parameters(get_train_context) == []
+    assert {"get_world_rank", "get_world_size"} <= set(dir(TrainContext))
+    assert {"storage_context", "execution_context"} <= set(TrainContext.__annotations__)
+
+
+def test_a_worker_changes_to_its_trials_directory_unless_a_variable_says_not_to() -> None:
+    from ray._private.ray_constants import env_bool
+    from ray.train.constants import RAY_CHDIR_TO_TRIAL_DIR
+
+    assert parameters(env_bool) == ["key", "default"]
+    assert env_bool(f"not-{RAY_CHDIR_TO_TRIAL_DIR}", True) is True
+
+
+def test_the_callbacks_that_are_left_out_are_classes_of_rays() -> None:
+    from ray.train.v2._internal.callbacks import DatasetsCallback
+    from ray.train.v2._internal.callbacks.metrics import ControllerMetricsCallback, WorkerMetricsCallback
+    from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+
+    from trainer.ray_train.warm_group import OMITTED_CALLBACKS
+
+    expected = {DatasetsCallback, ControllerMetricsCallback, WorkerMetricsCallback, PlacementGroupCleanerCallback}
+    assert expected < set(OMITTED_CALLBACKS)
+
+
+def test_a_worker_group_is_created_by_its_constructor_and_one_call() -> None:
+    from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
+
+    created = source(WorkerGroup.create)
+    assert "cls(train_run_context, worker_group_context, callbacks)" in created
+    assert "worker_group._start()" in created
+    assert parameters(WorkerGroup._start) == ["self"]
+
+
+def test_the_clusters_state_is_known_without_a_dashboard() -> None:
+    from ray._private.state import GlobalState, available_resources_per_node, state
+
+    assert isinstance(state, GlobalState)
+    assert callable(available_resources_per_node)
+    assert "if the timestamp is 0" in (GlobalState.get_draining_nodes.__doc__ or "")
+    assert callable(state._connect_and_get_accessor)
+
+
+def test_a_placement_groups_record_names_its_creator_and_namespace() -> None:
+    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+
+    fields = {field.name for field in PlacementGroupTableData.DESCRIPTOR.fields}
+    assert {"placement_group_id", "ray_namespace", "state", "creator_actor_dead", "creator_actor_id"} <= fields
+    assert PlacementGroupTableData.REMOVED >= 0

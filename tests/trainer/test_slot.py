@@ -40,13 +40,13 @@ def ended(actor: Any) -> bool:
         return False
 
 
-def running(runs: Any, trial: str, service: FakeService) -> Any:
+def running(runner: Any, trial: str, service: FakeService) -> Any:
     """A slot that runs the trial by these `runs`, a stand-in for Ray Train's."""
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     class SlotByThese(Slot):
-        def _make_runs(self, trainer: dict[str, Any]) -> Any:  # noqa: ARG002
-            return runs()
+        def _make_runner(self, trainer: Any) -> Any:  # noqa: ARG002
+            return runner()
 
     return started(SlotByThese, trial, service)
 
@@ -81,13 +81,13 @@ def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> No
 
 
 def taken_down_once(may_be: Callable[[], bool]) -> Any:
-    """Runs that succeed at once, which Ray then takes long to take down."""
+    """Runs that succeed immediately, which Ray then takes long to shut down."""
 
     class Slow:
         placement_group = None
 
         def fit(self, _train: Any, plan: Any) -> None:
-            plan.succeeded()
+            plan.on_success()
             while not may_be():
                 threading.Event().wait(0.05)
 
@@ -155,7 +155,7 @@ def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_en
     finish = alone.finished(first)
     assert finish.error is not None
     assert (finish.error.kind, finish.error.began, finish.next) == (FailureKind.LOST, False, False)
-    assert "the Ray head was started anew" in finish.error.message
+    assert "the Ray head was restarted" in finish.error.message
     assert ended(actor)
     assert [one.trial for one in alone.queue] == [following]
 
@@ -180,7 +180,7 @@ def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeServic
 
 @pytest.fixture
 def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
-    """A slot of its own that runs `user_code/train.py` as told: the trial and the slot."""
+    """Starts a slot of its own that runs a behaviour of `user_code/train.py`; returns the trial and the slot."""
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     def start_slot(do: str) -> tuple[str, Any]:
@@ -225,7 +225,7 @@ def test_what_ignores_that_its_node_is_taken_away_is_ended_in_time(
     error = alone.finished(trial).error
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
-    assert "a node was being taken away" in error.message
+    assert "a node was being drained" in error.message
     assert ended(actor)
 
 
@@ -256,9 +256,9 @@ def waiting(groups: dict[str, Any]) -> list[Any]:
 def test_the_rest_of_a_log_is_read_from_its_position_and_of_very_much_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_tasks, "REST_BYTES", 12)
+    monkeypatch.setattr(node_tasks, "MAX_REST_BYTES", 12)
     path = tmp_path / "worker.out"
     path.write_bytes(b"read already\nlast\0words\n")
-    assert node_tasks.read_rest({str(path): len("read already\n")}) == "last\ufffdwords\n"
+    assert node_tasks.read_rest({str(path): len("read already\n")}) == "last?words\n"
     path.write_bytes(b"read already\n" + 1_000 * b"-" + b"last words\n")
     assert node_tasks.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"

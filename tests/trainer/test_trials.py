@@ -1,4 +1,4 @@
-"""Trials on a real Ray: what the service hears of them, what the training functions did, what is left afterwards."""
+"""Trials on a real Ray: what reaches the service, what the training functions do, and what is left afterwards."""
 
 import time
 from collections.abc import Callable
@@ -81,9 +81,9 @@ def test_checkpoints_are_whole_and_a_trial_goes_on_from_one(service: FakeService
 def test_a_checkpoint_saved_in_the_background_is_told_with_its_report(service: FakeService, add: Add) -> None:
     trial = add("save_in_the_background", config={"steps": 2})
     assert service.finished(trial).outcome == Outcome.COMPLETED
-    told = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
-    assert sorted(told) == [0, 1]
-    assert Path(told[1] or "", "shard-1").read_text() == "2"
+    saved = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
+    assert sorted(saved) == [0, 1]
+    assert Path(saved[1] or "", "shard-1").read_text() == "2"
 
 
 def test_every_line_of_every_rank_reaches_the_log_once(service: FakeService, add: Add) -> None:
@@ -109,7 +109,7 @@ def test_metrics_arrive_as_json_can_say_them(service: FakeService, add: Add) -> 
     trial = add("report_odd_values")
     assert service.finished(trial).outcome == Outcome.COMPLETED
     assert service.reports[trial][0].metrics == {"a": 0.5, "b": "NaN", "c": 3, "d": "-Infinity"}
-    assert "metric 'e' is type" in service.log(trial)
+    assert "metric 'e' is of type type" in service.log(trial)
 
 
 def test_a_function_without_arguments_runs_too(service: FakeService, add: Add) -> None:
@@ -124,7 +124,7 @@ def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: Fa
     assert error.message.startswith("ValueError: a bad (rank 1 of 2, train.py:")
     assert [r.rank for r in error.ranks] == [1]
     assert 'raise ValueError("a bad\\nlearning rate")' in (error.traceback or "")
-    assert "worker_side.py" not in (error.traceback or "")
+    assert "session.py" not in (error.traceback or "")
 
 
 def test_a_rank_that_dies_without_a_word_loses_the_attempt_and_its_last_line_is_kept(

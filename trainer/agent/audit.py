@@ -1,39 +1,39 @@
-"""Which attempts the service believes to run here, and no slot runs: those of slots that died, and those on their way.
+"""Finds the attempts that the service believes to run on an agent, and that no slot of it runs.
 
-An attempt can get lost between the service's commit and a slot: an answer that nobody was left to hear, an agent killed
-before it had passed the assignment on, a cluster that died with all its slots. Its lease would tell in time; this tells
-at once.
+An attempt can get lost between the service's commit and a slot: in an answer whose caller has died, in an agent that is
+killed before it passes the assignment on, in a cluster that dies with all its slots. Its lease would expire in time;
+the audit notices sooner.
 """
 
 import time
 from collections.abc import Iterable, Mapping
 
-from trainer.agent.slot_pool import Held, Member
+from trainer.agent.slot_pool import AttemptId, PooledSlot
 
 
 class Audit:
-    """Compares what the service said with what every slot says afterwards.
+    """Compares the attempts that the service has named (`held`) with the status of every slot afterwards.
 
-    In this order, because a slot gets its next assignment from the service itself: what a slot was given after the
-    service had answered is not among `held`, and what it was given before is known to the slot by then, or it waits
-    for the service's answer and is asked again until it has it. No claim may be under way while the service is asked.
+    The order matters, because a slot gets its next assignment from the service itself. What a slot was given after the
+    service had answered is not in `held`. What it was given before, the slot knows by then, or it still waits for the
+    service's answer and is asked again. No claim may be under way while the service is asked.
     """
 
-    def __init__(self, held: set[Held], members: Iterable[Member]) -> None:
+    def __init__(self, held: set[AttemptId], slots: Iterable[PooledSlot]) -> None:
         self._held = held
         self._since = time.monotonic()
-        self._unheard = {member.name for member in members}
-        self._running: set[Held] = set()
+        self._unknown = {slot.name for slot in slots}
+        self._running: set[AttemptId] = set()
 
-    def lost(self, members: Mapping[str, Member]) -> set[Held] | None:
-        """None as long as a slot has not said what it runs. A slot that is gone by then runs nothing."""
-        for name in list(self._unheard):
-            member = members.get(name)
-            if member is not None and not (member.settled and member.told_at >= self._since):
+    def lost(self, slots: Mapping[str, PooledSlot]) -> set[AttemptId] | None:
+        """None until every slot has reported what it runs. A slot that has died by then runs nothing."""
+        for name in list(self._unknown):
+            slot = slots.get(name)
+            if slot is not None and not (slot.is_settled and slot.status_at >= self._since):
                 continue
-            self._unheard.remove(name)
-            if member is not None and member.runs is not None:
-                self._running.add(member.runs)
-        if self._unheard:
+            self._unknown.remove(name)
+            if slot is not None and slot.runs is not None:
+                self._running.add(slot.runs)
+        if self._unknown:
             return None
-        return self._held - self._running - {member.runs for member in members.values() if member.runs is not None}
+        return self._held - self._running - {slot.runs for slot in slots.values() if slot.runs is not None}

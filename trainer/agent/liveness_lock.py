@@ -1,8 +1,8 @@
-"""How an agent shows that it lives to those who come after it on the same disk: by a lock on a file of its own.
+"""Liveness locks: each agent locks a file of its own, so that agents on the same disk can see whether it is alive.
 
-A lock ends with its process, whatever ended that, and is seen from every container of the machine, where the number of
-a process says nothing. It is believed on the machine's own disks alone: elsewhere two machines may not see each other's
-locks, or one that is cut off from the storage may lose its lock and live on.
+The kernel releases a lock when its process ends, for whatever reason. A lock is visible from every container of the
+machine, where a process id means nothing. Only file systems local to the machine count: on others, two machines may not
+see each other's locks, or a machine that is cut off from the storage may lose its lock and live on.
 """
 
 import contextlib
@@ -16,104 +16,109 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from trainer.agent.process_identity import Instance, boot
+from trainer.agent.process_identity import Instance, boot_id
 
 logger = logging.getLogger(__name__)
 
-LOCAL = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"})
-"""Types of file systems that one kernel has for itself."""
+LOCAL_FILE_SYSTEMS = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"}
+)
+"""The types of file systems that one kernel uses alone."""
 
 STALE_SECONDS = 7 * 86_400.0
-"""What killed agents leave is removed when nobody can ask for it any more."""
+"""The files of killed agents are removed after this time, when no agent can need them any more."""
 
 
-class Signs:
-    """Those of the agents that share `directory`; None: nobody shows any, and nobody is known to be dead."""
+class LivenessLock:
+    """The lock of this process, and those of the agents that share `directory`.
+
+    Without a directory there are no locks, and no agent is known to be dead.
+    """
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory / "agents" if directory is not None else None
         self._held: TextIO | None = None
 
-    def show(self, instance: Instance) -> None:
-        """Until this process ends, or `withdraw`. To be done before anybody hears of this instance."""
+    def acquire(self, instance: Instance) -> None:
+        """Hold the lock until this process ends, or `release`. To be called before this instance is known to others."""
         if self._directory is None:
             return
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if is_local(self._directory):
-                _clean(self._directory)
-                self._held = _locked(self._directory / _name(instance))
+                _remove_stale(self._directory)
+                self._held = _lock(self._directory / _file_name(instance))
         except OSError as error:
-            logger.info("no sign of life can be left at %s: %s", self._directory, error)
+            logger.info("no liveness lock can be held in %s: %s", self._directory, error)
 
-    def withdraw(self) -> None:
+    def release(self) -> None:
         """For an agent that has given its name back."""
         if self._held is not None:
             Path(self._held.name).unlink(missing_ok=True)
             self._held.close()
             self._held = None
 
-    def tell_the_end_of(self, instance: Instance) -> bool:
-        """Whether it is known to be dead: it has left a sign here, and holds it no more."""
-        return self._directory is not None and _is_let_go(self._directory / _name(instance))
+    def is_known_dead(self, instance: Instance) -> bool:
+        """Whether the instance has a lock file here and no longer holds the lock."""
+        return self._directory is not None and _is_released(self._directory / _file_name(instance))
 
-    def forget(self, instance: Instance) -> None:
-        """It is dead, and has no name any more that another might want."""
-        if self._directory is not None and self.tell_the_end_of(instance):
-            (self._directory / _name(instance)).unlink(missing_ok=True)
+    def remove_dead(self, instance: Instance) -> None:
+        """Remove the lock file of a dead instance whose name is taken."""
+        if self._directory is not None and self.is_known_dead(instance):
+            (self._directory / _file_name(instance)).unlink(missing_ok=True)
 
 
 def is_local(directory: Path) -> bool:
-    """Whether the directory is on a file system that no other machine can have in use. False where nobody can say."""
+    """Whether no other machine can use the directory's file system. False if that is unknown."""
     path, kind = str(directory.resolve()), ""
     longest = -1
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         mount, _, source = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), mount.split()[4])
-        if os.path.commonpath([path, point]) == point and len(point) >= longest:  # the last one covers those before
+        if os.path.commonpath([path, point]) == point and len(point) >= longest:  # a later mount covers earlier ones
             longest, kind = len(point), source.split()[0]
-    return kind in LOCAL
+    return kind in LOCAL_FILE_SYSTEMS
 
 
-def _name(instance: Instance) -> str:
+def _file_name(instance: Instance) -> str:
     return hashlib.sha256(json.dumps(instance, sort_keys=True).encode()).hexdigest()[:32] + ".lock"
 
 
-def _locked(path: Path) -> TextIO:
+def _lock(path: Path) -> TextIO:
     file = path.open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        path.unlink()  # a file that nobody holds would say that this process is dead
+        path.unlink()  # without a lock, the file would say that this process is dead
         file.close()
         raise
-    file.write(_mark(file))
+    file.write(_fingerprint(file))
     file.flush()
     return file
 
 
-def _mark(file: TextIO) -> str:
-    """What no copy of the file has in common with it: an unlocked copy would say that a living process is dead."""
-    return f"{boot()} {os.fstat(file.fileno()).st_ino}"
+def _fingerprint(file: TextIO) -> str:
+    """Different for each copy of the file: an unlocked copy would say that a living process is dead."""
+    return f"{boot_id()} {os.fstat(file.fileno()).st_ino}"
 
 
-def _clean(directory: Path) -> None:
-    for sign in directory.glob("*.lock"):
-        with contextlib.suppress(FileNotFoundError):  # somebody else was faster
-            if time.time() - sign.stat().st_mtime > STALE_SECONDS and _let_go(sign) is not None:
-                sign.unlink()
+def _remove_stale(directory: Path) -> None:
+    for path in directory.glob("*.lock"):
+        with contextlib.suppress(FileNotFoundError):  # another agent has removed it
+            if time.time() - path.stat().st_mtime > STALE_SECONDS and _read_unlocked(path) is not None:
+                path.unlink()
 
 
-def _is_let_go(sign: Path) -> bool:
-    found = _let_go(sign)
+def _is_released(path: Path) -> bool:
+    found = _read_unlocked(path)
     return found is not None and found[0] == found[1]
 
 
-def _let_go(sign: Path) -> tuple[str, str] | None:
-    """What a sign that nobody holds says, and what the same sign, left since the machine's start, would say."""
+def _read_unlocked(path: Path) -> tuple[str, str] | None:
+    """The content of a lock file that no process has locked, and the fingerprint that it must equal to count."""
     try:
-        with sign.open() as file:
+        with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return (file.read(), _mark(file)) if is_local(sign.parent) else None
-    except OSError:  # there is none, somebody holds it, or this file system has no locks
+            return (file.read(), _fingerprint(file)) if is_local(path.parent) else None
+    except OSError:  # the file does not exist, is locked, or its file system has no locks
         return None

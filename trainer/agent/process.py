@@ -2,8 +2,8 @@
 
 Its input is a pipe that closes when the parent ends.
 
-The agent's token is in PACELINE_TOKEN, because everybody can read a command line. PACELINE_DATA_DIR is where it leaves
-its sign of life; it has no other data.
+The agent's token is in PACELINE_TOKEN, because every user can read a command line. PACELINE_DATA_DIR is the directory
+of its liveness lock; it has no other data.
 """
 
 import logging
@@ -18,33 +18,38 @@ from trainer.agent.supervisor import CLUSTER_LOST, REFUSED, REPLACED
 
 
 def main(service_url: str, name: str, ray_address: str) -> int:
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
         run_agent(
-            service_url, name, ray_address, token=os.environ.get("PACELINE_TOKEN"), state=_state(), spare_slot=True
+            service_url,
+            name,
+            ray_address,
+            token=os.environ.get("PACELINE_TOKEN"),
+            state=_state_directory(),
+            spare_slot=True,
         )
     except AgentRefused as refused:
         sys.stderr.write(f"error: {refused}\n")
         return REFUSED
     except ClusterUnreachable as error:
-        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the sentence says it all
-        os._exit(CLUSTER_LOST)  # Ray would wait long for what is gone
+        logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the message is enough
+        os._exit(CLUSTER_LOST)  # Ray's shutdown would wait long for the lost cluster
     except AgentReplaced as replaced:
-        logging.getLogger(__name__).error("%s", replaced)  # noqa: TRY400 - the sentence says it all
+        logging.getLogger(__name__).error("%s", replaced)  # noqa: TRY400 - the message is enough
         return REPLACED
     return 0
 
 
-def _state() -> Path | None:
-    told = os.environ.get("PACELINE_DATA_DIR")
+def _state_directory() -> Path | None:
+    configured = os.environ.get("PACELINE_DATA_DIR")
     try:
-        return Path(told) if told else Path.home() / ".local" / "state" / "paceline"
+        return Path(configured) if configured else Path.home() / ".local" / "state" / "paceline"
     except RuntimeError:  # a user without a home
         return None
 
 
-def _end_with_the_parent() -> None:
-    """At once: the slots go on without an agent, and the next one takes them over."""
+def _exit_with_parent() -> None:
+    """Without cleanup: the slots go on without an agent, and the next one adopts them."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)

@@ -11,271 +11,284 @@ import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError
 
 from trainer.agent.cluster import (
-    Holdings,
+    Reservations,
     draining_nodes,
     find_slots,
     free_resources,
-    orphaned_groups,
     remove_group,
     start_slot,
     total_resources,
 )
-from trainer.agent.spare_slot import Spare
-from trainer.resources import Nodes, gang, place
+from trainer.agent.spare_slot import SpareSlot
+from trainer.ray_train.cluster_state import orphaned_placement_groups
+from trainer.resources import NodeResources, bundles_of, find_placement
 
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 4.0
-# A slot that forms its worker group may not answer for as long as its placement group may take.
+
 SILENT_SECONDS = 120.0
-DRAIN_LOOK_SECONDS = 1.0
-# A node without a deadline waits for its work to end. Before a deadline, a moment to end the workers and to say so.
-LONGEST_GRACE_SECONDS = 30.0
-LAST_WORDS_SECONDS = 2.0
+"""A slot that does not answer for so long is killed. It may not answer while its placement group starts."""
 
-# After a slot's death, for its processes to be gone, too.
-SWEEP_SECONDS = 10.0
-SWEEP_EVERY_SECONDS = 1.0
+STATUS_WAIT_SECONDS = 0.2
+DRAIN_CHECK_SECONDS = 1.0
 
-# Of an adopted slot that has not run anything: nothing is of its kind, and it closes soon.
+MAX_GRACE_SECONDS = 30.0
+"""How long a drained node's attempts may take to leave. A drain without a deadline waits for its work to end."""
+
+DRAIN_MARGIN_SECONDS = 2.0
+"""Before a drain's deadline: the time to end the workers and to report it."""
+
+ORPHAN_SEARCH_SECONDS = 10.0
+"""For so long after a slot's death the pool looks for placement groups that it leaves: its processes end later."""
+
+ORPHAN_SEARCH_INTERVAL_SECONDS = 1.0
+
 NO_KEY = ""
+"""The key of an adopted slot that has not run anything: no assignment fits it, and it closes soon."""
 
 Scaling = dict[str, Any]
-Held = tuple[str, int]
-"""An attempt: its trial's id and its number."""
+AttemptId = tuple[str, int]
+"""The id of an attempt's trial, and the attempt's number."""
 
 
 def key_of(assignment: dict[str, Any]) -> str:
-    """Assignments with the same key can run on the same slot: all but the function's name must be the same."""
+    """Assignments with the same key can run on the same slot: everything but the function's name must be the same."""
     trainer = {name: value for name, value in assignment["trainer"].items() if name != "entrypoint"}
     shape = json.dumps([assignment["experiment_id"], trainer], sort_keys=True)
     return hashlib.sha256(shape.encode()).hexdigest()[:16]
 
 
 @dataclass
-class Member:
-    """A slot as the agent knows it: its handle and what it said last; nothing yet if it was adopted."""
+class PooledSlot:
+    """A slot as the agent knows it: its handle and its last status. An adopted slot has no status at first.
+
+    `status_call` is the ObjectRef of a status call under way, made at `status_called_at`; `status_at` is when the call
+    was made that brought the last status. `assigned` is an assignment that the slot has not confirmed yet, with the
+    ObjectRef of the call; `assigned_count` counts such calls.
+    """
 
     name: str
     actor: Any
     key: str | None = None
     scaling: Scaling | None = None
-    runs: Held | None = None
+    runs: AttemptId | None = None
     began: bool = False
     idle_seconds: float | None = None
-    closing: bool = False
+    is_closing: bool = False
     placement_group: str | None = None
-    asked: Any = None
-    asked_at: float = 0.0
-    told_at: float = 0.0
-    given: tuple[Any, dict[str, Any]] | None = None
-    given_count: int = 0
-    beat_at: float = 0.0
-    drained: set[str] = field(default_factory=set)
+    status_call: Any = None
+    status_called_at: float = 0.0
+    status_at: float = 0.0
+    assigned: tuple[Any, dict[str, Any]] | None = None
+    assigned_count: int = 0
+    lease_due_at: float = 0.0
+    drained_nodes: set[str] = field(default_factory=set)
 
     @property
-    def idle(self) -> bool:
-        return self.idle_seconds is not None and self.given is None and not self.closing
+    def is_idle(self) -> bool:
+        return self.idle_seconds is not None and self.assigned is None and not self.is_closing
 
     @property
-    def awaits_resources(self) -> bool:
-        """It is to run something; whether its gang has its place already, only Ray knows."""
-        return self.scaling is not None and not self.idle and not self.closing
+    def may_await_resources(self) -> bool:
+        """It has work. Only Ray knows whether its placement group has been created already."""
+        return self.scaling is not None and not self.is_idle and not self.is_closing
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Not between two attempts."""
-        return self.given is None and (self.runs is not None or self.idle_seconds is not None)
+        return self.assigned is None and (self.runs is not None or self.idle_seconds is not None)
 
 
-class Fleet:
+class SlotPool:
     """`spare`: whether a slot is to be ready before the first trial comes."""
 
     def __init__(self, agent: str, service_url: str, *, spare: bool = False) -> None:
         self._prefix = f"slot.{agent}."
         self._url = service_url
-        self._spare = Spare(self._prefix, service_url, wanted=spare)
+        self._spare = SpareSlot(self._prefix, service_url, is_wanted=spare)
         self._draining: dict[str, float] = {}
-        self._look_at = 0.0
-        self._sweep_at = self._sweep_until = 0.0
-        self.members: dict[str, Member] = {}
+        self._drain_check_at = 0.0
+        self._orphan_search_at = self._orphan_search_until = 0.0
+        self.slots: dict[str, PooledSlot] = {}
 
     def adopt(self) -> None:
-        """Take over the slots that a former agent of this name left running; they say what they are when asked."""
-        self._sweep_until = time.monotonic() + SWEEP_SECONDS
-        self.members |= {name: Member(name, actor) for name, actor in find_slots(self._prefix).items()}
+        """Take over the slots that a former agent of this name left running. Their status says what they are."""
+        self._orphan_search_until = time.monotonic() + ORPHAN_SEARCH_SECONDS
+        self.slots |= {name: PooledSlot(name, actor) for name, actor in find_slots(self._prefix).items()}
 
-    def refresh(self) -> dict[Held, bool]:
-        """Ask every slot how it is, without waiting.
+    def refresh(self) -> dict[AttemptId, bool]:
+        """Update the status of every slot, without waiting for a slow one.
 
-        Returns what those that have died were running, and whether any worker of that had begun.
+        Returns the attempts of the slots that have died, and whether any of their workers had begun.
         """
-        self._pass_on_drains()
-        self._sweep()
-        self._spare.look_after(idle=not self.members)
+        self._forward_drains()
+        self._remove_orphaned_groups()
+        self._spare.refresh(pool_is_empty=not self.slots)
         now = time.monotonic()
-        for member in self.members.values():
-            if member.asked is None:
-                member.asked, member.asked_at = member.actor.status.remote(), now
-        refs = [member.asked for member in self.members.values()]
-        answered = set(ray.wait(refs, num_returns=len(refs), timeout=0.2)[0]) if refs else set()
-        lost: dict[Held, bool] = {}
-        for member in list(self.members.values()):
-            if member.asked in answered:
-                lost |= self._hear(member)
-            elif now - member.asked_at > SILENT_SECONDS:
-                lost |= self._bury(member, f"has not answered for {SILENT_SECONDS:g} s and is ended")
+        for slot in self.slots.values():
+            if slot.status_call is None:
+                slot.status_call, slot.status_called_at = slot.actor.status.remote(), now
+        calls = [slot.status_call for slot in self.slots.values()]
+        answered = set(ray.wait(calls, num_returns=len(calls), timeout=STATUS_WAIT_SECONDS)[0]) if calls else set()
+        lost: dict[AttemptId, bool] = {}
+        for slot in list(self.slots.values()):
+            if slot.status_call in answered:
+                lost |= self._read_status(slot)
+            elif now - slot.status_called_at > SILENT_SECONDS:
+                lost |= self._remove_dead(slot, f"has not answered for {SILENT_SECONDS:g} s and is killed")
         return lost
 
-    def _hear(self, member: Member) -> dict[Held, bool]:
+    def _read_status(self, slot: PooledSlot) -> dict[AttemptId, bool]:
         try:
-            self._told(member, ray.get(member.asked))
+            self._apply_status(slot, ray.get(slot.status_call))
         except (RayActorError, ActorUnschedulableError) as error:
-            return self._bury(member, "closed itself" if member.closing else f"died: {str(error).splitlines()[0]}")
-        member.asked = None
+            how = "closed itself" if slot.is_closing else f"died: {str(error).splitlines()[0]}"
+            return self._remove_dead(slot, how)
+        slot.status_call = None
         return {}
 
-    def _told(self, member: Member, status: dict[str, Any]) -> None:
-        if member.key is None:
-            logger.info("adopted slot %s, running %s", member.name, status["trial"] or "nothing")
-            member.key, member.scaling = status["key"] or NO_KEY, status["scaling"]
-            member.given_count = status["given_count"]
-        if status["given_count"] < member.given_count:
-            return  # it said so before it heard of its assignment
-        member.told_at = member.asked_at
-        if member.given is not None:
-            (ref, assignment), member.given = member.given, None
-            if not ray.get(ref):  # it was about to close itself
-                self.take(assignment)
-        member.runs = (status["trial"], status["attempt"]) if status["trial"] else None
-        member.began = status.get("began", True)  # a slot of an earlier version does not say
-        member.idle_seconds = status["idle_seconds"]
-        member.placement_group = status["placement_group"]
-        member.closing = status["closing"]
+    def _apply_status(self, slot: PooledSlot, status: dict[str, Any]) -> None:
+        if slot.key is None:
+            logger.info("adopted slot %s, running %s", slot.name, status["trial"] or "nothing")
+            slot.key, slot.scaling = status["key"] or NO_KEY, status["scaling"]
+            slot.assigned_count = status["given_count"]
+        if status["given_count"] < slot.assigned_count:
+            return  # this status is older than the slot's assignment
+        slot.status_at = slot.status_called_at
+        if slot.assigned is not None:
+            (call, assignment), slot.assigned = slot.assigned, None
+            if not ray.get(call):  # the slot was about to close itself
+                self.run(assignment)
+        slot.runs = (status["trial"], status["attempt"]) if status["trial"] else None
+        slot.began = status.get("began", True)  # a slot of an earlier version leaves it out
+        slot.idle_seconds = status["idle_seconds"]
+        slot.placement_group = status["placement_group"]
+        slot.is_closing = status["closing"]
 
-    def _bury(self, member: Member, how: str) -> dict[Held, bool]:
-        """Free what it held. Killed as well: a slot that is only out of reach must not go on without an agent."""
-        logger.warning("slot %s %s", member.name, how)
-        del self.members[member.name]
-        ray.kill(member.actor)
-        self._sweep_until = time.monotonic() + SWEEP_SECONDS
-        return {member.runs: member.began} if member.runs else {}
+    def _remove_dead(self, slot: PooledSlot, how: str) -> dict[AttemptId, bool]:
+        """It is killed as well: a slot that is only out of reach must not go on without an agent."""
+        logger.warning("slot %s %s", slot.name, how)
+        del self.slots[slot.name]
+        ray.kill(slot.actor)
+        self._orphan_search_until = time.monotonic() + ORPHAN_SEARCH_SECONDS
+        return {slot.runs: slot.began} if slot.runs else {}
 
-    def _sweep(self) -> None:
-        """Free what dead slots held, also those of which nobody had heard yet what they hold."""
+    def _remove_orphaned_groups(self) -> None:
+        """Free what dead slots reserved, also those whose last status did not name a placement group yet."""
         now = time.monotonic()
-        if self._sweep_at <= now < self._sweep_until:
-            self._sweep_at = now + SWEEP_EVERY_SECONDS
-            for group in orphaned_groups():
-                logger.info("placement group %s is left of a slot that died", group)
+        if self._orphan_search_at <= now < self._orphan_search_until:
+            self._orphan_search_at = now + ORPHAN_SEARCH_INTERVAL_SECONDS
+            for group in orphaned_placement_groups():
+                logger.info("removing placement group %s of a dead slot", group)
                 remove_group(group)
 
-    def _pass_on_drains(self) -> None:
-        """Tell each slot once of each node that will be taken away."""
+    def _forward_drains(self) -> None:
+        """Announce each drained node to each slot once."""
         now = time.monotonic()
-        if now >= self._look_at:
-            self._draining, self._look_at = draining_nodes(), now + DRAIN_LOOK_SECONDS
-        for member in self.members.values():
-            news = self._draining.keys() - member.drained
-            if news:
-                left = min(self._draining[node] for node in news) - LAST_WORDS_SECONDS
-                member.actor.drain.remote(sorted(news), max(0.0, min(left, LONGEST_GRACE_SECONDS)))
-                member.drained |= news
+        if now >= self._drain_check_at:
+            self._draining, self._drain_check_at = draining_nodes(), now + DRAIN_CHECK_SECONDS
+        for slot in self.slots.values():
+            new = self._draining.keys() - slot.drained_nodes
+            if new:
+                seconds = min(self._draining[node] for node in new) - DRAIN_MARGIN_SECONDS
+                slot.actor.drain.remote(sorted(new), max(0.0, min(seconds, MAX_GRACE_SECONDS)))
+                slot.drained_nodes |= new
 
-    def unheard(self) -> list[dict[str, Any]]:
-        """Assignments whose slot has not said yet that it has them, and whose leases are due to be extended.
+    def leases_to_extend(self) -> list[dict[str, Any]]:
+        """Assignments that their slots have not confirmed yet, and whose leases are due to be extended.
 
-        A slot extends its lease itself; one whose process takes long to start cannot do so yet.
+        A slot extends its lease itself, but cannot do so while its process starts.
         """
         now, due = time.monotonic(), []
-        for member in self.members.values():
-            if member.given is not None and now >= member.beat_at:
-                member.beat_at = now + float(member.given[1]["lease"]["seconds"]) / 3
-                due.append(member.given[1])
+        for slot in self.slots.values():
+            if slot.assigned is not None and now >= slot.lease_due_at:
+                slot.lease_due_at = now + float(slot.assigned[1]["lease"]["seconds"]) / 3
+                due.append(slot.assigned[1])
         return due
 
     def offer(self) -> list[dict[str, Any]]:
-        """Each node that will stay with its resources in total and free, idle slots' counted as free."""
-        free = self._offered()
-        return [
-            {"total": total, "free": free.get(node, {})} for node, total in self._staying(total_resources()).items()
-        ]
+        """Each node that is not drained, with its total and its free resources. What idle slots reserve is free."""
+        free = self._free_with_idle()
+        nodes = self._without_drained(total_resources())
+        return [{"total": total, "free": free.get(node, {})} for node, total in nodes.items()]
 
-    def _staying(self, nodes: Nodes) -> Nodes:
-        return {node: amounts for node, amounts in nodes.items() if node not in self._draining}
+    def _without_drained(self, nodes: NodeResources) -> NodeResources:
+        return {node: resources for node, resources in nodes.items() if node not in self._draining}
 
-    def _offered(self) -> Nodes:
-        """What an assignment may count on: what is unclaimed, and what idle slots hold."""
-        holdings = Holdings()
-        free = self._unclaimed(holdings)
-        for member in self.members.values():
-            if member.idle:
-                holdings.give_back(member.placement_group, free)
-        return {node: {name: max(0.0, amount) for name, amount in amounts.items()} for node, amounts in free.items()}
+    def _free_with_idle(self) -> NodeResources:
+        reservations = Reservations()
+        free = self._unclaimed(reservations)
+        for slot in self.slots.values():
+            if slot.is_idle:
+                reservations.release(slot.placement_group, free)
+        return {
+            node: {name: max(0.0, amount) for name, amount in resources.items()} for node, resources in free.items()
+        }
 
-    def _unclaimed(self, holdings: Holdings) -> Nodes:
-        """What is free at Ray, less what slots that have just started are about to take."""
-        free = self._staying(free_resources())
-        for member in self.members.values():
-            if member.awaits_resources and holdings.of(member.placement_group) is None:
-                placed = place(gang(member.scaling or {}), free)
-                free = placed.left if placed else free
+    def _unclaimed(self, reservations: Reservations) -> NodeResources:
+        """What is free at Ray, less what slots that have just started are about to reserve."""
+        free = self._without_drained(free_resources())
+        for slot in self.slots.values():
+            if slot.may_await_resources and reservations.of(slot.placement_group) is None:
+                placement = find_placement(bundles_of(slot.scaling or {}), free)
+                free = placement.free if placement else free
         return free
 
-    def unsettled(self, assignment: dict[str, Any], since: float) -> bool:
-        """Whether a slot that could run it may become idle at once: it ends an attempt, or was not heard after `since`.
+    def should_wait(self, assignment: dict[str, Any], since: float) -> bool:
+        """Whether a busy slot with the assignment's key may become idle in a moment, and no such slot is idle now.
 
-        For an idle slot there is nothing to wait.
+        A slot may if it is between two attempts, or if its last status is older than `since`.
         """
         key = key_of(assignment)
-        same = [m for m in self.members.values() if m.key == key and m.given is None and not m.closing]
-        return not any(m.idle for m in same) and any(m.told_at < since or not m.settled for m in same)
+        same = [s for s in self.slots.values() if s.key == key and s.assigned is None and not s.is_closing]
+        return not any(s.is_idle for s in same) and any(s.status_at < since or not s.is_settled for s in same)
 
-    def take(self, assignment: dict[str, Any]) -> None:
-        """Run it on an idle slot of its kind, or on a new one, for which others make room."""
+    def run(self, assignment: dict[str, Any]) -> None:
+        """Run it on an idle slot with its key, or on a new one, for which idle slots make room."""
         key = key_of(assignment)
-        member = next((m for m in self.members.values() if m.idle and m.key == key), None) or self._start(
-            assignment, key
-        )
-        member.runs, member.began, member.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
-        member.given = member.actor.run.remote(assignment, key, member.scaling), assignment
-        member.given_count += 1
+        idle = (slot for slot in self.slots.values() if slot.is_idle and slot.key == key)
+        slot = next(idle, None) or self._start(assignment, key)
+        slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
+        slot.assigned = slot.actor.run.remote(assignment, key, slot.scaling), assignment
+        slot.assigned_count += 1
 
-    def _start(self, assignment: dict[str, Any], key: str) -> Member:
+    def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:
         """A new slot, on the node that its first worker will probably get.
 
-        There the slot depends on no node that its workers don't depend on, and slots spread as their work does.
+        There the slot depends on no other node than its workers, and slots spread as their work does.
         """
         scaling = assignment["trainer"]["scaling"]
         self._make_room(scaling)
-        placed = place(gang(scaling), self._unclaimed(Holdings()))
-        node = placed.nodes[0] if placed else None
+        placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()))
+        node = placement.nodes[0] if placement else None
         name, actor = self._spare.take(node) or start_slot(self._prefix, node, self._url)
-        self.members[name] = Member(name, actor, key, scaling)
+        self.slots[name] = PooledSlot(name, actor, key, scaling)
         logger.info("slot %s starts for experiment %s", name, assignment["experiment"])
-        return self.members[name]
+        return self.slots[name]
 
     def _make_room(self, scaling: Scaling) -> None:
-        """Close idle slots, longest idle first, until the gang fits."""
-        idle = sorted((m for m in self.members.values() if m.idle), key=lambda m: -(m.idle_seconds or 0))
-        for member in idle:
-            if place(gang(scaling), self._unclaimed(Holdings())) is not None:
+        """Close idle slots, longest idle first, until the worker group fits."""
+        idle = sorted((s for s in self.slots.values() if s.is_idle), key=lambda s: -(s.idle_seconds or 0))
+        for slot in idle:
+            if find_placement(bundles_of(scaling), self._unclaimed(Reservations())) is not None:
                 return
-            self.close([member])
+            self.close([slot])
 
     def close_idle(self, seconds: float) -> None:
-        self.close([m for m in self.members.values() if m.idle and (m.idle_seconds or 0) > seconds])
+        """Close the slots that have been idle for longer."""
+        self.close([slot for slot in self.slots.values() if slot.is_idle and (slot.idle_seconds or 0) > seconds])
 
     def close_all(self) -> None:
         self._spare.close()
-        self.close(list(self.members.values()))
+        self.close(list(self.slots.values()))
 
-    def close(self, members: list[Member]) -> None:
-        """End these slots; what they run is given back to the service."""
-        refs = [member.actor.close.remote() for member in members]
-        if refs:
-            ray.wait(refs, num_returns=len(refs), timeout=CLOSE_SECONDS)
-        for member in members:
-            ray.kill(member.actor)
-            self.members.pop(member.name, None)
-            logger.info("slot %s closed", member.name)
+    def close(self, slots: list[PooledSlot]) -> None:
+        """End these slots; they give back to the service what they run."""
+        calls = [slot.actor.close.remote() for slot in slots]
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=CLOSE_SECONDS)
+        for slot in slots:
+            ray.kill(slot.actor)
+            self.slots.pop(slot.name, None)
+            logger.info("slot %s closed", slot.name)

@@ -1,4 +1,4 @@
-"""A slot that starts before anybody needs it, so that the first trial finds its process with all imports done."""
+"""A slot that starts before there is work for it, so that the first trial finds a process with all imports done."""
 
 import logging
 from dataclasses import dataclass
@@ -13,46 +13,46 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class SpareSlot:
-    """`asked`: what it was asked last, so that it knows of an agent and does not close itself."""
+class _StartedSlot:
+    """`status`: the ObjectRef of the last status call. Without such calls the slot would close itself."""
 
     name: str
     node: str
     actor: Any
-    asked: Any = None
+    status: Any = None
 
     def is_alive(self) -> bool:
-        """False once its death is known; without waiting."""
+        """False once its death is known. Does not wait."""
         try:
-            if self.asked is not None and ray.wait([self.asked], timeout=0)[0]:
-                ray.get(self.asked)
-                self.asked = None
+            if self.status is not None and ray.wait([self.status], timeout=0)[0]:
+                ray.get(self.status)
+                self.status = None
         except RayError as error:
             logger.info("the spare slot %s has died: %s", self.name, error)
             return False
-        self.asked = self.asked or self.actor.status.remote()
+        self.status = self.status or self.actor.status.remote()
         return True
 
 
-class Spare:
-    """At most one, and none unless it is `wanted`. The next is not started before the fleet has used it and is idle."""
+class SpareSlot:
+    """At most one, if `is_wanted`. The next one starts once the pool has used this one and is empty again."""
 
-    def __init__(self, prefix: str, service_url: str, *, wanted: bool) -> None:
+    def __init__(self, prefix: str, service_url: str, *, is_wanted: bool) -> None:
         self._prefix = prefix
         self._url = service_url
-        self._slot: SpareSlot | None = None
-        self._wanted = self._due = wanted
+        self._slot: _StartedSlot | None = None
+        self._is_wanted = self._is_due = is_wanted
 
-    def look_after(self, *, idle: bool) -> None:
-        """Called again and again. `idle`: the fleet has no slots."""
+    def refresh(self, *, pool_is_empty: bool) -> None:
+        """Start it when it is due, and notice its death. To be called regularly."""
         if self._slot is not None and not self._slot.is_alive():
             self._slot = None
-        if self._due and idle:
-            self._due, self._slot = False, self._start()
+        if self._is_due and pool_is_empty:
+            self._is_due, self._slot = False, self._start()
 
     def take(self, node: str | None) -> tuple[str, Any] | None:
-        """Name and actor of the one on that node (None: any), if there is one. It is nobody's spare then."""
-        self._due = self._wanted
+        """The name and the handle of the spare slot on that node (None: on any), which then belongs to the caller."""
+        self._is_due = self._is_wanted
         if self._slot is None or node not in (None, self._slot.node):
             return None
         taken, self._slot = self._slot, None
@@ -63,10 +63,10 @@ class Spare:
             ray.kill(self._slot.actor)
             self._slot = None
 
-    def _start(self) -> SpareSlot:
-        """Where there is most to run on."""
+    def _start(self) -> _StartedSlot:
+        """On the node with the most GPUs, then CPUs."""
         nodes = total_resources()
         node = max(nodes, key=lambda node: (nodes[node].get("GPU", 0), nodes[node].get("CPU", 0), node))
         name, actor = start_slot(self._prefix, node, self._url, spare=True)
         logger.info("slot %s starts before there is work for it", name)
-        return SpareSlot(name, node, actor)
+        return _StartedSlot(name, node, actor)

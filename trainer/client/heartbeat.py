@@ -1,77 +1,82 @@
-"""The line that an attempt keeps open to the service: it extends the lease, and orders arrive on it at once."""
+"""The heartbeat of an attempt: calls that extend the lease, and that the service answers early with an order."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable
 
-from trainer.client.http import CallRefused, LeaseLost, Service, ServiceUnreachable, pauses
+from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceUnreachable, backoff_delays
 
 logger = logging.getLogger("paceline")
 
-# Of three heartbeats in a lease's time, two may get lost. The service holds no call for longer than a minute.
-BEATS_IN_A_LEASE = 3
-LONGEST_WAIT_SECONDS = 60.0
-# A stop once heard is said again by every further call, at once: how soon a kill that follows it is heard.
-AFTER_AN_ORDER_SECONDS = 1.0
+BEATS_PER_LEASE = 3
+"""Two of them may get lost without losing the lease."""
+
+MAX_WAIT_SECONDS = 60.0
+"""The service holds no call for longer."""
+
+ORDER_POLL_SECONDS = 1.0
+"""After an order the service answers every call immediately. The calls go on at this interval, to hear of a kill."""
 
 CONTINUE = "continue"
 
 
 class Heartbeat(threading.Thread):
-    """One call after the other, each held by the service until it has an order or the next call is due.
+    """Makes one call after the other; the service holds each until it has an order or the next call is due.
 
-    `on_order(decision, reason)` and `on_lease_lost()` are called from this thread; after `close()`, which waits for
-    nothing, neither is. The call that is open then ends by itself, because the attempt does.
+    `on_order(decision, reason)` and `on_lease_lost()` are called from this thread, but not after `close()`. `close()`
+    does not wait for the open call, which ends when the attempt ends.
     """
 
     def __init__(
         self,
-        service: Service,
+        client: ServiceClient,
         trial: str,
         lease_seconds: float,
         on_order: Callable[[str, str | None], None],
         on_lease_lost: Callable[[], None],
     ) -> None:
         super().__init__(name="paceline-heartbeat", daemon=True)
-        self._service = service
+        self._client = client
         self._path = f"/v1/trials/{trial}/heartbeat"
-        self._every = min(lease_seconds / BEATS_IN_A_LEASE, LONGEST_WAIT_SECONDS)
+        self._interval = min(lease_seconds / BEATS_PER_LEASE, MAX_WAIT_SECONDS)
         self._on_order = on_order
         self._on_lease_lost = on_lease_lost
-        self._over = threading.Event()
+        self._closed = threading.Event()
 
     def run(self) -> None:
-        tries = pauses()
-        while not self._over.is_set():
-            began = time.monotonic()
+        delays = backoff_delays()
+        while not self._closed.is_set():
+            started_at = time.monotonic()
             try:
-                due = began + self._beat()
-                tries = pauses()
+                due = started_at + self._beat()
+                delays = backoff_delays()
             except ServiceUnreachable as error:
                 logger.warning("no heartbeat for %s: %s", self._path, error)
-                due = time.monotonic() + next(tries)
-            self._over.wait(max(0.0, due - time.monotonic()))
+                due = time.monotonic() + next(delays)
+            self._closed.wait(max(0.0, due - time.monotonic()))
 
     def close(self) -> None:
-        self._over.set()
+        self._closed.set()
 
     def _beat(self) -> float:
-        """Make one call; returns how long after its beginning the next is due. Raises ServiceUnreachable."""
+        """Make one call; returns the seconds from its start to the next one. Raises ServiceUnreachable."""
         try:
-            # Twice the time: a call that the network has swallowed must not cost the lease.
-            answer = self._service.post(self._path, {"wait_seconds": self._every}, read_seconds=2 * self._every) or {}
+            # A call that gets no answer must end in time for two more within the lease.
+            answer = (
+                self._client.post(self._path, {"wait_seconds": self._interval}, read_seconds=2 * self._interval) or {}
+            )
         except LeaseLost:
-            if not self._over.is_set():
+            if not self._closed.is_set():
                 self.close()
                 self._on_lease_lost()
             return 0
         except CallRefused as refused:
             logger.warning("no heartbeat for %s: %s", self._path, refused)
-            return self._every
+            return self._interval
         decision = answer.get("decision", CONTINUE)
         if decision == CONTINUE:
-            return self._every
-        if not self._over.is_set():
+            return self._interval
+        if not self._closed.is_set():
             self._on_order(decision, answer.get("reason"))
-        return min(AFTER_AN_ORDER_SECONDS, self._every)
+        return min(ORDER_POLL_SECONDS, self._interval)

@@ -1,4 +1,4 @@
-"""HTTP to the service, as those who run trials need it. Uses `requests` alone, which every node with Ray has."""
+"""HTTP calls to the service. They need only `requests`, which is installed wherever Ray is."""
 
 import logging
 import random
@@ -15,28 +15,29 @@ logger = logging.getLogger("paceline")
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 5.0
-# Where nothing wakes who waits.
-LONGEST_DEAF_SECONDS = 1.0
-# Between the tries of a call at which the service fails; after the last it counts as refused.
-FAILURE_PAUSES = (0.5, 1.0, 2.0, 4.0)
+FIRST_DELAY_SECONDS = 0.1
+MAX_DELAY_SECONDS = 5.0
+CANCEL_CHECK_SECONDS = 1.0
+"""How often a download that waits for the service checks whether it is cancelled."""
 
-# What a service that is away, overloaded or out of disk says, or a proxy in front of it.
+FAILURE_DELAYS = (0.5, 1.0, 2.0, 4.0)
+"""Between the tries of a call at which the service fails. After the last try the call counts as refused."""
+
 AWAY = frozenset({429, 502, 503, 504, 507})
+"""The status codes of a service that is away, overloaded or out of disk, or of a proxy in front of it."""
 
-# Of the refusals that a proxy makes by itself, those that the same call would meet again.
 TOO_LARGE = frozenset({413, 414, 431})
+"""Of the status codes with which a proxy refuses a call by itself, those that the same call would get again."""
 
-Answered = TypeVar("Answered")
+Answer = TypeVar("Answer")
 
 
 class ServiceUnreachable(Exception):
-    """No answer, or one that says to come back later (AWAY): the same call may succeed."""
+    """No answer, or one that asks to try later (AWAY): the same call may succeed."""
 
 
 class CallRefused(Exception):
-    """The service understood and said no: the same call will fail again."""
+    """The service understood the call and refused it: the same call would be refused again."""
 
     def __init__(self, status: int, kind: str, detail: str, facts: dict[str, Any] | None = None) -> None:
         super().__init__(f"{status} {kind}: {detail}")
@@ -44,15 +45,15 @@ class CallRefused(Exception):
 
 
 class LeaseLost(CallRefused):
-    """The attempt is no longer ours."""
+    """The trial has another holder, or has ended."""
 
 
 class AgentNameTaken(CallRefused):
-    """Another agent works under our name: `facts["holder"]`, as `trainer.wire.Instance`."""
+    """Another process uses this agent's name: `facts["holder"]`, as `trainer.wire.Instance`."""
 
 
 class ServiceFailed(CallRefused):
-    """The service failed at the call (500, or an answer that is not JSON), each time it was tried."""
+    """The service failed at the call (500, or an answer that is not JSON) at every try."""
 
 
 CONFLICTS: dict[str, type[CallRefused]] = {"lease-lost": LeaseLost, "agent-name-taken": AgentNameTaken}
@@ -64,8 +65,8 @@ class Package:
     filename: str
 
 
-class Service:
-    """Calls to one service with one token. Not for several threads at once: a session is one connection."""
+class ServiceClient:
+    """Calls to one service with one token. Not thread-safe: it has one connection."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url.rstrip("/")
@@ -76,15 +77,15 @@ class Service:
 
     def post(self, path: str, body: dict[str, Any], *, read_seconds: float = READ_SECONDS) -> dict[str, Any] | None:
         """The answer's JSON, or None for 204. Raises ServiceUnreachable, LeaseLost, ServiceFailed or CallRefused."""
-        return _persistently(lambda: _object(self._send("POST", path, read_seconds, json=body)))
+        return _with_retries(lambda: _json_object(self._send("POST", path, read_seconds, json=body)))
 
     def get(self, path: str) -> dict[str, Any]:
         """The answer's JSON. Raises as `post`."""
-        return _persistently(lambda: _object(self._send("GET", path, READ_SECONDS)) or {})
+        return _with_retries(lambda: _json_object(self._send("GET", path, READ_SECONDS)) or {})
 
     def package(self, package_id: str) -> Package:
         """Raises as `post`."""
-        answer = _persistently(lambda: self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS))
+        answer = _with_retries(lambda: self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS))
         named = re.search(r'filename="?([^";]+)"?', answer.headers.get("Content-Disposition", ""))
         return Package(answer.content, named.group(1) if named else "package.zip")
 
@@ -98,28 +99,28 @@ class Service:
         raise _refusal(answer)
 
 
-def _persistently(call: Callable[[], Answered]) -> Answered:
-    """Try again a few times where the service fails: it may, or may not, be the call that it can't take."""
-    for pause in FAILURE_PAUSES:
+def _with_retries(call: Callable[[], Answer]) -> Answer:
+    """Repeat the call a few times if the service fails: only sometimes is the call itself the cause."""
+    for delay in FAILURE_DELAYS:
         try:
             return call()
         except ServiceFailed as failed:
             logger.debug("trying again: %s", failed)
-            time.sleep(pause)
+            time.sleep(delay)
     return call()
 
 
-def _object(answer: requests.Response) -> dict[str, Any] | None:
+def _json_object(answer: requests.Response) -> dict[str, Any] | None:
     if answer.status_code == requests.codes.no_content or not answer.content:
         return None
     found = _json(answer)
     if found is None:
-        raise ServiceFailed(answer.status_code, "not-json", f"{answer.url} answers with something else than an object")
+        raise ServiceFailed(answer.status_code, "not-json", f"{answer.url} does not answer with a JSON object")
     return found
 
 
 def _json(answer: requests.Response) -> dict[str, Any] | None:
-    """The answer's object, if it is one."""
+    """The answer's JSON object, if it is one."""
     try:
         found = answer.json()
     except ValueError:
@@ -133,7 +134,7 @@ def _refusal(answer: requests.Response) -> Exception:
         return ServiceUnreachable(f"{answer.url} answers {status}")
     problem = _json(answer) or {}
     if status < requests.codes.server_error and status not in TOO_LARGE and "type" not in problem:
-        return ServiceUnreachable(f"{answer.url} answers {status}, which is not the service's own word")
+        return ServiceUnreachable(f"{answer.url} answers {status}, but not in the form of the service's own errors")
     kind = str(problem.get("type", "about:blank"))
     detail = str(problem.get("detail") or problem.get("title") or answer.reason)
     if status >= requests.codes.server_error:
@@ -142,41 +143,43 @@ def _refusal(answer: requests.Response) -> Exception:
     return refused(status, kind, detail, problem)
 
 
-def pauses() -> Iterator[float]:
-    """How long to wait before each next try, in seconds: longer and longer, never the same for all."""
-    spread = random.Random()  # noqa: S311 - no secret; and not the one that user code seeds and draws from
-    pause = FIRST_PAUSE_SECONDS
+def backoff_delays() -> Iterator[float]:
+    """The seconds to wait before each further try, without end: exponential backoff with jitter."""
+    jitter = random.Random()  # noqa: S311 - no secret; user code seeds and uses the module's own generator
+    delay = FIRST_DELAY_SECONDS
     while True:
-        yield pause * spread.uniform(0.5, 1.0)
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        yield delay * jitter.uniform(0.5, 1.0)
+        delay = min(2 * delay, MAX_DELAY_SECONDS)
 
 
-def until_answered(service: Service, path: str, body: dict[str, Any], over: threading.Event) -> dict[str, Any] | None:
-    """`post`, again and again while the service is away.
+def post_until_answered(
+    client: ServiceClient, path: str, body: dict[str, Any], cancelled: threading.Event
+) -> dict[str, Any] | None:
+    """`post`, repeated while the service is away.
 
-    Raises LeaseLost and CallRefused at once, ServiceUnreachable when it is `over`.
+    Raises LeaseLost and CallRefused immediately, and ServiceUnreachable once `cancelled` is set.
     """
-    for pause in pauses():
+    for delay in backoff_delays():
         try:
-            return service.post(path, body)
+            return client.post(path, body)
         except ServiceUnreachable as error:
-            if over.wait(pause):
+            if cancelled.wait(delay):
                 raise
             logger.debug("trying %s again: %s", path, error)
-    raise AssertionError("pauses() never ends")
+    raise AssertionError("backoff_delays() never ends")
 
 
-def package_in_time(service: Service, package_id: str, given_up: Callable[[], bool]) -> Package:
-    """The package, asked for again and again while the service is away.
+def download_package(client: ServiceClient, package_id: str, is_cancelled: Callable[[], bool]) -> Package:
+    """The package. The call is repeated while the service is away.
 
-    Raises CallRefused at once, ServiceUnreachable when it is `given_up`.
+    Raises CallRefused immediately, and ServiceUnreachable once `is_cancelled()`.
     """
-    for pause in pauses():
+    for delay in backoff_delays():
         try:
-            return service.package(package_id)
+            return client.package(package_id)
         except ServiceUnreachable as error:
-            if given_up():
+            if is_cancelled():
                 raise
             logger.debug("asking for package %s again: %s", package_id, error)
-            time.sleep(min(pause, LONGEST_DEAF_SECONDS))
-    raise AssertionError("pauses() never ends")
+            time.sleep(min(delay, CANCEL_CHECK_SECONDS))
+    raise AssertionError("backoff_delays() never ends")

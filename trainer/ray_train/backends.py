@@ -1,4 +1,8 @@
-"""Which Ray Train trainer runs each kind of training function."""
+"""The registry of trainer kinds: which Ray Train trainer runs each of them.
+
+To add a kind, add a line to `BACKENDS` and its name to `trainer.wire.Kind`. `tests/trainer/test_backends.py` checks
+every line of the registry.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,43 +14,46 @@ from trainer.ray_train.torch_backend import torch_config
 
 @dataclass(frozen=True)
 class Backend:
-    """`module:trainer` of Ray; `warm`: whether its worker processes may serve one trial after another.
+    """One kind of training function.
 
-    `options` gives what the trainer is made with beyond what every trainer gets.
+    `module` and `trainer` name the Ray trainer's class; `library` is the module that has to be installed for it.
+    `is_warm`: whether a worker process can serve one trial after another. `options` returns the arguments with which
+    the trainer is constructed beyond those that every trainer gets.
     """
 
     module: str
     trainer: str
-    warm: bool = True
+    library: str
+    is_warm: bool = True
     options: Callable[[], dict[str, Any]] = dict
 
     def trainer_class(self) -> type[Any]:
-        """Ray's trainer. Raises ImportError where the framework is not installed."""
+        """Ray's trainer. Raises ImportError where the library is not installed."""
         found: type[Any] = getattr(import_module(self.module), self.trainer)
         return found
 
 
 def own_gpu() -> dict[str, Any]:
-    """Each worker sees its own GPU alone, which `ray.train.torch.get_device()` finds."""
+    """Each worker sees only its own GPU, which `ray.train.torch.get_device()` finds."""
     return {"torch_config": torch_config(share_gpus=False)}
 
 
 def shared_gpus() -> dict[str, Any]:
-    """Ray's default: each worker sees those of all workers on its node."""
+    """Each worker sees the GPUs of all workers on its node. This is Ray's default.
+
+    Lightning and Accelerate need it: they choose the device by the local rank, which counts over the whole node.
+    """
     return {"torch_config": torch_config(share_gpus=True)}
 
 
-# Lightning and Accelerate take the device from the local rank, which counts over the whole node.
-SHARED = Backend("ray.train.torch", "TorchTrainer", options=shared_gpus)
-
 BACKENDS = {
-    "torch": Backend("ray.train.torch", "TorchTrainer", options=own_gpu),
-    "lightning": SHARED,
-    "transformers": SHARED,
-    "xgboost": Backend("ray.train.xgboost", "XGBoostTrainer"),
-    "lightgbm": Backend("ray.train.lightgbm", "LightGBMTrainer"),
-    # `jax.distributed.initialize` works once in a process.
-    "jax": Backend("ray.train.v2.jax", "JaxTrainer", warm=False),
-    # TensorFlow's strategies keep their servers' ports for the life of the process.
-    "tensorflow": Backend("ray.train.tensorflow", "TensorflowTrainer", warm=False),
+    "torch": Backend("ray.train.torch", "TorchTrainer", "torch", options=own_gpu),
+    "lightning": Backend("ray.train.torch", "TorchTrainer", "torch", options=shared_gpus),
+    "transformers": Backend("ray.train.torch", "TorchTrainer", "torch", options=shared_gpus),
+    "xgboost": Backend("ray.train.xgboost", "XGBoostTrainer", "xgboost"),
+    "lightgbm": Backend("ray.train.lightgbm", "LightGBMTrainer", "lightgbm"),
+    # `jax.distributed.initialize` works only once in a process.
+    "jax": Backend("ray.train.v2.jax", "JaxTrainer", "jax", is_warm=False),
+    # TensorFlow's strategies keep their servers' ports until the process ends.
+    "tensorflow": Backend("ray.train.tensorflow", "TensorflowTrainer", "tensorflow", is_warm=False),
 }

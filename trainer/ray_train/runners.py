@@ -1,4 +1,4 @@
-"""The two ways to run an attempt on Ray Train: over kept workers, or by a plain `fit()`."""
+"""The two ways to run an attempt on Ray Train: on warm workers, or by a plain `fit()` with new processes."""
 
 import contextlib
 import os
@@ -13,162 +13,168 @@ from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.ray_train.backends import BACKENDS, Backend
-from trainer.ray_train.warm_group import KeptGroup, hosted, uncleaned
-from trainer.resources import gang
+from trainer.ray_train.warm_group import WarmGroup, in_process_trainer, without_placement_group_cleaner
+from trainer.resources import bundles_of
 
-# How long a gang's resources may take to come together before the attempt is given back.
 START_SECONDS = 60.0
+"""How long a worker group waits for its resources before the attempt is given back."""
 
 Train = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One run: the trainer's part of an assignment, in Ray's terms.
+class RunPlan:
+    """One run, with the values of `trainer.wire.Trainer`; `scaling` is `trainer.wire.Scaling` as JSON.
 
-    `abandoned()` says whether the run is not wanted any more. It is asked while the gang's resources come together,
-    when there are no workers yet that could be ended. `succeeded()` is called when all ranks have come to a good end
-    and all they reported is known, as soon as this can be told: Ray may still have to take the run down.
+    `is_cancelled()` is asked while the run waits for its resources, when there are no workers yet that could be ended.
+    `on_success()` is called as soon as all ranks have succeeded and everything that they reported is known: Ray may
+    still have to shut the run down.
     """
 
-    trainer: dict[str, Any]
+    kind: str
+    scaling: dict[str, Any]
+    env: dict[str, str]
     name: str
     storage_path: str
-    abandoned: Callable[[], bool]
-    succeeded: Callable[[], None]
+    is_cancelled: Callable[[], bool]
+    on_success: Callable[[], None]
 
     @property
     def backend(self) -> Backend:
-        return BACKENDS[self.trainer["kind"]]
+        return BACKENDS[self.kind]
 
-    def scaling(self) -> ScalingConfig:
-        return ScalingConfig(**{key: value for key, value in self.trainer["scaling"].items() if value})
+    def scaling_config(self) -> ScalingConfig:
+        return ScalingConfig(**{key: value for key, value in self.scaling.items() if value})
 
-    def config(self, *callbacks: UserCallback) -> RunConfig:
-        # Retries are the service's, so Ray gets none. Nor does Ray remove checkpoints: it does not know which of them
-        # the service has heard of.
+    def run_config(self, *callbacks: UserCallback) -> RunConfig:
+        """Ray neither retries nor removes checkpoints: both are for the service to decide."""
         return RunConfig(
             name=self.name,
             storage_path=self.storage_path,
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
             callbacks=list(callbacks),
-            worker_runtime_env={"env_vars": self.trainer["env"]} if self.trainer["env"] else {},
+            worker_runtime_env={"env_vars": self.env} if self.env else {},
         )
 
 
 class GangNotFormed(RuntimeError):
-    """The resources of a gang did not come free together in time."""
+    """The resources of a worker group did not become free in time."""
 
 
-class Runs(Protocol):
+class Runner(Protocol):
     """Runs the attempts of one slot, one at a time."""
 
-    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+    def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
         """Run to the end. Returns what Ray Train raised, or None."""
 
-    def joined(self, actor: Any) -> None:
+    def worker_started(self, actor: Any) -> None:
         """A worker of the running attempt has started."""
 
     @property
     def placement_group(self) -> str | None:
-        """The hexadecimal id of the gang's, if this process has made it. From any thread."""
+        """The id, in hexadecimal, of the placement group that this process has made. From any thread."""
 
     def wake(self, *, ending: bool = False) -> None:
-        """All ranks have reported, or, with `ending`, are done. From any thread."""
+        """All ranks have reported or, with `ending`, are done. From any thread."""
 
     def end_workers(self) -> None:
-        """End the running attempt's processes at once. From any thread."""
+        """Kill the running attempt's processes. From any thread."""
 
-    def forget(self, checkpoint: str) -> None:
-        """The checkpoint at this URI is about to be removed. From any thread."""
+    def forget_checkpoint(self, uri: str) -> None:
+        """The checkpoint is about to be removed. From any thread."""
 
     def close(self) -> None:
         """End everything. From any thread; nothing can be run afterwards."""
 
 
-class WarmRuns:
-    """Over workers that stay from attempt to attempt, with the controller in this process.
+class WarmRunner:
+    """Runs on workers that stay from attempt to attempt, with the controller in this process.
 
-    `saved(run name, sequence, checkpoint's path)` is called for each checkpoint that all ranks have saved.
+    `on_saved(run name, sequence, path)` is called for each checkpoint that all ranks have saved.
     """
 
-    def __init__(self, saved: Callable[[str, int, str], None], start_seconds: float = START_SECONDS) -> None:
-        self._saved = saved
-        self.kept = KeptGroup(start_seconds)
+    def __init__(self, on_saved: Callable[[str, int, str], None], start_seconds: float = START_SECONDS) -> None:
+        self._on_saved = on_saved
+        self.group = WarmGroup(start_seconds)
 
-    def fit(self, train: Train, plan: Plan) -> BaseException | None:
-        def saved(sequence: int, checkpoint: Any) -> None:
-            self._saved(plan.name, sequence, checkpoint.path)
+    def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
+        def on_saved(sequence: int, checkpoint: Any) -> None:
+            self._on_saved(plan.name, sequence, checkpoint.path)
 
-        self.kept.abandoned, self.kept.succeeded = plan.abandoned, plan.succeeded
+        self.group.is_cancelled, self.group.on_success = plan.is_cancelled, plan.on_success
         try:
-            trainer = hosted(plan.backend.trainer_class(), self.kept, saved)
+            trainer = in_process_trainer(plan.backend.trainer_class(), self.group, on_saved)
             options = plan.backend.options()
-            trainer(train, scaling_config=plan.scaling(), run_config=plan.config(), **options).fit()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
+            trainer(train, scaling_config=plan.scaling_config(), run_config=plan.run_config(), **options).fit()
+        except Exception as error:  # noqa: BLE001 - any error ends this attempt, and not the slot
             return error
         return None
 
-    def joined(self, actor: Any) -> None:
-        """The kept group knows its workers."""
+    def worker_started(self, actor: Any) -> None:
+        """The warm group knows its workers."""
 
     @property
     def placement_group(self) -> str | None:
-        kept = self.kept.placement_group
-        return kept.placement_group.id.hex() if kept is not None else None
+        found = self.group.placement_group
+        return found.placement_group.id.hex() if found is not None else None
 
     def wake(self, *, ending: bool = False) -> None:
-        self.kept.wake(ending=ending)
+        self.group.wake(ending=ending)
 
     def end_workers(self) -> None:
-        self.kept.end_workers()
+        self.group.end_workers()
 
-    def forget(self, checkpoint: str) -> None:
-        self.kept.forget(checkpoint.partition("?")[0])
+    def forget_checkpoint(self, uri: str) -> None:
+        self.group.forget_checkpoint(uri.partition("?")[0])
+
+    async def reported_checkpoints(self, *args: Any) -> Any:
+        """The answer to a worker's `ray.train.get_all_reported_checkpoints()`."""
+        controller = self.group.controller
+        return await controller.reported_checkpoints(*args) if controller else []
 
     def close(self) -> None:
-        self.kept.close()
+        self.group.close()
 
 
-class FreshRuns:
-    """By the public `fit()`: a controller, a placement group and workers of its own for each attempt."""
+class FreshRunner:
+    """Runs by the public `fit()`: each attempt gets a controller, a placement group and workers of its own."""
 
     def __init__(self, slot: Any, start_seconds: float = START_SECONDS) -> None:
         self._slot = slot
         self._start_seconds = start_seconds
         self._actors: list[Any] = []
 
-    def fit(self, train: Train, plan: Plan) -> BaseException | None:
+    def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
         try:
-            # Storage that can't be used would otherwise be told as the controller's death.
+            # It fails for a storage that cannot be used. Ray would report that as the controller's death.
             StorageContext(plan.storage_path, plan.name)
             self._await_resources(plan)
-            with _quick_polls(self._start_seconds):
-                trainer, options = uncleaned(plan.backend.trainer_class()), plan.backend.options()
-                config = plan.config(Saves(self._slot, plan.name))
-                trainer(train, scaling_config=plan.scaling(), run_config=config, **options).fit()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this attempt's end, not the slot's
+            with _controller_settings(self._start_seconds):
+                trainer, options = without_placement_group_cleaner(plan.backend.trainer_class()), plan.backend.options()
+                config = plan.run_config(SavedCheckpoints(self._slot, plan.name))
+                trainer(train, scaling_config=plan.scaling_config(), run_config=config, **options).fit()
+        except Exception as error:  # noqa: BLE001 - any error ends this attempt, and not the slot
             return error
         finally:
             self._actors = []
         return None
 
-    def _await_resources(self, plan: Plan) -> None:
-        """Raise GangNotFormed unless the gang's resources are free together.
+    def _await_resources(self, plan: RunPlan) -> None:
+        """Raise GangNotFormed unless the worker group's resources become free.
 
-        Ray's controller would wait for them, too, but in another process, and deaf meanwhile.
+        Ray's controller would wait for them, too, but in another process that cannot be cancelled meanwhile.
         """
-        scaling = plan.trainer["scaling"]
-        group = placement_group(gang(scaling), scaling.get("placement_strategy") or "PACK")
+        strategy = plan.scaling.get("placement_strategy") or "PACK"
+        group = placement_group(bundles_of(plan.scaling), strategy)
         try:
-            until = time.monotonic() + self._start_seconds
+            deadline = time.monotonic() + self._start_seconds
             while not group.wait(1):
-                if plan.abandoned() or time.monotonic() > until:
+                if plan.is_cancelled() or time.monotonic() > deadline:
                     raise GangNotFormed
         finally:
             remove_placement_group(group)
 
-    def joined(self, actor: Any) -> None:
+    def worker_started(self, actor: Any) -> None:
         self._actors.append(actor)
 
     @property
@@ -182,15 +188,15 @@ class FreshRuns:
         for actor in self._actors:
             ray.kill(actor)
 
-    def forget(self, checkpoint: str) -> None:
-        """The controller is another process, and goes on listing it."""
+    def forget_checkpoint(self, uri: str) -> None:
+        """The controller is another process, which goes on listing the checkpoint."""
 
     def close(self) -> None:
         self.end_workers()
 
 
-class Saves(UserCallback):  # type: ignore[misc]
-    """Runs in Ray's controller process and tells the slot of each checkpoint that all ranks have saved."""
+class SavedCheckpoints(UserCallback):  # type: ignore[misc]
+    """Runs in Ray's controller process and reports to the slot each checkpoint that all ranks have saved."""
 
     def __init__(self, slot: Any, run: str) -> None:
         self._slot = slot
@@ -200,12 +206,12 @@ class Saves(UserCallback):  # type: ignore[misc]
     def after_report(self, run_context: Any, metrics: Any, checkpoint: Any) -> None:  # noqa: ARG002
         sequence, self._sequence = self._sequence, self._sequence + 1
         if checkpoint is not None:
-            ray.get(self._slot.saved.remote(self._run, sequence, checkpoint.path))
+            ray.get(self._slot.checkpoint_saved.remote(self._run, sequence, checkpoint.path))
 
 
 @contextlib.contextmanager
-def _quick_polls(start_seconds: float) -> Iterator[None]:
-    """Ray's controller looks at its workers every two seconds, and takes one report each time: far too seldom."""
+def _controller_settings(start_seconds: float) -> Iterator[None]:
+    """Have Ray's controller poll often: by default it takes one report from each worker every two seconds."""
     settings = {
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(start_seconds),

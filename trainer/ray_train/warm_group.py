@@ -1,9 +1,8 @@
-"""Ray Train's controller in our own process, over workers that outlive a run.
+"""Ray Train's controller in the slot's own process, over workers that outlive a run.
 
-Everything of Paceline that depends on Ray Train's internals is here, in `kept_worker.py` and in `worker_side.py`. A
-plain `fit()` starts a controller process, placement group and worker processes for each run and ends them all with it;
-here the controller runs in the caller's thread, and what it takes down is kept for the next run of the same shape. The
-tests in `tests/trainer/test_ray_internals.py` name each assumption about Ray.
+A plain `fit()` starts a controller process, a placement group and worker processes for each run and ends them all with
+the run. Here the controller runs in the caller's thread, and everything that it would shut down stays for the next run
+of the same shape. The tests in `tests/trainer/test_ray_internals.py` name each assumption about Ray.
 """
 
 import asyncio
@@ -25,34 +24,36 @@ from ray.train.v2._internal.execution.worker_group.placement_group_handle import
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
-from trainer.ray_train.worker_actor import KeptWorker, environment, quiet
+from trainer.ray_train.worker_actor import WarmTrainWorker, environment, lower_log_volume
 
-# Callbacks that cost a process or a second per run: nothing to clean up after ourselves (this process owns the
-# placement group, and its death frees it), no datasets, and metrics that would be those of one process for all runs.
-# The working directory is changed without a call of its own, by `KeptWorker`.
-LEFT_OUT = (
+OMITTED_CALLBACKS = (
+    # This process owns the placement group, whose resources are freed with it: nothing is left to clean up.
     PlacementGroupCleanerCallback,
+    # It starts a process for each worker group, also without datasets.
     DatasetsCallback,
+    # All runs would share the metrics of this one process.
     ControllerMetricsCallback,
     WorkerMetricsCallback,
+    # `WarmTrainWorker` changes the working directory without a call of its own.
     WorkingDirectorySetupCallback,
 )
 
 PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 CONTROLLER_LOGS = "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"
 
-# How often the workers are looked at when nobody has news of them: this is how a dead process is noticed.
 LIVENESS_SECONDS = 0.5
-# ... and when the ranks have said that they are done, and only their threads' ends are waited for.
+"""How often the controller polls the workers without a wake-up. This is how it notices a dead process."""
+
 ENDING_SECONDS = 0.005
+"""How often it polls once all ranks have said that they are done and only their threads have to end."""
 
 
-class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
-    """A placement group that Ray Train's own shutdown leaves alone, and whose forming can be abandoned."""
+class WarmPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
+    """A placement group that Ray Train's shutdown leaves alone, and whose start can be cancelled."""
 
-    def __init__(self, handle: PlacementGroupHandle, kept: "KeptGroup") -> None:
+    def __init__(self, handle: PlacementGroupHandle, group: "WarmGroup") -> None:
         self.handle = handle
-        self._kept = kept
+        self._group = group
 
     @property
     def placement_group(self) -> Any:
@@ -62,10 +63,10 @@ class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
         return self.handle.ready()
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        if self._kept.workers:
+        if self._group.workers:
             return True
         waited = 0.0
-        while not self._kept.abandoned():
+        while not self._group.is_cancelled():
             if self.handle.wait(min(1.0, timeout_seconds - waited)):
                 return True
             waited += 1.0
@@ -74,30 +75,30 @@ class KeptPlacementGroup(PlacementGroupHandle):  # type: ignore[misc]
         return False
 
     def shutdown(self) -> None:
-        """Kept. `KeptGroup.close` removes it."""
+        """Does nothing: `WarmGroup.close` removes the placement group."""
 
 
-class KeptState(WorkerGroupState):  # type: ignore[misc]
-    """The state of a group whose shutdown ends nothing."""
+class WarmGroupState(WorkerGroupState):  # type: ignore[misc]
+    """The state of a worker group whose shutdown ends no process."""
 
     def shutdown(self) -> None:
-        """Kept. `KeptGroup` ends workers and group."""
+        """Does nothing: `WarmGroup` ends the workers and the group."""
 
 
-class KeptGroup:
+class WarmGroup:
     """The placement group, synchronization actor and workers of one shape, kept from run to run.
 
-    It stands in for Ray's `WorkerGroup` class as the controller's factory of groups. `start_seconds`: how long the
-    placement group may take to form. `abandoned`: says, meanwhile, whether the present run is not wanted any more.
-    `succeeded`: is told when all workers of the present run have ended well, before anything is taken down.
+    It takes the place of Ray's `WorkerGroup` class as the controller's factory. `start_seconds`: how long the
+    placement group may take to start. `is_cancelled` is asked meanwhile whether the present run has been cancelled.
+    `on_success` is called when all workers of the present run have succeeded, before Ray shuts the run down.
     """
 
-    abandoned: Callable[[], bool]
-    succeeded: Callable[[], None]
+    is_cancelled: Callable[[], bool]
+    on_success: Callable[[], None]
 
     def __init__(self, start_seconds: float) -> None:
         self._start_seconds = start_seconds
-        self.placement_group: KeptPlacementGroup | None = None
+        self.placement_group: WarmPlacementGroup | None = None
         self.sync_actor: Any = None
         self.workers: list[Any] = []
         self.coordinator: Any = None
@@ -106,13 +107,13 @@ class KeptGroup:
     def create(self, train_run_context: Any, worker_group_context: Any, callbacks: Any = None) -> "WarmWorkerGroup":
         """As `WorkerGroup.create`."""
         group = WarmWorkerGroup(train_run_context, worker_group_context, callbacks)
-        group.kept = self
+        group.warm = self
         group._worker_group_start_timeout_s = self._start_seconds  # noqa: SLF001
         try:
-            with self._synchronization():
+            with self._own_synchronization_actor():
                 group._start()  # noqa: SLF001
         except BaseException:
-            self.close()  # what has not formed yet must not do so behind our back
+            self.close()  # a placement group that is still pending must not start later
             raise
         return group
 
@@ -129,19 +130,19 @@ class KeptGroup:
             self.controller = None
 
     def wake(self, *, ending: bool = False) -> None:
-        """There is news of the workers. From any thread."""
+        """Have the controller poll the workers now. From any thread."""
         controller = self.controller
         if controller is not None:
             controller.wake(ending=ending)
 
-    def forget(self, checkpoint: str) -> None:
-        """Let the running controller list this checkpoint no more. From any thread."""
+    def forget_checkpoint(self, path: str) -> None:
+        """Have the running controller no longer list this checkpoint. From any thread."""
         controller = self.controller
         if controller is not None:
-            controller.forget(checkpoint)
+            controller.forget_checkpoint(path)
 
     def end_workers(self) -> None:
-        """Kill the worker processes; the next run gets new ones in the same place. From any thread."""
+        """Kill the worker processes; the next run gets new ones in the same placement group. From any thread."""
         workers, self.workers = self.workers, []
         for worker in workers:
             ray.kill(worker.actor)
@@ -160,23 +161,24 @@ class KeptGroup:
             coordinator, self.coordinator = self.coordinator, None
             coordinator.cancel_resource_request()
 
-    def keep_placement_group(self, create: Callable[[], PlacementGroupHandle]) -> KeptPlacementGroup:
+    def placement_group_or(self, create: Callable[[], PlacementGroupHandle]) -> WarmPlacementGroup:
+        """The kept placement group, created on the first run."""
         if self.placement_group is None:
-            self.placement_group = KeptPlacementGroup(create(), self)
+            self.placement_group = WarmPlacementGroup(create(), self)
         return self.placement_group
 
     @contextlib.contextmanager
-    def _synchronization(self) -> Iterator[None]:
-        """Let `WorkerGroup._start_impl` find our synchronization actor where it makes its own."""
+    def _own_synchronization_actor(self) -> Iterator[None]:
+        """Have `WorkerGroup._start_impl` use the kept synchronization actor, where it would create one."""
         original = ray_worker_group.SynchronizationActor
-        ray_worker_group.SynchronizationActor = _Instead(self._synchronization_actor, original)
+        ray_worker_group.SynchronizationActor = _ActorClassProxy(self._synchronization_actor_or, original)
         try:
             yield
         finally:
             ray_worker_group.SynchronizationActor = original
 
-    def _synchronization_actor(self, create: Callable[[], Any]) -> Any:
-        # After a run that ended in mid-barrier its state is worth nothing; it starts while the workers do.
+    def _synchronization_actor_or(self, create: Callable[[], Any]) -> Any:
+        # A run that ended during a barrier leaves the actor unusable, so new workers start with a new one.
         if self.sync_actor is None or not self.workers:
             if self.sync_actor is not None:
                 ray.kill(self.sync_actor)
@@ -184,168 +186,172 @@ class KeptGroup:
         return self.sync_actor
 
 
-class KeptRequest:
-    """Mixed into Ray's scaling policy: what is kept is asked for once, not for each run."""
+class WarmResourceRequest:
+    """Mixed into Ray's scaling policy: requests the group's resources from the autoscaler once, not for each run."""
 
-    kept: KeptGroup
+    warm: WarmGroup
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        if self.kept.coordinator is None:
+        if self.warm.coordinator is None:
             super().after_controller_start(train_run_context)  # type: ignore[misc]
-            self.kept.coordinator = vars(self)["_coordinator_client"]
-        self._coordinator_client = self.kept.coordinator
+            self.warm.coordinator = vars(self)["_coordinator_client"]
+        self._coordinator_client = self.warm.coordinator
 
     async def before_controller_shutdown(self) -> None:
-        """Kept. `KeptGroup.close` takes it back; Ray itself renews it where it is due."""
+        """Does nothing: `WarmGroup.close` cancels the request, and Ray renews it when it is due."""
 
 
-class _Instead:
-    """`Actor.options(...).remote(...)`, answered by `keep(create)`."""
+class _ActorClassProxy:
+    """Stands in for an actor class: `.options(...).remote(...)` returns `actor_or(create)`."""
 
-    def __init__(self, keep: Callable[[Callable[[], Any]], Any], actor: Any) -> None:
-        self._keep = keep
-        self._actor = actor
+    def __init__(self, actor_or: Callable[[Callable[[], Any]], Any], actor_class: Any) -> None:
+        self._actor_or = actor_or
+        self._actor_class = actor_class
 
-    def options(self, **options: Any) -> "_Instead":
-        return _Instead(self._keep, self._actor.options(**options))
+    def options(self, **options: Any) -> "_ActorClassProxy":
+        return _ActorClassProxy(self._actor_or, self._actor_class.options(**options))
 
     def remote(self, **arguments: Any) -> Any:
-        return self._keep(lambda: self._actor.remote(**arguments))
+        return self._actor_or(lambda: self._actor_class.remote(**arguments))
 
 
 class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
-    """Ray's worker group over what is kept."""
+    """Ray's worker group over the kept placement group and workers.
 
-    kept: KeptGroup
-    early: dict[Callable[..., Any], Any]
-    _worker_cls = KeptWorker
+    `prefetched` holds the answers, as ObjectRefs, to calls that the backend is going to make to the first worker.
+    """
 
-    def _create_placement_group(self, scaling_config: Any, worker_group_context: Any) -> KeptPlacementGroup:
-        return self.kept.keep_placement_group(
+    warm: WarmGroup
+    prefetched: dict[Callable[..., Any], Any]
+    _worker_cls = WarmTrainWorker
+
+    def _create_placement_group(self, scaling_config: Any, worker_group_context: Any) -> WarmPlacementGroup:
+        return self.warm.placement_group_or(
             lambda: WorkerGroup._create_placement_group(self, scaling_config, worker_group_context)  # noqa: SLF001
         )
 
     def _init_train_context_on_workers(self, workers: list[Any], *args: Any) -> None:
-        whole = self._train_run_context
-        # Its answer is there by the time Ray's backend would ask.
-        self.early = {ask: workers[0].execute_async(ask) for ask in getattr(whole.backend_config, "asked_early", ())}
-        # Ours is of a class that would have to travel whole, for nobody reads it there.
-        self._train_run_context: Any = copy(whole)
+        original = self._train_run_context
+        calls = getattr(original.backend_config, "calls_to_prefetch", ())
+        self.prefetched = {call: workers[0].execute_async(call) for call in calls}
+        # No worker reads the backend's configuration. Ours is of a class that would be pickled whole with each run.
+        self._train_run_context: Any = copy(original)
         vars(self._train_run_context)["backend_config"] = BackendConfig()
         try:
             super()._init_train_context_on_workers(workers, *args)
         finally:
-            self._train_run_context = whole
+            self._train_run_context = original
 
     def _create_workers(self, *args: Any, **kwargs: Any) -> list[Any]:
-        if not self.kept.workers:
-            self.kept.workers = super()._create_workers(*args, **kwargs)
-        return self.kept.workers
+        if not self.warm.workers:
+            self.warm.workers = super()._create_workers(*args, **kwargs)
+        return self.warm.workers
 
     @staticmethod
     def _decorate_worker_log_file_paths(workers: list[Any]) -> list[Any]:
-        """Not asked for: only Ray's export of its state, which is off, tells where a worker's log is."""
+        """Saves a call to each worker: only Ray's state export, which is off, uses the paths of the log files."""
         return workers
 
     def shutdown(self) -> None:
         state: Any = self.get_worker_group_state()
-        self._worker_group_state: Any = KeptState(**{f.name: getattr(state, f.name) for f in fields(state)})
+        self._worker_group_state: Any = WarmGroupState(**{f.name: getattr(state, f.name) for f in fields(state)})
         super().shutdown()
 
 
 class WarmController(TrainController):  # type: ignore[misc]
-    """Ray's controller, woken by news instead of polling every two seconds."""
+    """Ray's controller, woken by events instead of polling every two seconds."""
 
-    def __init__(self, kept: KeptGroup, **arguments: Any) -> None:
-        # To set its loggers up again takes longer than all else that the controller does to begin.
-        logs = "0" if kept.workers else "1"
+    def __init__(self, group: WarmGroup, **arguments: Any) -> None:
+        # Configuring the loggers takes longer than everything else that the controller does at its start.
+        logs = "0" if group.workers else "1"
         with environment(PREEMPTION_WATCHER, "0"), environment(CONTROLLER_LOGS, logs):
             super().__init__(**arguments)
-        quiet()
-        self.worker_group_cls = self._kept = kept
+        lower_log_volume()
+        self.worker_group_cls = self._warm_group = group
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._woken = asyncio.Event()
         self._ending = False
 
     def wake(self, *, ending: bool) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
-            self._loop.call_soon_threadsafe(self._woken, ending)
+            self._loop.call_soon_threadsafe(self._wake, ending)
 
-    def _woken(self, ending: bool) -> None:
+    def _wake(self, ending: bool) -> None:
         self._ending = self._ending or ending
-        self._news.set()
+        self._woken.set()
 
-    def forget(self, checkpoint: str) -> None:
-        """As Ray does with those it removes by itself: what it lists, it writes down anew with every checkpoint."""
+    def forget_checkpoint(self, path: str) -> None:
+        """As Ray does with those it removes itself: it stores its whole list again with every checkpoint."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
-            self._loop.call_soon_threadsafe(self._forget, checkpoint)
+            self._loop.call_soon_threadsafe(self._forget_checkpoint, path)
 
-    def _forget(self, checkpoint: str) -> None:
+    def _forget_checkpoint(self, path: str) -> None:
         listed: list[Any] = self._checkpoint_manager._checkpoint_results  # noqa: SLF001
-        listed[:] = [result for result in listed if not checkpoint.endswith(result.checkpoint.path)]
+        listed[:] = [result for result in listed if not path.endswith(result.checkpoint.path)]
 
     async def _poll_workers(self) -> Any:
-        pause = ENDING_SECONDS if self._ending else LIVENESS_SECONDS
+        interval = ENDING_SECONDS if self._ending else LIVENESS_SECONDS
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), pause)
-        self._news.clear()
+            await asyncio.wait_for(self._woken.wait(), interval)
+        self._woken.clear()
         self._latest_poll_time = float("-inf")
         status = await super()._poll_workers()
         if self._is_training_succeeded(status):
-            self._kept.succeeded()
+            self._warm_group.on_success()
         return status
 
     async def reported_checkpoints(self, *args: Any) -> Any:
-        """`get_all_reported_checkpoints`, called from another event loop."""
+        """`get_all_reported_checkpoints`, for callers in another event loop."""
         call = asyncio.run_coroutine_threadsafe(self.get_all_reported_checkpoints(*args), self._loop)
         return await asyncio.wrap_future(call)
 
 
-class Reported(ReportCallback):  # type: ignore[misc]
-    """Calls `saved(sequence, checkpoint)` for each report that the controller has from all ranks with a checkpoint."""
+class ReportedCheckpoints(ReportCallback):  # type: ignore[misc]
+    """Calls `on_saved(sequence, checkpoint)` for each report with a checkpoint that all ranks have made."""
 
-    def __init__(self, saved: Callable[[int, Any], None]) -> None:
-        self._saved = saved
+    def __init__(self, on_saved: Callable[[int, Any], None]) -> None:
+        self._on_saved = on_saved
         self._sequence = 0
 
     def after_report(self, training_report: Any, metrics: Any) -> None:  # noqa: ARG002
         sequence, self._sequence = self._sequence, self._sequence + 1
         if training_report.checkpoint is not None:
-            self._saved(sequence, training_report.checkpoint)
+            self._on_saved(sequence, training_report.checkpoint)
 
 
-class HostedFit:
-    """What makes a trainer's `fit()` run its controller here, over what is kept."""
+class InProcessFit:
+    """Mixed into a trainer: its `fit()` runs the controller in this process, over a warm group."""
 
-    kept: KeptGroup
-    reported: Callable[[int, Any], None]
+    warm: WarmGroup
+    on_saved: Callable[[int, Any], None]
 
     def _create_default_callbacks(self) -> list[Any]:
-        rays: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        return [*(c for c in rays if not isinstance(c, LEFT_OUT)), Reported(self.reported)]
+        defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
+        return [*(c for c in defaults if not isinstance(c, OMITTED_CALLBACKS)), ReportedCheckpoints(self.on_saved)]
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, **arguments: Any) -> Any:
-        asked_once = type("KeptPolicy", (KeptRequest, type(scaling_policy)), {"kept": self.kept})
-        return self.kept.run({**arguments, "scaling_policy": asked_once(scaling_policy.scaling_config)})
+        policy = type("WarmScalingPolicy", (WarmResourceRequest, type(scaling_policy)), {"warm": self.warm})
+        return self.warm.run({**arguments, "scaling_policy": policy(scaling_policy.scaling_config)})
 
 
-def hosted(trainer: type[Any], kept: KeptGroup, saved: Callable[[int, Any], None]) -> type[Any]:
-    """The trainer's class with such a `fit()`; `saved` as in `Reported`."""
-    return type(f"Hosted{trainer.__name__}", (HostedFit, trainer), {"kept": kept, "reported": staticmethod(saved)})
+def in_process_trainer(trainer: type[Any], group: WarmGroup, on_saved: Callable[[int, Any], None]) -> type[Any]:
+    """The trainer's class with `InProcessFit`; `on_saved` as in `ReportedCheckpoints`."""
+    attributes = {"warm": group, "on_saved": staticmethod(on_saved)}
+    return type(f"InProcess{trainer.__name__}", (InProcessFit, trainer), attributes)
 
 
-class UncleanedFit:
-    """What makes a trainer's own `fit()` start no cleaner of placement groups.
+class FitWithoutCleaner:
+    """Mixed into a trainer: its plain `fit()` starts no PlacementGroupCleaner.
 
-    It outlives a slot that is killed, and without Ray's dashboard it never finds out and stays for good. The agent
-    removes the placement group of a slot that died.
+    That detached actor outlives a slot that is killed, and without Ray's dashboard it never notices and never ends. The
+    agent removes the placement groups of dead slots instead.
     """
 
     def _create_default_callbacks(self) -> list[Any]:
-        rays: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        return [callback for callback in rays if not isinstance(callback, PlacementGroupCleanerCallback)]
+        defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
+        return [callback for callback in defaults if not isinstance(callback, PlacementGroupCleanerCallback)]
 
 
-def uncleaned(trainer: type[Any]) -> type[Any]:
-    """The trainer's class with such a `fit()`."""
-    return type(f"Uncleaned{trainer.__name__}", (UncleanedFit, trainer), {})
+def without_placement_group_cleaner(trainer: type[Any]) -> type[Any]:
+    """The trainer's class with `FitWithoutCleaner`."""
+    return type(f"Plain{trainer.__name__}", (FitWithoutCleaner, trainer), {})

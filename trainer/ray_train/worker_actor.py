@@ -1,4 +1,4 @@
-"""The worker's side of a kept group: Ray's worker actor, made ready for one run after another."""
+"""Ray Train's worker actor, prepared to serve one run after another."""
 
 import contextlib
 import logging
@@ -13,62 +13,67 @@ from ray.train.v2._internal.execution.context import get_train_context
 from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
 from ray.train.v2._internal.logging.logging import TrainContextFilter
 
-from trainer.worker.session import OVER
+from trainer.ray_train.train_session import TRAINING_DONE
 
 WORKER_LOGS = "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING"
 
-RAYS_LOGGER = "ray.train"
+RAY_TRAIN_LOGGER = "ray.train"
 
-# For the end of its thread a worker waits that is asked how it is when it is done, unless it goes on saving.
-LAST_WAIT_SECONDS = 0.02
+THREAD_END_SECONDS = 0.02
+"""How long a poll waits for the thread of a finished training function. A thread that saves may take longer."""
 
 
-class KeptWorker(RayTrainWorker):  # type: ignore[misc]
-    """Ray's worker, made ready for one run after another."""
+class WarmTrainWorker(RayTrainWorker):  # type: ignore[misc]
+    """Ray's worker, prepared to serve one run after another."""
 
-    _logs = False
+    _has_loggers = False
 
     def init_train_context(self, *args: Any, **kwargs: Any) -> None:
-        """To set the loggers up again takes longer than all the rest: only what they say of the run is new."""
-        with environment(WORKER_LOGS, "0") if self._logs else contextlib.nullcontext():
+        """As Ray's, but it configures the loggers once only: that takes longer than everything else it does."""
+        with environment(WORKER_LOGS, "0") if self._has_loggers else contextlib.nullcontext():
             super().init_train_context(*args, **kwargs)
-        self._logs = True
-        for name in (None, RAYS_LOGGER):
-            for handler in logging.getLogger(name).handlers:
-                for found in handler.filters:
-                    if isinstance(found, TrainContextFilter):
-                        vars(found).update(vars(TrainContextFilter(get_train_context())))
-        quiet()
+        self._has_loggers = True
+        _update_log_context()
+        lower_log_volume()
         if env_bool(RAY_CHDIR_TO_TRIAL_DIR, True):
-            WorkingDirectorySetupCallback().after_execution_group_start(_Here())
+            WorkingDirectorySetupCallback().after_execution_group_start(_ThisWorkerOnly())
 
     def poll_status(self) -> Any:
-        """Let a thread that is about to end do so, for otherwise this would have to be asked again."""
+        """Wait a moment for a thread that is about to end, because the controller would have to poll again."""
         context = get_train_context()
-        running = context.execution_context
-        if getattr(context, OVER, False) and running.result_queue.empty():
-            running.training_thread_runner._thread.join(LAST_WAIT_SECONDS)  # noqa: SLF001
+        execution = context.execution_context
+        if getattr(context, TRAINING_DONE, False) and execution.result_queue.empty():
+            execution.training_thread_runner._thread.join(THREAD_END_SECONDS)  # noqa: SLF001
         return super().poll_status()
 
 
-KeptWorker.__name__ = RayTrainWorker.__name__  # which Ray names its processes after
+WarmTrainWorker.__name__ = RayTrainWorker.__name__  # Ray names the worker processes after it
 
 
-class _Here:
-    """What Ray would execute on all workers, executed in this one."""
+class _ThisWorkerOnly:
+    """Stands in for a worker group: a function for all workers runs in this one."""
 
     def execute(self, function: Callable[[], Any]) -> None:
         function()
 
 
-def quiet() -> None:
-    """Let Ray Train write down no more than what is worth a line: each costs a quarter of a millisecond."""
-    logging.getLogger(RAYS_LOGGER).setLevel(logging.INFO)
+def _update_log_context() -> None:
+    """Have the existing log handlers name the present run."""
+    for name in (None, RAY_TRAIN_LOGGER):
+        for handler in logging.getLogger(name).handlers:
+            for found in handler.filters:
+                if isinstance(found, TrainContextFilter):
+                    vars(found).update(vars(TrainContextFilter(get_train_context())))
+
+
+def lower_log_volume() -> None:
+    """Drop Ray Train's debug lines: each costs a quarter of a millisecond."""
+    logging.getLogger(RAY_TRAIN_LOGGER).setLevel(logging.INFO)
 
 
 @contextlib.contextmanager
 def environment(name: str, value: str) -> Iterator[None]:
-    """Only for as long as Ray reads it: what stays set is copied into each worker's runtime environment."""
+    """Set a variable only while Ray reads it: Ray copies what stays set into each worker's runtime environment."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -1,385 +1,227 @@
-"""One attempt in the slot: what its workers say, what the service says, and how it ends."""
+"""One attempt in the slot: it connects the workers, the service, and the attempt's state."""
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from ray.exceptions import RayActorError
-
-from trainer.client.heartbeat import Heartbeat
-from trainer.client.http import CallRefused, LeaseLost, Service, ServiceFailed, ServiceUnreachable, until_answered
-from trainer.client.outbox import LogOutbox, ReportOutbox
-from trainer.ray_train.runners import Runs
-from trainer.slot.report_barrier import STOP, Rounds
-from trainer.worker.failures import (
-    LOST,
-    OUT_OF_MEMORY,
-    PREEMPTED,
-    USER_ERROR,
-    as_sent,
-    classify,
-    headline,
-    killed_by_kernel,
-    user_traceback,
+from trainer.ray_train.runners import Runner
+from trainer.resources import describe_workers
+from trainer.slot.assignment import Assignment
+from trainer.slot.attempt_state import (
+    Abandoned,
+    AttemptState,
+    Draining,
+    Killed,
+    LeaseLost,
+    Preempted,
+    Refused,
+    Running,
+    State,
+    Stopping,
 )
+from trainer.slot.checkpoint_ledger import CheckpointLedger
+from trainer.slot.delivery import GIVE_BACK_SECONDS, Delivery
+from trainer.slot.failures import classify, slot_failed, undelivered
+from trainer.slot.outcome import End, Outcome, outcome_of
+from trainer.slot.ranks import LastWords, Ranks
+from trainer.slot.report_barrier import STOP, ReportBarrier
+from trainer.slot.timers import Timers
+from trainer.worker.failures import LOST, Failure
+from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 logger = logging.getLogger("paceline")
 
-# How long the other ranks get to say what happened to them after one rank has failed.
+KILL = "kill"
+
 OTHER_RANKS_SECONDS = 0.5
-GIVE_BACK_SECONDS = 3.0
-# How long the end of an attempt waits for the last of its logs, which the service may be unable to write.
-LOGS_SECONDS = 5.0
-# A living worker answers within milliseconds; one whose interpreter is held by native code may not.
-ALIVE_SECONDS = 2.0
-AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
-ENDED_AT_ONCE = ("kill", "refused", "preempted", "abandoned", "lease-lost")
+"""How long the other ranks have to report what happened to them after one rank has failed."""
 
 
 class Attempt:
-    """Methods with `async` run in the slot's event loop, the others in any thread.
+    """`remove(uri)` gets each directory of checkpoints that is no longer needed.
 
-    `ending`: why it is being ended from outside, if it is: `stop`, `drain`, `kill`, `refused`, `preempted`, `abandoned`
-    or `lease-lost`. `discard(checkpoint)` gets each of its checkpoints that is needed no more.
+    Orders to end come from several threads and go through `state`, which serializes them. What workers report comes in
+    the slot's event loop, to which reports and their answers belong. The slot's own thread concludes the attempt.
     """
 
     def __init__(
         self,
-        assignment: dict[str, Any],
-        url: str,
+        assignment: Assignment,
+        service_url: str,
         loop: asyncio.AbstractEventLoop,
-        runs: Runs,
-        discard: Callable[[str], None],
+        runner: Runner,
+        remove: Callable[[str], None],
     ) -> None:
         self.assignment = assignment
-        self.run: str = assignment["run_name"]
-        self.ending: str | None = None
-        self.drained = False
-        self._undelivered: dict[str, Any] | None = None
-        self.members: dict[int, dict[str, Any]] = {}
-        self.ends: dict[int, dict[str, Any]] = {}
-        self.log_offsets: dict[int, int] = {}
-        self.over = threading.Event()
-        self._dead: set[int] = set()
-        self._kernel_killed = False
-        self._world_size: int = assignment["trainer"]["scaling"]["num_workers"]
+        self.run = assignment.run_name
+        self.state = AttemptState(runner.end_workers)
+        self.ranks = Ranks(assignment.trainer.num_workers)
+        self.checkpoints = CheckpointLedger(assignment, remove)
+        self.delivery = Delivery(assignment, service_url, self)
+        self._timers = Timers(loop)
+        self._barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake())
         self._loop = loop
-        self._runs = runs
-        self._trial: str = assignment["trial"]
-        token = assignment["lease"]["token"]
-        self.service = Service(url, token)
-        self._reports = ReportOutbox(
-            Service(url, token), self._trial, self._decided, self.lose, self._refused, self._known
-        )
-        self._discard = discard
-        # Those of earlier attempts first, which are the first to go.
-        self._earlier = set(assignment.get("earlier_checkpoints", []))
-        self._checkpoints: list[str] = list(assignment.get("earlier_checkpoints", []))
-        self._earlier_runs: list[str] = list(assignment.get("earlier_runs", []))
-        self._logs = LogOutbox(Service(url, token), self._trial, self.lose)
-        self._rounds = Rounds(self._deliver, lambda _sequence: runs.wake())
-        seconds = float(assignment["lease"]["seconds"])
-        self._heartbeat = Heartbeat(Service(url, token), self._trial, seconds, self._ordered, self.lose)
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._ending_lock = threading.Lock()
+        self._runner = runner
 
-    @property
-    def ended_at_once(self) -> bool:
-        return self.ending in ENDED_AT_ONCE
+    def refuse_to_start(self, *, is_drained: bool) -> None:
+        """Give it back, because the slot is about to close."""
+        if is_drained:
+            self.state.drain()
+        self.state.move(Preempted())
 
     def start(self) -> None:
-        for thread in (self._reports, self._logs, self._heartbeat):
-            thread.start()
-        if limit := self.assignment.get("max_seconds"):
-            self._later("time limit", limit, self.stop, f"max_trial_seconds: {limit:g} seconds are over")
+        self.delivery.start()
+        if limit := self.assignment.max_seconds:
+            self._timers.start("time limit", limit, self.stop, f"max_trial_seconds: {limit:g} seconds are over")
 
-    # What the workers say.
+    # What workers report. Called in the slot's event loop.
 
-    async def joined(self, rank: int, member: dict[str, Any]) -> None:
-        self.members[rank] = member
-        self._runs.joined(member["actor"])
-        if self.ended_at_once:
-            self._runs.end_workers()
+    def worker_started(self, rank: int, started: WorkerStarted) -> None:
+        self.ranks.add_started(rank, started)
+        self._runner.worker_started(started.actor)
+        if self.state.is_ending_now:
+            self._runner.end_workers()
 
-    async def counted(self, rank: int, oom_kills: int | None) -> None:
-        """A rank lives after as many kills for memory: none of these was its own."""
-        if rank in self.members:
-            self.members[rank]["oom_kills"] = oom_kills
+    async def report(self, *report: Any) -> str:
+        """As `ReportBarrier.report`."""
+        return await self._barrier.report(*report)
 
-    async def answer(self, *report: Any) -> str:
-        return await self._rounds.answer(*report)
+    def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
+        self.ranks.add_log(rank, offset, text, positions)
+        self.delivery.log(rank, offset, text)
 
-    async def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
-        self.log_offsets[rank] = offset + len(text.encode())
-        if rank in self.members:
-            self.members[rank]["positions"] = positions
-        self._logs.put(rank, offset, text)
+    async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
+        self.ranks.add_ended(rank, ended)
+        if self.ranks.have_all_ended:
+            self._runner.wake(ending=True)
+        elif ended.failure is not None:
+            await self.ranks.find_dead()
+            # The others may wait for this rank, and never end.
+            self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
 
-    async def ended(self, rank: int, end: dict[str, Any]) -> None:
-        self.ends[rank] = end
-        if len(self.ends) == self._world_size:
-            self._runs.wake(ending=True)
-        elif end["failure"] is not None:
-            await self._look_for_dead_ranks()
-            # The others may wait for this rank for ever.
-            self._loop.call_later(OTHER_RANKS_SECONDS, self._end_workers_unless_over)
+    def checkpoint_saved(self, sequence: int, path: str) -> None:
+        """All ranks have saved the checkpoint of this report. From any thread."""
+        self.delivery.add_checkpoint(sequence, self.checkpoints.uri_of(path))
 
-    async def _look_for_dead_ranks(self) -> None:
-        """A rank that fails may only have noticed that another has died: in a collective, that comes first."""
-        missing = {rank: member for rank, member in self.members.items() if rank not in self.ends}
-        answers = await asyncio.gather(*(_lives(member["actor"]) for member in missing.values()))
-        self._dead |= {rank for rank, lives in zip(missing, answers, strict=True) if not lives}
+    def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
+        uri = None if checkpoint is None else self.checkpoints.uri_of(checkpoint)
+        self.delivery.report(sequence, metrics, uri)
 
-    def saved(self, sequence: int, path: str) -> None:
-        self._reports.add_checkpoint(sequence, self.checkpoint_uri(path))
+    # What the service answers. Called from the threads of `delivery`.
 
-    def _known(self, checkpoint: str) -> None:
-        """The service has this one: those before it that it need not keep may go. Until then none may."""
-        if checkpoint in self._checkpoints:
-            self._checkpoints.remove(checkpoint)
-        self._checkpoints.append(checkpoint)
-        while len(self._checkpoints) > int(self.assignment["keep_checkpoints"]):
-            self._discard(self._checkpoints.pop(0))
-        if self._earlier.isdisjoint(self._checkpoints):
-            while self._earlier_runs:
-                self._discard(self._uri(self._earlier_runs.pop()))
-
-    def checkpoint_uri(self, path: str) -> str:
-        """Where it is found from anywhere. `path` is that of Ray's filesystem, which has no scheme."""
-        return self._uri(f"{self.run}/{path.rstrip('/').rpartition(f'/{self.run}/')[2]}")
-
-    def kept(self) -> tuple[list[str], str] | None:
-        """The names of its checkpoints that the service knows, and their folder, once it is concluded.
-
-        None for one of which the service may know more, or come to know more.
-        """
-        untold = self._undelivered is not None and self._undelivered["kind"] == LOST
-        if untold or self.ending in ("preempted", "abandoned", "lease-lost"):
-            return None
-        paths = [uri.partition("?")[0].rpartition(f"/{self.run}/")[2] for uri in self._checkpoints]
-        return [path.partition("/")[0] for path in paths], self._uri(self.run)
-
-    def _uri(self, name: str) -> str:
-        folder, mark, query = str(self.assignment["storage_path"]).partition("?")
-        return f"{folder.rstrip('/')}/{name}{mark}{query}"
-
-    # What the service, the agent and the clock say.
-
-    def stop(self, reason: str | None) -> None:
-        """Leave at the next report; after the grace period, be killed."""
-        if self.ending is None:
-            logger.info("%s is to stop: %s", self.run, reason or "no reason given")
-            self.ending = "stop"
-            self._begin_grace()
-            self._loop.call_soon_threadsafe(self._rounds.leave)
-
-    def drain(self, seconds: float) -> None:
-        """A node is taken away: leave at the next report, and be ended when `seconds` are over."""
-        self.drained = True
-        if self.ending is None:
-            self.ending = "drain"
-            self._loop.call_soon_threadsafe(self._rounds.leave)
-        self._later("drain", seconds, self.end, "preempted" if self.ending == "drain" else "kill")
-
-    def end(self, why: str) -> None:
-        """End the workers at once, unless it is over. `why` is one of ENDED_AT_ONCE."""
-        with self._ending_lock:  # once it is over, the workers may be those of the next attempt
-            if self.over.is_set() or self.ending == "lease-lost":
-                return
-            logger.info("%s is ended at once: %s", self.run, why)
-            self.ending = why
-            self._runs.end_workers()
-        self._loop.call_soon_threadsafe(self._rounds.leave)
-
-    def lose(self) -> None:
-        """The lease is lost: nothing of this attempt counts any more."""
-        self.end("lease-lost")
-
-    def _ordered(self, decision: str, reason: str | None) -> None:
-        if decision == "kill":
-            self.end("kill")
-        else:
-            self.stop(reason)
-
-    def _refused(self, error: Exception) -> None:
-        """The service cannot take what the function reports: that is to be mended, not to train on with."""
-        self._undelivered = _undelivered(error)
-        logger.error("%s is ended: %s", self.run, self._undelivered["message"])
-        self.end("refused")
-
-    def _decided(self, sequence: int, decision: str, reason: str | None) -> None:
-        if decision == "kill":
-            self.end("kill")
+    def on_decision(self, sequence: int, decision: str, reason: str | None) -> None:
+        if decision == KILL:
+            self.end_now(Killed())
             return
         if decision == STOP:
             logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
-            self._begin_grace()
-        self._loop.call_soon_threadsafe(self._rounds.decide, sequence, decision)
+            self._start_grace_period()
+        self._loop.call_soon_threadsafe(self._barrier.decide, sequence, decision)
 
-    def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
-        self._reports.put(sequence, metrics, None if checkpoint is None else self.checkpoint_uri(checkpoint))
+    def on_order(self, decision: str, reason: str | None) -> None:
+        if decision == KILL:
+            self.end_now(Killed())
+        else:
+            self.stop(reason)
 
-    def _end_workers_unless_over(self) -> None:
-        if not self.over.is_set():
-            self._runs.end_workers()
+    def on_lease_lost(self) -> None:
+        self.end_now(LeaseLost())
 
-    def _begin_grace(self) -> None:
-        self._later("grace period", float(self.assignment["stop_grace_seconds"]), self.end, "kill")
+    def on_report_lost(self, error: Exception) -> None:
+        failure = undelivered(error)
+        logger.error("%s is ended: %s", self.run, failure.message)
+        self.end_now(Refused(failure))
 
-    def _later(self, name: str, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call it in so many seconds, unless it is over by then or a timer of this name runs already."""
+    def on_checkpoint_known(self, uri: str) -> None:
+        self.checkpoints.add_known(uri)
 
-        def start() -> None:
-            if not self.over.is_set() and name not in self._timers:
-                self._timers[name] = self._loop.call_later(seconds, call, *arguments)
+    # Orders to end. From any thread.
 
-        self._loop.call_soon_threadsafe(start)
+    def stop(self, reason: str | None) -> None:
+        """Leave at the next report; be killed after the grace period."""
+        if self.state.move(Stopping(reason)):
+            logger.info("%s is to stop: %s", self.run, reason or "no reason given")
+            self._start_grace_period()
+            self._leave()
 
-    def _cancel_timers(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+    def drain(self, seconds: float) -> None:
+        """One of its nodes is drained: leave at the next report; be ended after so many seconds."""
+        at_deadline = self.state.drain()
+        if isinstance(self.state.current, Draining):
+            self._leave()
+        self._timers.start("drain", seconds, self.end_now, at_deadline)
 
-    # The end.
+    def end_now(self, to: State) -> None:
+        """End the workers immediately, unless the attempt is over."""
+        if self.state.move(to):
+            logger.info("%s %s", self.run, to.summary)
+            self._leave()
 
-    @property
-    def dirt(self) -> str | None:
-        """Why its worker processes may not serve another attempt, if they may not."""
-        if self.ending not in (None, "stop"):
-            return f"the attempt was ended ({self.ending})"
-        if len(self.ends) < self._world_size:
-            return f"only {len(self.ends)} of {self._world_size} workers came to an end"
-        return next((e["dirt"] or "it failed" for e in self.ends.values() if e["failure"] or e["dirt"]), None)
+    def _leave(self) -> None:
+        self._loop.call_soon_threadsafe(self._barrier.leave)
 
-    def conclude(
-        self, error: BaseException | None, last_words: Callable[[int], tuple[str, int | None]]
-    ) -> dict[str, Any] | None:
-        """Deliver everything and say how it ended: the body of `finish`, or None when the lease is lost.
+    def _start_grace_period(self) -> None:
+        self._timers.start("grace period", self.assignment.stop_grace_seconds, self.end_now, Killed())
 
-        `last_words(rank)` gives the end of the log of a rank that can't ship it any more, and how often the kernel has
-        killed for memory there.
+    # The end. Called from the slot's own thread.
+
+    def conclude(self, error: BaseException | None, read_last_words: Callable[[int], LastWords]) -> Outcome | None:
+        """Deliver everything; returns the outcome, or None if the lease is lost.
+
+        `error` is what Ray Train raised. `read_last_words(rank)` is called for each rank that has not reported its end.
         """
-        for rank in sorted(set(self.members) - set(self.ends)):
-            text, oom_kills = last_words(rank)
-            if text:
-                self._logs.put(rank, self.log_offsets.get(rank, 0), text)
-            self._kernel_killed |= (oom_kills or 0) > (self.members[rank]["oom_kills"] or 0)
-        self._reports.flush(GIVE_BACK_SECONDS if self.ending == "preempted" else None)
-        self._logs.flush(LOGS_SECONDS)
+        self.ranks.read_last_words(read_last_words, self.delivery.log)
+        self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
+        state = self.state.conclude()
         self._close()
-        return None if self.ending == "lease-lost" else self._outcome(error)
+        if isinstance(state, LeaseLost):
+            return None
+        return outcome_of(End(state, self.ranks, self.state.is_drained, error, self._classify))
 
     def abandon(self, error: Exception) -> None:
-        """End it as lost, delivering nothing more: what ran it has failed."""
-        self._close()
-        if self.ending != "lease-lost":
-            self.ending = "abandoned"
-            failure = {
-                "kind": LOST,
-                "message": f"the slot failed: {headline(error)}",
-                "traceback": user_traceback(error),
-            }
-            self.finish(self.failed(failure))
+        """End it as lost, because the slot has failed. Reports that are not delivered yet are dropped."""
+        failure = slot_failed(error)
+        if self.state.abandon(failure):
+            self._close()
+            self.finish(self.failed(failure), wants_next=False)
+        else:
+            self._close()
+
+    def failed(self, failure: Failure) -> Outcome:
+        return Outcome.failed(failure, began=bool(self.ranks.started))
+
+    def finish(self, outcome: Outcome, *, wants_next: bool) -> Assignment | None:
+        """Send the outcome; returns the next assignment, if the service gave one."""
+        is_given_back = isinstance(self.state.current, Preempted | Abandoned)
+        body = {**outcome.to_json(), "next": wants_next}
+        following = self.delivery.finish(body, GIVE_BACK_SECONDS if is_given_back else None)
+        return Assignment.from_json(following) if following is not None else None
+
+    def why_workers_not_reusable(self) -> str | None:
+        """Why its worker processes cannot serve another attempt, if they cannot."""
+        if not isinstance(self.state.current, Running | Stopping):
+            return f"the attempt {self.state.current.summary}"
+        return self.ranks.why_not_reusable()
+
+    def knows_its_checkpoints(self) -> bool:
+        """Whether `checkpoints` has all that the service knows or may come to know of a concluded attempt."""
+        match self.state.current:
+            case Preempted() | Abandoned() | LeaseLost():
+                return False
+            case Refused(failure=failure):
+                return failure.kind != LOST
+            case _:
+                return True
 
     def _close(self) -> None:
-        with self._ending_lock:
-            self.over.set()
-        self._heartbeat.close()
-        self._reports.close()
-        self._logs.close()
-        self._loop.call_soon_threadsafe(self._cancel_timers)
+        self.delivery.close()
+        self._timers.cancel_all()
 
-    def finish(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        """Tell the service; returns the next assignment, if it gave one."""
-        if "error" in body:
-            body = {**body, "error": as_sent(body["error"])}
-        given_up = threading.Event()
-        if self.ending in ("preempted", "abandoned"):
-            threading.Timer(GIVE_BACK_SECONDS, given_up.set).start()
-        try:
-            answer = until_answered(self.service, f"/v1/trials/{self._trial}/finish", body, given_up)
-        except (LeaseLost, CallRefused, ServiceUnreachable) as error:
-            logger.warning("%s could not be finished: %s", self.run, error)
-            return None
-        found: dict[str, Any] | None = (answer or {}).get("next")
-        return found
-
-    def _outcome(self, error: BaseException | None) -> dict[str, Any]:
-        given_up = self._given_up()
-        if given_up is not None:
-            return self.failed(given_up)
-        if self.ending == "kill" or any(end["left"] for end in self.ends.values()):
-            return {"outcome": "stopped"}
-        failure = self._failure(error)
-        if failure is not None and failure["kind"] == LOST and self.drained:
-            failure = {**failure, "kind": PREEMPTED}
-        return {"outcome": "completed"} if failure is None else self.failed(failure)
-
-    def failed(self, failure: dict[str, Any]) -> dict[str, Any]:
-        """The body of `finish` that says so."""
-        return {"outcome": "failed", "error": {**failure, "began": bool(self.members)}}
-
-    def _given_up(self) -> dict[str, Any] | None:
-        left = any(end["left"] for end in self.ends.values())
-        if self.ending == "preempted" or (self.ending == "drain" and left):
-            how = "left at a report" if left else "was ended"
-            why = f"a node was being taken away, and the attempt {how}" if self.drained else AGENT_SHUT_DOWN
-            return {"kind": PREEMPTED, "message": why}
-        return self._undelivered
-
-    def _failure(self, error: BaseException | None) -> dict[str, Any] | None:
-        failures = {rank: end["failure"] for rank, end in self.ends.items() if end["failure"]}
-        if failures and self._dead:
-            return self._of_the_dead(error, failures)
-        if failures:
-            return _told(failures)
-        if error is not None:
-            return self._classify(error)
-        if len(self.ends) < self._world_size:
-            return {"kind": LOST, "message": "the workers ended without a word"}
-        return None
-
-    def _of_the_dead(self, error: BaseException | None, failures: dict[int, dict[str, Any]]) -> dict[str, Any]:
-        """A worker died, and the others failed of that."""
-        cause = self._classify(error) if error is not None else {}
-        if cause.get("kind") in (OUT_OF_MEMORY, PREEMPTED):
-            return cause
-        told = _told(failures)
-        ranks = ", ".join(str(rank) for rank in sorted(self._dead))
-        if self._kernel_killed:
-            return {**told, **killed_by_kernel(f" (rank {ranks})")}
-        return {**told, "kind": LOST, "message": f"the worker of rank {ranks} died; then {told['message']}"}
-
-    def _classify(self, error: BaseException) -> dict[str, Any]:
-        storage = str(self.assignment["storage_path"])
-        return classify(error, wanted=self._wanted(), storage=storage, kernel_killed=self._kernel_killed)
-
-    def _wanted(self) -> str:
-        scaling = self.assignment["trainer"]["scaling"]
-        each = scaling.get("resources_per_worker") or ({"GPU": 1} if scaling.get("use_gpu") else {"CPU": 1})
-        return f"{self._world_size} workers x {', '.join(f'{amount:g} {name}' for name, amount in each.items())}"
-
-
-async def _lives(actor: Any) -> bool:
-    try:
-        await asyncio.wait_for(actor.__ray_ready__.remote(), ALIVE_SECONDS)
-    except RayActorError:
-        return False
-    except TimeoutError:
-        return True  # busy, which the dead are not
-    return True
-
-
-def _undelivered(error: Exception) -> dict[str, Any]:
-    """What becomes of an attempt whose report could not be delivered: only a refusal is the user's to mend."""
-    if isinstance(error, CallRefused) and not isinstance(error, ServiceFailed):
-        return {"kind": USER_ERROR, "message": f"a report was refused: {error.detail}"}
-    return {"kind": LOST, "message": f"a report could not be delivered: {headline(error)}"}
-
-
-def _told(failures: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The failure of an attempt from those of its ranks: the first to fail speaks for it."""
-    first = next(iter(failures.values()))
-    ranks = [{"rank": rank, "traceback": failure["traceback"]} for rank, failure in sorted(failures.items())]
-    return {"kind": first["kind"], "message": first["message"], "traceback": first["traceback"], "ranks": ranks}
+    def _classify(self, error: BaseException) -> Failure:
+        return classify(
+            error,
+            workers=describe_workers(self.assignment.trainer.scaling),
+            storage=self.assignment.storage_path,
+            has_oom_kill=self.ranks.has_oom_kill,
+        )

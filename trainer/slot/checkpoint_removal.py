@@ -1,4 +1,4 @@
-"""Checkpoints that are not needed any more leave the storage, off everybody's way."""
+"""Removes checkpoints that are no longer needed, in a thread of its own, so that no training waits for the storage."""
 
 import logging
 import queue
@@ -11,27 +11,27 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 logger = logging.getLogger("paceline")
 
 
-class Disposal(threading.Thread):
-    """Removes directories one after the other. What can't be removed is logged and left."""
+class DirectoryRemover(threading.Thread):
+    """Removes directories one after the other. A directory that cannot be removed is logged and left."""
 
     def __init__(self) -> None:
-        super().__init__(name="paceline-disposal", daemon=True)
+        super().__init__(name="paceline-removal", daemon=True)
         self._tasks: queue.Queue[Callable[[], None] | None] = queue.Queue()
 
-    def put(self, uri: str) -> None:
-        """`uri`: a path, or whatever URI pyarrow has a filesystem for, as Ray Train takes it."""
+    def remove(self, uri: str) -> None:
+        """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
         self._tasks.put(partial(remove, uri))
 
-    def put_all_but(self, kept: Collection[str], folder: str) -> None:
-        """The directories in the folder, a URI, but for those of these names."""
-        self._tasks.put(partial(remove_all_but, kept, folder))
+    def remove_all_except(self, names: Collection[str], folder: str) -> None:
+        """Remove, soon, the directories in the folder, a URI, that have other names."""
+        self._tasks.put(partial(remove_all_except, names, folder))
 
     def run(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
 
     def close(self, seconds: float) -> None:
-        """End it, after what is waiting if that takes no longer than `seconds`."""
+        """End the thread, and wait at most `seconds` for what it still has to remove."""
         self._tasks.put(None)
         self.join(seconds)
 
@@ -43,14 +43,14 @@ def remove(uri: str) -> None:
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        logger.warning("the checkpoint %s is not needed any more, but could not be removed: %s", uri, error)
+        logger.warning("the checkpoint %s is no longer needed, but could not be removed: %s", uri, error)
 
 
-def remove_all_but(kept: Collection[str], folder: str) -> None:
+def remove_all_except(names: Collection[str], folder: str) -> None:
     try:
         storage, path = FileSystem.from_uri(folder)
         for entry in storage.get_file_info(FileSelector(path, allow_not_found=True)):
-            if entry.type is FileType.Directory and entry.base_name not in kept:
+            if entry.type is FileType.Directory and entry.base_name not in names:
                 storage.delete_dir(entry.path)
     except (OSError, ValueError) as error:
-        logger.warning("what is not needed in %s could not be removed: %s", folder, error)
+        logger.warning("unfinished checkpoints in %s could not be removed: %s", folder, error)

@@ -1,4 +1,4 @@
-"""One answer for all ranks to each report of an attempt."""
+"""The barrier of a report: all ranks wait, and all of them get the same answer."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,90 +7,96 @@ from typing import Any
 
 CONTINUE, STOP = "continue", "stop"
 
-# For how long training waits for the service's decision on a report before it goes on without. After it has waited in
-# vain it does not wait again until the service has answered something.
 ANSWER_SECONDS = 5.0
+"""How long training waits for the service's decision on a report before it goes on without one.
+
+After one report without a decision it does not wait again until the service has answered.
+"""
 
 Deliver = Callable[[int, dict[str, Any], str | None], None]
 
 
 @dataclass
-class Round:
-    """One report: who has made it, and the answer all of them get."""
+class PendingReport:
+    """One report: the ranks that have made it, and the answer for all of them."""
 
     sequence: int
     answer: asyncio.Future[str]
     arrived: set[int] = field(default_factory=set)
     metrics: dict[str, Any] | None = None
     checkpoint: str | None = None
-    sent: bool = False
+    is_delivered: bool = False
 
 
-class Rounds:
-    """Lives in one event loop; every method is called there.
+class ReportBarrier:
+    """Belongs to one event loop; every method is called there.
 
-    `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and every rank
-    that saves has saved. `complete(sequence)` is called when all ranks have made it.
+    `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and, if it has a
+    checkpoint, all ranks have saved. `on_complete(sequence)` is called when all ranks have made it.
     """
 
-    def __init__(self, deliver: Deliver, complete: Callable[[int], None], wait_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, deliver: Deliver, on_complete: Callable[[int], None], wait_seconds: float = ANSWER_SECONDS
+    ) -> None:
         self._deliver = deliver
-        self._complete = complete
+        self._on_complete = on_complete
         self._wait_seconds = wait_seconds
-        self._rounds: dict[int, Round] = {}
-        self._unanswered = False
-        self.leaving = False
+        self._pending: dict[int, PendingReport] = {}
+        self._service_is_silent = False
+        self._is_leaving = False
         self._left_at: int | None = None
 
-    async def answer(
+    async def report(
         self, sequence: int, rank: int, world_size: int, metrics: dict[str, Any] | None, checkpoint: str | None
     ) -> str:
-        """One rank's report; returns what all ranks of this report are told."""
-        found = self._rounds.setdefault(sequence, Round(sequence, asyncio.get_running_loop().create_future()))
-        found.arrived.add(rank)
-        found.metrics = metrics if rank == 0 else found.metrics
-        found.checkpoint = found.checkpoint or checkpoint
-        everyone = len(found.arrived) == world_size
-        if not found.sent and found.metrics is not None and (everyone or found.checkpoint is None):
-            self._send(found)
-        if everyone:
-            self._complete(sequence)
-            self._rounds.pop(sequence - 1, None)
-        return await asyncio.shield(found.answer)
+        """One rank's report; returns the answer that all ranks get for it."""
+        pending = self._pending.setdefault(
+            sequence, PendingReport(sequence, asyncio.get_running_loop().create_future())
+        )
+        pending.arrived.add(rank)
+        pending.metrics = metrics if rank == 0 else pending.metrics
+        pending.checkpoint = pending.checkpoint or checkpoint
+        is_complete = len(pending.arrived) == world_size
+        if not pending.is_delivered and pending.metrics is not None and (is_complete or pending.checkpoint is None):
+            self._send(pending)
+        if is_complete:
+            self._on_complete(sequence)
+            self._pending.pop(sequence - 1, None)
+        return await asyncio.shield(pending.answer)
 
     def decide(self, sequence: int, decision: str) -> None:
-        """The service's decision on a report. One that comes too late is for the next report."""
-        self._unanswered = False
-        found = self._rounds.get(sequence)
+        """The service's decision on a report. One that comes too late is the answer to the next report."""
+        self._service_is_silent = False
+        pending = self._pending.get(sequence)
         if decision != CONTINUE:
             self.leave()
-        elif found is not None:
-            self._resolve(found, decision)
+        elif pending is not None:
+            self._resolve(pending, decision)
 
     def leave(self) -> None:
-        """Answer stop to every report not yet answered, and to all that follow."""
-        self.leaving = True
-        for sequence in sorted(self._rounds):
-            self._resolve(self._rounds[sequence], STOP)
+        """Answer stop to every unanswered report, and to all that follow."""
+        self._is_leaving = True
+        for sequence in sorted(self._pending):
+            self._resolve(self._pending[sequence], STOP)
 
-    def _send(self, found: Round) -> None:
-        found.sent = True
-        if self.leaving:
-            # Told to leave before this report was made: it still counts, and the function leaves with it.
-            self._resolve(found, STOP)
-        if self._left_at is None or found.sequence <= self._left_at:
-            self._deliver(found.sequence, found.metrics or {}, found.checkpoint)
-        patience = 0 if self._unanswered else self._wait_seconds
-        asyncio.get_running_loop().call_later(patience, self._go_on_without, found)
+    def _send(self, pending: PendingReport) -> None:
+        pending.is_delivered = True
+        if self._is_leaving:
+            # The order to leave came before this report. The report still counts; the function leaves with it.
+            self._resolve(pending, STOP)
+        if self._left_at is None or pending.sequence <= self._left_at:
+            self._deliver(pending.sequence, pending.metrics or {}, pending.checkpoint)
+        patience = 0 if self._service_is_silent else self._wait_seconds
+        asyncio.get_running_loop().call_later(patience, self._continue_without_decision, pending)
 
-    def _go_on_without(self, found: Round) -> None:
-        if not found.answer.done():
-            self._unanswered = True
-            self._resolve(found, CONTINUE)
+    def _continue_without_decision(self, pending: PendingReport) -> None:
+        if not pending.answer.done():
+            self._service_is_silent = True
+            self._resolve(pending, CONTINUE)
 
-    def _resolve(self, found: Round, decision: str) -> None:
-        if found.answer.done():
+    def _resolve(self, pending: PendingReport, decision: str) -> None:
+        if pending.answer.done():
             return
-        found.answer.set_result(STOP if self.leaving else decision)
-        if self.leaving and self._left_at is None:
-            self._left_at = found.sequence
+        pending.answer.set_result(STOP if self._is_leaving else decision)
+        if self._is_leaving and self._left_at is None:
+            self._left_at = pending.sequence

@@ -1,7 +1,7 @@
 """The slot: a detached actor that runs one attempt after another on one worker group.
 
-Its process hosts Ray Train's controller, so its death, however it comes, frees everything within a moment. It reports
-to the service by itself and gets its next assignment from there: an agent that dies does not disturb it.
+Its process hosts Ray Train's controller, so its death frees everything within a moment. It reports to the service by
+itself and gets its next assignment from there, so an agent that dies does not disturb it.
 """
 
 import asyncio
@@ -18,37 +18,45 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainer.client.http import CallRefused, Package, ServiceFailed, ServiceUnreachable, package_in_time
+from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.ray_train.backends import BACKENDS
-from trainer.ray_train.runners import FreshRuns, Plan, Runs, WarmRuns
+from trainer.ray_train.runners import FreshRunner, Runner, RunPlan, WarmRunner
+from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt import Attempt
-from trainer.slot.checkpoint_removal import Disposal
-from trainer.slot.node_tasks import read_last_words, remove_folder
-from trainer.worker.failures import CANNOT_START, LOST, of_another_cluster
+from trainer.slot.attempt_state import Preempted
+from trainer.slot.checkpoint_removal import DirectoryRemover
+from trainer.slot.node_tasks import read_last_words, remove_folder, run_on_node
+from trainer.slot.outcome import Outcome
+from trainer.slot.ranks import LastWords
+from trainer.slot.user_package import UserPackage
+from trainer.slot.worker_reuse import WorkerReuse
+from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
+from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.session import Job, run_job, train_function
 
 logger = logging.getLogger("paceline")
 
-# A slot without work that no agent has asked after for so long closes itself.
 ORPHAN_SECONDS = 30.0
+"""A slot without work closes itself when no agent has asked for its status for so long."""
+
 CLOSE_SECONDS = 8.0
-DISPOSAL_SECONDS = 2.0
-# For Ray to end the process group of a run that has succeeded; it takes a twentieth of a second.
-TAKEDOWN_SECONDS = 10.0
-REST_SECONDS = 5.0
-# For leaving nothing behind. A Ray that has forgotten this process may never answer.
+REMOVAL_SECONDS = 2.0
+
+SHUTDOWN_SECONDS = 10.0
+"""How long Ray may take to shut down a run that has succeeded. It usually takes a twentieth of a second."""
+
 END_SECONDS = 30.0
-TRIALS_PER_WORKER = 100
-# Half a dozen threads here answer each other; by default one that computes gives way after ten times as long.
+"""How long the slot's cleanup may take. A Ray that no longer knows this process may never answer."""
+
 SWITCH_SECONDS = 0.0005
+"""The interpreter's switch interval. The threads here often wait for each other; the default is ten times as long."""
 
 
 class Slot:
-    """What it runs first says what it can run: the same experiment, package and shape. A `spare` one waits for that.
+    """Its first assignment decides what it can run: the same experiment, package and shape. A `spare` one has none yet.
 
-    All `async` methods are called through Ray. Nothing is handed out as an ObjectRef to wait for: whoever asks may die.
+    All `async` methods are called through Ray. None returns an ObjectRef to wait for, because its caller may die.
     """
 
     def __init__(self, service_url: str, name: str, *, spare: bool = False) -> None:
@@ -57,182 +65,182 @@ class Slot:
         self._spare = spare
         self._key: str | None = None
         self._scaling: dict[str, Any] | None = None
-        self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._given: dict[str, Any] | None = None
+        self._inbox: queue.Queue[Assignment | None] = queue.Queue()
+        self._received: Assignment | None = None
         self._attempt: Attempt | None = None
-        self._runs: Runs | None = None
+        self._runner: Runner | None = None
         self._code = ray.put(run_job)
-        self._teller = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-teller")
-        self._package: tuple[Any, str] | None = None
-        self._nodes: set[str] = set()
+        self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-finish")
+        self._package = UserPackage(name)
+        self._worker_nodes: set[str] = set()
         self._placement_group: str | None = None
-        self._given_count = 0
-        self._served_count = 0
+        self._received_count = 0
+        self._worker_reuse = WorkerReuse()
         self._idle_since: float | None = time.monotonic()
-        self._asked_at = time.monotonic()
-        self._closing = False
-        self._draining = False
-        self._broken = False
-        self._settled = False
-        self._drained_until: dict[str, float] = {}
-        self._disposal = Disposal()
+        self._status_asked_at = time.monotonic()
+        self._is_closing = False
+        self._is_draining = False
+        self._is_broken = False
+        self._has_frozen_gc = False
+        self._drain_deadlines: dict[str, float] = {}
+        self._remover = DirectoryRemover()
         self._handle = ray.get_runtime_context().current_actor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._disposal.start()
+        self._remover.start()
         self._thread.start()
 
-    # What the agent asks.
+    # Called by the agent.
 
     async def run(self, assignment: dict[str, Any], key: str, scaling: dict[str, Any]) -> bool:
-        """Take an assignment, which `key` names the kind of; False if the slot is busy or closing."""
-        self._given_count += 1
-        if self._leaves or self._idle_since is None:
+        """Accept an assignment; `key` names what it needs of a slot. False if the slot is busy or closing."""
+        self._received_count += 1
+        if self._takes_no_more or self._idle_since is None:
             return False
         self._key, self._scaling = key, scaling
-        self._idle_since, self._given = None, assignment
+        self._idle_since, self._received = None, Assignment.from_json(assignment)
         self._loop = asyncio.get_running_loop()
-        self._inbox.put(assignment)
+        self._inbox.put(self._received)
         return True
 
     async def status(self) -> dict[str, Any]:
-        self._asked_at = time.monotonic()
+        """The keys are a contract with agents of other versions, which adopt this slot."""
+        self._status_asked_at = time.monotonic()
         attempt = self._attempt
-        has = attempt.assignment if attempt else self._given
+        assignment = attempt.assignment if attempt else self._received
         return {
             "name": self._name,
             "key": self._key,
             "scaling": self._scaling,
-            "trial": has["trial"] if has else None,
-            "attempt": has["attempt"] if has else None,
-            "began": attempt is not None and bool(attempt.members),
+            "trial": assignment.trial if assignment else None,
+            "attempt": assignment.attempt if assignment else None,
+            "began": attempt is not None and bool(attempt.ranks.started),
             "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
-            "placement_group": (self._runs and self._runs.placement_group) or self._placement_group,
-            "nodes": sorted(self._used_nodes()),
-            "given_count": self._given_count,
-            "draining": self._draining,
-            "closing": self._closing or self._broken,
+            "placement_group": (self._runner and self._runner.placement_group) or self._placement_group,
+            "nodes": sorted(self._nodes()),
+            "given_count": self._received_count,
+            "draining": self._is_draining,
+            "closing": self._is_closing or self._is_broken,
         }
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
-        """These Ray nodes are taken away in `grace_seconds`. Saying so again is harmless.
+        """These Ray nodes go away in `grace_seconds`. The call may be repeated.
 
         If this slot uses one of them, or comes to: its attempt leaves at its next report, is ended when the time is
         over, and fails as preempted; the slot then closes itself.
         """
         for node in nodes:
-            self._drained_until.setdefault(node, time.monotonic() + grace_seconds)
+            self._drain_deadlines.setdefault(node, time.monotonic() + grace_seconds)
         self._leave_drained_nodes()
 
     async def close(self) -> None:
-        """Give a running attempt back, end everything and leave nothing behind. The caller then kills the actor."""
-        self._closing = True
+        """Give a running attempt back, end everything and clean up. The caller then kills the actor."""
+        self._is_closing = True
         attempt = self._attempt
         if attempt is not None:
-            await asyncio.to_thread(attempt.end, "preempted")
+            await asyncio.to_thread(attempt.end_now, Preempted())
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         await asyncio.to_thread(self._clean_up)
 
-    # What the workers, and Ray's own controller, say. `run` names the attempt: a late word is for nobody.
+    # Called by the workers and by Ray's controller. `run` names the attempt: a late message is ignored.
 
-    async def joined(self, run: str, rank: int, member: dict[str, Any]) -> None:
-        self._nodes.add(member["node"])
-        self._placement_group = member["placement_group"]
+    async def worker_started(self, run: str, rank: int, fields: dict[str, Any]) -> None:
+        started = WorkerStarted(**fields)
+        self._worker_nodes.add(started.node)
+        self._placement_group = started.placement_group
         self._leave_drained_nodes()
-        if (attempt := self._of(run)) is not None:
-            await attempt.joined(rank, member)
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.worker_started(rank, started)
 
-    async def answer(self, run: str, *report: Any) -> str:
-        attempt = self._of(run)
-        return await attempt.answer(*report) if attempt is not None else "stop"
+    async def report(self, run: str, *report: Any) -> str:
+        attempt = self._attempt_of(run)
+        return await attempt.report(*report) if attempt is not None else "stop"
 
-    async def log(self, run: str, *chunk: Any) -> None:
-        if (attempt := self._of(run)) is not None:
-            await attempt.log(*chunk)
+    async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.log(rank, offset, text, positions)
 
-    async def counted(self, run: str, *count: Any) -> None:
-        if (attempt := self._of(run)) is not None:
-            await attempt.counted(*count)
+    async def oom_kills_seen(self, run: str, rank: int, kills: int | None) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.ranks.survived_oom_kills(rank, kills)
 
-    async def ended(self, run: str, rank: int, end: dict[str, Any]) -> None:
-        if (attempt := self._of(run)) is not None:
-            await attempt.ended(rank, end)
+    async def worker_ended(self, run: str, rank: int, fields: dict[str, Any]) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            await attempt.worker_ended(rank, WorkerEnded.from_fields(fields))
 
-    async def saved(self, run: str, sequence: int, path: str) -> None:
-        self._saved(run, sequence, path)
+    async def checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
+        self._checkpoint_saved(run, sequence, path)
 
     async def get_all_reported_checkpoints(self, *args: Any) -> Any:
-        """Asked by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller lives here."""
-        controller = self._runs.kept.controller if isinstance(self._runs, WarmRuns) else None
-        return await controller.reported_checkpoints(*args) if controller else []
+        """Called by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller runs here."""
+        return await self._runner.reported_checkpoints(*args) if isinstance(self._runner, WarmRunner) else []
 
-    def _of(self, run: str) -> Attempt | None:
+    def _attempt_of(self, run: str) -> Attempt | None:
         attempt = self._attempt
         return attempt if attempt is not None and attempt.run == run else None
 
-    def _saved(self, run: str, sequence: int, path: str) -> None:
-        if (attempt := self._of(run)) is not None:
-            attempt.saved(sequence, path)
+    def _checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.checkpoint_saved(sequence, path)
 
-    def _used_nodes(self) -> set[str]:
-        return {ray.get_runtime_context().get_node_id(), *self._nodes}
+    def _nodes(self) -> set[str]:
+        return {ray.get_runtime_context().get_node_id(), *self._worker_nodes}
 
     def _leave_drained_nodes(self) -> None:
-        ends = [until for node, until in self._drained_until.items() if node in self._used_nodes()]
-        if not ends or self._draining:
+        deadlines = [deadline for node, deadline in self._drain_deadlines.items() if node in self._nodes()]
+        if not deadlines or self._is_draining:
             return
-        logger.info("slot %s leaves: a node it uses is taken away", self._name)
-        self._draining = True
+        logger.info("slot %s closes: a node it uses is drained", self._name)
+        self._is_draining = True
         if (attempt := self._attempt) is not None:
-            attempt.drain(max(0.0, min(ends) - time.monotonic()))
+            attempt.drain(max(0.0, min(deadlines) - time.monotonic()))
         self._inbox.put(None)
 
     # The slot's own thread.
 
     @property
-    def _leaves(self) -> bool:
-        """It takes no further assignment."""
-        return self._closing or self._draining or self._broken
+    def _takes_no_more(self) -> bool:
+        return self._is_closing or self._is_draining or self._is_broken
 
     def _work(self) -> None:
-        """Serve, then end the process: after an error, too, since nobody would hear of this slot again."""
+        """Serve, then end the process, also after an error: the slot would be of no more use."""
         try:
             if self._spare:
-                self._prepare()
+                self._import_torch()
             self._serve()
-            if self._closing:
+            if self._is_closing:
                 return  # the agent cleans up, and ends the process
             logger.info("slot %s closes itself: %s", self._name, self._why_closed())
-            self._closing = True
+            self._is_closing = True
         except Exception:
-            logger.exception("slot %s can't go on", self._name)
+            logger.exception("slot %s fails and closes", self._name)
         self._end()
 
-    def _prepare(self) -> None:
-        """What nearly all trials need, and what takes seconds."""
+    def _import_torch(self) -> None:
+        """Nearly all trials need it, and it takes seconds."""
         with contextlib.suppress(ImportError):
             BACKENDS["torch"].trainer_class()
         gc.collect()
         gc.freeze()
-        self._settled = True
+        self._has_frozen_gc = True
 
     def _why_closed(self) -> str:
-        if self._broken:
+        if self._is_broken:
             return "Ray does not let it start anything"
-        return "drained" if self._draining else "no work, no agent"
+        return "drained" if self._is_draining else "no work, no agent"
 
     def _end(self) -> None:
-        """Not by `ray.kill`: where Ray's head was started anew, that is heard by nobody."""
-        cleaning = threading.Thread(target=self._clean_up, name="paceline-clean-up", daemon=True)
-        cleaning.start()
-        cleaning.join(END_SECONDS)
+        """Not by `ray.kill`, which has no effect after a restart of Ray's head."""
+        cleanup = threading.Thread(target=self._clean_up, name="paceline-clean-up", daemon=True)
+        cleanup.start()
+        cleanup.join(END_SECONDS)
         os._exit(0)
 
     def _serve(self) -> None:
         """Run one assignment after the other until the slot is to close, or has no agent."""
-        while not self._orphaned():
+        while not self._is_orphaned():
             try:
                 assignment = self._inbox.get(timeout=ORPHAN_SECONDS / 6)
             except queue.Empty:
@@ -241,160 +249,137 @@ class Slot:
                 return
             while assignment is not None:
                 assignment = self._run_one(assignment)
-            if self._broken:
+            if self._is_broken:
                 return
 
-    def _orphaned(self) -> bool:
-        return self._idle_since is not None and time.monotonic() - self._asked_at > ORPHAN_SECONDS
+    def _is_orphaned(self) -> bool:
+        return self._idle_since is not None and time.monotonic() - self._status_asked_at > ORPHAN_SECONDS
 
-    def _run_one(self, assignment: dict[str, Any]) -> dict[str, Any] | None:
-        """Run an attempt to its end; returns the next one. What it raises is the slot's failure, not the attempt's."""
+    def _run_one(self, assignment: Assignment) -> Assignment | None:
+        """Run an attempt to its end; returns the next one. An exception is the slot's failure, not the attempt's."""
         assert self._loop is not None  # noqa: S101 - `run` sets it before it gives anything to this thread
-        runs = self._runs = self._runs or self._make_runs(assignment["trainer"])
-        attempt = Attempt(assignment, self._url, self._loop, runs, self._discard)
-        self._attempt, self._given = attempt, None
-        if self._closing or self._draining:
-            attempt.ending, attempt.drained = "preempted", self._draining
+        runner = self._runner = self._runner or self._make_runner(assignment.trainer)
+        attempt = Attempt(assignment, self._url, self._loop, runner, self._remove_checkpoint)
+        self._attempt, self._received = attempt, None
+        if self._is_closing or self._is_draining:
+            attempt.refuse_to_start(is_drained=self._is_draining)
         try:
             attempt.start()
-            return self._fit(attempt, runs, assignment)
+            return self._fit(attempt, runner)
         except Exception as error:
             attempt.abandon(error)
             raise
         finally:
             self._attempt = None
-            if not self._settled:  # Ray and torch are loaded now: to look through them takes 0.2 seconds
-                self._settled = True
+            if not self._has_frozen_gc:  # Ray and torch are loaded now: the GC would look through them for 0.2 s
+                self._has_frozen_gc = True
                 gc.freeze()
 
-    def _fit(self, attempt: Attempt, runs: Runs, assignment: dict[str, Any]) -> dict[str, Any] | None:
-        """Run it and tell the service how it ended, in the case of success while Ray still takes the run down."""
+    def _fit(self, attempt: Attempt, runner: Runner) -> Assignment | None:
+        """Run it and report the outcome: in case of success, while Ray still shuts the run down."""
         try:
-            job = self._job(attempt, assignment)
-        except (ServiceUnreachable, CallRefused) as error:
-            return self._without_package(attempt, error)
-        told: list[Future[dict[str, Any] | None]] = []
-        # From then on nobody else would end workers that hang, and the next attempt's lease may run.
-        takedown = threading.Timer(min(TAKEDOWN_SECONDS, assignment["lease"]["seconds"] / 2), runs.end_workers)
+            job = self._job(attempt)
+        except (ServiceUnreachable, CallRefused) as refusal:
+            return self._finish_without_package(attempt, refusal)
+        finished: list[Future[Assignment | None]] = []
+        # A worker that hangs while Ray shuts the run down would hold up the next attempt, whose lease may run already.
+        watchdog = threading.Timer(min(SHUTDOWN_SECONDS, attempt.assignment.lease_seconds / 2), runner.end_workers)
 
-        def succeeded() -> None:
-            told.append(self._teller.submit(self._finish, attempt, None))
-            takedown.start()
+        def on_success() -> None:
+            finished.append(self._finisher.submit(self._finish, attempt, None))
+            watchdog.start()
 
-        raised = None if attempt.ending else runs.fit(train_function(job, self._code), _plan(attempt, succeeded))
-        takedown.cancel()
-        self._served_count += 1
-        not_down = f"Ray could not take the run down: {raised}" if told and raised is not None else None
-        if (why := attempt.dirt or not_down or self._tired(assignment["trainer"]["reuse_workers"])) is not None:
-            logger.info("new worker processes after %s: %s", attempt.run, why)
-            runs.end_workers()
-            self._served_count = 0
-        if not told:
-            return self._finish(attempt, raised)
-        following = told[0].result()
-        self._broken = raised is not None and of_another_cluster(raised)
+        train = train_function(job, self._code)
+        error = runner.fit(train, _plan(attempt, on_success)) if attempt.state.is_running else None
+        watchdog.cancel()
+        reason = self._worker_reuse.why_replace(attempt, error if finished else None)
+        if reason is not None:
+            logger.info("new worker processes after %s: %s", attempt.run, reason)
+            runner.end_workers()
+        if not finished:
+            return self._finish(attempt, error)
+        following = finished[0].result()
+        self._is_broken = error is not None and is_from_restarted_head(error)
         return following
 
-    def _finish(self, attempt: Attempt, raised: BaseException | None) -> dict[str, Any] | None:
-        """Deliver the rest of an attempt and how it ended; returns the next assignment, if there is one."""
-        body = attempt.conclude(raised, lambda rank: self._last_words(attempt.members[rank]))
-        self._broken = raised is not None and (of_another_cluster(raised) or _never_began(body))
-        if attempt.dirt is not None and (kept := attempt.kept()) is not None:
-            self._disposal.put_all_but(*kept)  # a worker may have died while it saved
-        return self._tell(attempt, body)
+    def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
+        """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
+        outcome = attempt.conclude(error, lambda rank: self._last_words(attempt, rank))
+        is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
+        self._is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
+        if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
+            # A worker may have died while it saved.
+            self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
+        return self._send_outcome(attempt, outcome)
 
-    def _without_package(self, attempt: Attempt, error: Exception) -> dict[str, Any] | None:
-        body = attempt.conclude(None, lambda _rank: ("", None))
-        if attempt.ending is None:
+    def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
+        outcome = attempt.conclude(None, lambda _rank: ("", None))
+        if attempt.state.is_running:
             kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
-            body = attempt.failed({"kind": kind, "message": f"no package to run: {error}"})
-        return self._tell(attempt, body)
+            outcome = attempt.failed(Failure(kind, f"the package could not be downloaded: {error}"))
+        return self._send_outcome(attempt, outcome)
 
-    def _tell(self, attempt: Attempt, body: dict[str, Any] | None) -> dict[str, Any] | None:
-        self._attempt = None  # what is said of it from now on is too late
-        following = attempt.finish({**body, "next": not self._leaves}) if body is not None else None
-        if following is None:  # Ray may still take the run down: what the agent brings meanwhile waits for that
+    def _send_outcome(self, attempt: Attempt, outcome: Outcome | None) -> Assignment | None:
+        self._attempt = None  # messages of this attempt come too late from now on
+        following = None
+        if outcome is not None:
+            following = attempt.finish(outcome, wants_next=not self._takes_no_more)
+        if following is None:  # Ray may still shut the run down: what the agent brings meanwhile waits for that
             self._idle_since = time.monotonic()
         return following
 
-    def _tired(self, reuse_workers: bool | int) -> str | None:
-        """What a trial leaves behind unseen, such as memory in pieces, adds up: no worker serves for ever."""
-        most = TRIALS_PER_WORKER if reuse_workers is True else int(reuse_workers)
-        return f"they have served {self._served_count} trials" if self._served_count >= most else None
+    def _make_runner(self, trainer: TrainerSpec) -> Runner:
+        if trainer.reuse_workers and BACKENDS[trainer.kind].is_warm:
+            return WarmRunner(self._checkpoint_saved)
+        return FreshRunner(self._handle)
 
-    def _make_runs(self, trainer: dict[str, Any]) -> Runs:
-        if trainer["reuse_workers"] and BACKENDS[trainer["kind"]].warm:
-            return WarmRuns(self._saved)
-        return FreshRuns(self._handle)
+    def _remove_checkpoint(self, uri: str) -> None:
+        if self._runner is not None:
+            self._runner.forget_checkpoint(uri)
+        self._remover.remove(uri)
 
-    def _discard(self, checkpoint: str) -> None:
-        if self._runs is not None:
-            self._runs.forget(checkpoint)
-        self._disposal.put(checkpoint)
-
-    def _job(self, attempt: Attempt, assignment: dict[str, Any]) -> Job:
-        trainer, resume = assignment["trainer"], assignment.get("resume")
-        package_id = trainer.get("package")
-        if package_id and self._package is None:
-            found: Package = package_in_time(attempt.service, package_id, lambda: attempt.ending is not None)
-            self._package = ray.put(found.content), found.filename
-        content, filename = self._package or (None, None)
+    def _job(self, attempt: Attempt) -> Job:
+        """Raises ServiceUnreachable and CallRefused if the package cannot be downloaded."""
+        assignment, package = attempt.assignment, self._package
+        package.download(attempt.delivery.client, assignment.trainer.package, lambda: not attempt.state.is_running)
         return Job(
             run=attempt.run,
             slot=self._handle,
-            entrypoint=trainer["entrypoint"],
-            config=assignment["config"],
-            package=content,
-            package_name=filename,
-            package_folder=self._folder,
-            resume=resume["uri"] if resume else None,
+            entrypoint=assignment.trainer.entrypoint,
+            config=assignment.config,
+            package=package.content,
+            package_name=package.filename,
+            package_folder=package.folder,
+            resume=assignment.resume,
         )
 
-    @property
-    def _folder(self) -> str:
-        """The name, in each node's temporary directory, of the unpacked package."""
-        return f"paceline-{self._name}"
-
-    def _last_words(self, member: dict[str, Any]) -> tuple[str, int | None]:
-        """What a worker that died could not say any more, read on its node."""
+    def _last_words(self, attempt: Attempt, rank: int) -> LastWords:
+        """What a dead worker could not send, read on its node."""
+        worker, positions = attempt.ranks.started[rank], attempt.ranks.log_positions[rank]
         try:
-            found: tuple[str, int | None] = self._on_node(
-                member["node"], read_last_words, member["positions"], member["oom_counter"]
-            )
+            return run_on_node(worker.node, read_last_words, positions, worker.oom_counter)
         except (ray.exceptions.RayError, OSError):
             return "", None  # the node is gone
-        return found
 
     def _clean_up(self) -> None:
-        if self._runs is not None:
-            self._runs.close()
-        self._disposal.close(DISPOSAL_SECONDS)
-        for node in self._nodes:
+        if self._runner is not None:
+            self._runner.close()
+        self._remover.close(REMOVAL_SECONDS)
+        for node in self._worker_nodes:
             try:
-                self._on_node(node, remove_folder, self._folder)
+                run_on_node(node, remove_folder, self._package.folder)
             except ray.exceptions.RayError as error:
                 logger.info("the package on node %s could not be removed: %s", node, error)
 
-    def _on_node(self, node: str, function: Any, *arguments: Any) -> Any:
-        if node == ray.get_runtime_context().get_node_id():
-            return function(*arguments)
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=there)
-        return ray.get(task.remote(*arguments), timeout=REST_SECONDS)
 
-
-def _never_began(body: dict[str, Any] | None) -> bool:
-    """Whether Ray lost the attempt before any worker of it ran. The next would fare no better here."""
-    error = (body or {}).get("error") or {}
-    return error.get("kind") == LOST and not error["began"]
-
-
-def _plan(attempt: Attempt, succeeded: Callable[[], None]) -> Plan:
+def _plan(attempt: Attempt, on_success: Callable[[], None]) -> RunPlan:
     assignment = attempt.assignment
-    return Plan(
-        trainer=assignment["trainer"],
-        name=assignment["run_name"],
-        storage_path=assignment["storage_path"],
-        abandoned=lambda: attempt.ended_at_once,
-        succeeded=succeeded,
+    return RunPlan(
+        kind=assignment.trainer.kind,
+        scaling=assignment.trainer.scaling,
+        env=assignment.trainer.env,
+        name=assignment.run_name,
+        storage_path=assignment.storage_path,
+        is_cancelled=lambda: attempt.state.is_ending_now,
+        on_success=on_success,
     )

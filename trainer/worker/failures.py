@@ -1,202 +1,128 @@
-"""Why an attempt ended badly: an exception becomes a kind, a line for a person and the whole traceback."""
+"""Why an attempt failed: what a rank says about the exception of the user's code."""
 
 import os
-import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
-from trainer.text import storable
 from trainer.worker.user_code import BadEntrypoint
 
-# The kinds of `trainer.wire.FailureKind`, spelled out: this code runs where pydantic may not be.
+# The kinds of `trainer.wire.FailureKind`, spelled out: pydantic may not be installed where this code runs.
 LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"
 USER_ERROR, CANNOT_START = "user_error", "cannot_start"
 
-# The longest texts that are sent, in characters.
-MESSAGE_LENGTH = 2_000
-TRACEBACK_LENGTH = 100_000
-RANKS_LENGTH = 400_000  # of all ranks' tracebacks together
+STORAGE_ADVICE = "the experiment's storage must have room, and every node must be able to write to it"
 
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as Ray paints its own errors
+WRONG_CLUSTER = "WrongClusterID"
+"""With this word Ray's head refuses a process that has joined the cluster of an earlier head."""
 
-MEND_STORAGE = "the experiment's storage must have room, and every node must be able to write to it"
 
-# A process of an attempt has died.
-DEATHS = frozenset({"ActorDiedError", "RayActorError", "WorkerGroupStartupFailedError", "WorkerHealthCheckFailedError"})
-# A part of Ray has, or the way to it is cut.
-RAYS_LOSSES = frozenset(
-    {
-        "ActorUnavailableError",
-        "LocalRayletDiedError",
-        "NodeDiedError",
-        "OwnerDiedError",
-        "RpcError",
-        "WorkerCrashedError",
-    }
-)
-# How Ray's head refuses a process that has joined the cluster of an earlier one.
-STRANGER = "WrongClusterID"
-HEAD_ANEW = "the Ray head was started anew, and its cluster does not know what still ran under the one before"
+@dataclass(frozen=True)
+class Failure:
+    """Why an attempt or one of its ranks failed, as `trainer.wire.Failure`.
 
-# How Ray words the death of a worker that its memory monitor ended. (Of one that the kernel ended it can't know.)
-MEMORY_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
+    `message` is one line for people. `traceback` is that of the rank that failed first; `rank_tracebacks` has those of
+    all failed ranks.
+    """
+
+    kind: str
+    message: str
+    traceback: str | None = None
+    rank_tracebacks: Mapping[int, str] = field(default_factory=dict)
 
 
 class NotSaved(OSError):
-    """A checkpoint could not be written where checkpoints go. Comes out of `ray.train.report()`."""
+    """A checkpoint could not be written to the experiment's storage. `ray.train.report()` raises it."""
 
 
 def not_saved(folder: str, error: OSError) -> NotSaved:
-    told = NotSaved(f"the checkpoint could not be saved in {folder}: {error}; {MEND_STORAGE}")
-    told.errno = error.errno
-    return told
+    failure = NotSaved(f"the checkpoint could not be saved in {folder}: {error}; {STORAGE_ADVICE}")
+    failure.errno = error.errno
+    return failure
 
 
-def describe(
-    error: BaseException, *, rank: int, world_size: int, importing: bool, folder: str | None
-) -> dict[str, Any]:
-    """What one rank says of its exception. `importing`: before the training function was found."""
-    kind = CANNOT_START if importing or isinstance(error, BadEntrypoint) else USER_ERROR
+def describe(error: BaseException, *, rank: int, world_size: int, is_importing: bool, folder: str | None) -> Failure:
+    """One rank's failure. `is_importing`: the training function was not found yet; `folder` has the user's code."""
+    location = user_location(error, folder)
+    message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
+    return Failure(_kind_of(error, is_importing=is_importing), message, user_traceback(error))
+
+
+def _kind_of(error: BaseException, *, is_importing: bool) -> str:
+    if is_from_restarted_head(error):
+        return LOST
     if is_out_of_memory(error):
-        kind = OUT_OF_MEMORY
-    if of_another_cluster(error):
-        kind = LOST
-    where = place(error, folder)
-    message = f"{headline(error)} (rank {rank} of {world_size}{', ' + where if where else ''})"
-    return {"kind": kind, "message": message, "traceback": user_traceback(error)}
+        return OUT_OF_MEMORY
+    return CANNOT_START if is_importing or isinstance(error, BadEntrypoint) else USER_ERROR
 
 
 def headline(error: BaseException) -> str:
+    """The exception in one line."""
     if isinstance(error, BadEntrypoint):
         return str(error)
     if isinstance(error, SystemExit):
         return f"the training function called sys.exit({error.code!r}); return from it instead"
     while isinstance(cause := getattr(error, "cause", None), BaseException):
-        error = cause  # Ray's wrapping of what a worker raised
+        error = cause  # Ray wraps what a worker raised
     first_line = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """A CUDA or a host allocation that failed; torch's class is known by its name, so as not to import torch."""
+    """Whether a CUDA or host allocation failed. Torch's exception is recognized by name, without importing torch."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and "out of memory" in str(error)
 
 
-def place(error: BaseException, folder: str | None) -> str | None:
-    """`file.py:line` of the innermost frame that is the user's own."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{os.path.basename(error.filename)}:{error.lineno}"  # noqa: PTH119 - a name, not a path
-    frames = list(_user_frames(traceback.extract_tb(error.__traceback__)))
-    own = [f for f in frames if folder and f.filename.startswith(folder)]
-    last = (own or frames)[-1:]
-    return f"{os.path.basename(last[0].filename)}:{last[0].lineno}" if last else None  # noqa: PTH119
+def is_from_restarted_head(error: BaseException) -> bool:
+    """Whether Ray refuses every call of this process, because its head was killed and started again."""
+    return any(WRONG_CLUSTER in str(link) for link in chain(error))
 
 
-def user_traceback(error: BaseException) -> str:
-    """The whole traceback, causes included, without the frames that are Paceline's or the import system's."""
-    told = traceback.TracebackException.from_exception(error)
-    link: traceback.TracebackException | None = told
-    while link is not None:
-        link.stack = traceback.StackSummary.from_list(list(_user_frames(link.stack)))
-        link = link.__cause__ or link.__context__
-    return "".join(told.format())
-
-
-def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSummary]:
-    ours = os.path.dirname(describe.__code__.co_filename)  # noqa: PTH120 - as written in the code, wherever that was
-    for frame in frames:
-        if os.path.dirname(frame.filename) != ours and not frame.filename.startswith("<frozen importlib"):  # noqa: PTH120
-            yield frame
-
-
-def killed_by_kernel(ranks: str) -> dict[str, Any]:
-    return {
-        "kind": OUT_OF_MEMORY,
-        "message": f"a worker process{ranks} was killed while the kernel killed for lack of memory on its node or in "
-        "its container: give the workers more memory, or let them need less",
-    }
-
-
-def classify(error: BaseException, *, wanted: str, storage: str, kernel_killed: bool) -> dict[str, Any]:
-    """What Ray Train's own error means, where no rank could say for itself.
-
-    `wanted`: the gang, in words. `kernel_killed`: whether the kernel killed for memory where a silent worker ran.
-    """
-    told = list(_chain(error))
-    names = {type(link).__name__ for link in told}
-    text = " ".join(str(link) for link in told)
-    if names & {"WorkerGroupStartupTimeoutError", "GangNotFormed"}:
-        # Others were quicker to take what was free at the claim: nobody's failure, and no sign of a bad trial.
-        return {"kind": PREEMPTED, "message": f"{wanted} did not come free together in time; nothing was started"}
-    if any(getattr(link, "preempted", False) for link in told):
-        return {"kind": PREEMPTED, "message": "a node of the workers was taken away"}
-    if any(word in text for word in MEMORY_WORDS):
-        return {
-            "kind": OUT_OF_MEMORY,
-            "message": f"a worker was ended because its node ran out of memory: {_line(text)}",
-        }
-    if names & DEATHS and kernel_killed:
-        return {**killed_by_kernel(_ranks(error)), "traceback": text}
-    if (lost := _why_lost(error, told)) is not None:
-        return {"kind": LOST, "message": lost, "traceback": text}
-    refused = next((link for link in told if isinstance(link, OSError)), None)
-    message = headline(told[-1])
-    if refused is not None:
-        message = f"checkpoints cannot be stored at {storage}: {headline(refused)}; {MEND_STORAGE}"
-    return {"kind": CANNOT_START, "message": message, "traceback": user_traceback(error)}
-
-
-def _why_lost(error: BaseException, told: list[BaseException]) -> str | None:
-    names = {type(link).__name__ for link in told}
-    if of_another_cluster(error):
-        return HEAD_ANEW
-    if names & DEATHS:
-        return f"a worker process died{_ranks(error)}; its log may say why"
-    return f"Ray failed: {headline(told[-1])}" if names & RAYS_LOSSES else None
-
-
-def of_another_cluster(error: BaseException) -> bool:
-    """Whether Ray refuses this very process, whatever it asks: its head was killed and started anew."""
-    return any(STRANGER in str(link) for link in _chain(error))
-
-
-def as_sent(failure: dict[str, Any]) -> dict[str, Any]:
-    """The failure with texts that the service can keep, however many ranks have failed."""
-    told = {**failure, "message": storable(COLOURS.sub("", failure["message"]), MESSAGE_LENGTH)}
-    if failure.get("traceback") is not None:
-        told["traceback"] = storable(COLOURS.sub("", failure["traceback"]), TRACEBACK_LENGTH)
-    ranks = failure.get("ranks", [])
-    longest = min(TRACEBACK_LENGTH, RANKS_LENGTH // max(1, len(ranks)))
-    told["ranks"] = [{**rank, "traceback": storable(rank["traceback"], longest)} for rank in ranks]
-    return told
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and everything it wraps: causes, Ray's worker failures and controller failures."""
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and everything that it wraps: causes, and the failures of Ray's workers and controller."""
     seen: list[BaseException] = []
-    waiting = [error]
-    while waiting:
-        link = waiting.pop()
+    pending = [error]
+    while pending:
+        link = pending.pop()
         if any(link is known for known in seen):
             continue
         seen.append(link)
         yield link
-        inside = [
-            link.__cause__,
-            getattr(link, "controller_failure", None),
-            getattr(link, "health_check_failure", None),
-        ]
-        inside += list(getattr(link, "worker_failures", {}).values())
-        waiting += [i for i in inside if isinstance(i, BaseException)]
+        pending += [inner for inner in _wrapped(link) if isinstance(inner, BaseException)]
 
 
-def _ranks(error: BaseException) -> str:
-    ranks = sorted(getattr(error, "worker_failures", {}))
-    return f" (rank {', '.join(map(str, ranks))})" if ranks else ""
+def _wrapped(error: BaseException) -> list[Any]:
+    controller, health_check = (getattr(error, f"{name}_failure", None) for name in ("controller", "health_check"))
+    return [error.__cause__, controller, health_check, *getattr(error, "worker_failures", {}).values()]
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())[:300]
+def user_location(error: BaseException, folder: str | None) -> str | None:
+    """`file.py:line` of the innermost frame in the user's code."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{PurePath(error.filename).name}:{error.lineno}"
+    frames = list(_user_frames(traceback.extract_tb(error.__traceback__)))
+    in_package = [frame for frame in frames if folder and frame.filename.startswith(folder)]
+    innermost = (in_package or frames)[-1:]
+    return f"{PurePath(innermost[0].filename).name}:{innermost[0].lineno}" if innermost else None
+
+
+def user_traceback(error: BaseException) -> str:
+    """The whole traceback, causes included, without the frames of Paceline and of the import system."""
+    report = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = report
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list(list(_user_frames(link.stack)))
+        link = link.__cause__ or link.__context__
+    return "".join(report.format())
+
+
+def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSummary]:
+    # Where this code was written, which may be another machine. Two levels up is the folder of the whole trainer.
+    ours = os.path.dirname(os.path.dirname(describe.__code__.co_filename)) + os.sep  # noqa: PTH120
+    for frame in frames:
+        if not frame.filename.startswith((ours, "<frozen importlib")):
+            yield frame

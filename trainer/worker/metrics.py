@@ -1,40 +1,34 @@
-"""Metrics as JSON can say them."""
+"""Metrics as JSON values."""
 
-import math
 from typing import Any
 
-from trainer.text import storable
+from trainer.storable import storable_float, storable_text
 
-DROPPED = object()
+NOT_JSON = object()
 
 
-def plain(metrics: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def json_metrics(metrics: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The metrics as JSON values, and the names of those that have none.
 
-    NumPy's scalars become numbers. NaN and the infinities, for which JSON has no number, become the strings "NaN",
-    "Infinity" and "-Infinity".
+    NumPy's scalars become numbers. NaN and the infinities become text, as in `trainer.storable`.
     """
-    values = {storable(str(name)): _plain(value) for name, value in metrics.items()}
-    dropped = [name for name, value in values.items() if value is DROPPED]
-    return {name: value for name, value in values.items() if value is not DROPPED}, dropped
+    values = {storable_text(str(name)): _json(value) for name, value in metrics.items()}
+    dropped = [name for name, value in values.items() if value is NOT_JSON]
+    return {name: value for name, value in values.items() if value is not NOT_JSON}, dropped
 
 
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | bool | int):
-        return storable(value) if isinstance(value, str) else value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _not_finite(value)
-    if isinstance(value, dict):
-        return plain(value)[0]
-    if isinstance(value, list | tuple):
-        items = [_plain(item) for item in value]
-        return [item for item in items if item is not DROPPED]
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        return _plain(value.item())
-    return DROPPED
-
-
-def _not_finite(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
+def _json(value: Any) -> Any:
+    match value:
+        case None | bool() | int():
+            return value
+        case str():
+            return storable_text(value)
+        case float():
+            return storable_float(value)
+        case dict():
+            return json_metrics(value)[0]
+        case list() | tuple():
+            return [item for item in map(_json, value) if item is not NOT_JSON]
+        case _:
+            is_scalar = hasattr(value, "item") and getattr(value, "size", 1) == 1
+            return _json(value.item()) if is_scalar else NOT_JSON

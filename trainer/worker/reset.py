@@ -1,4 +1,4 @@
-"""A worker process as it was before the user's code ran in it, so that the next trial starts clean."""
+"""The reset of a worker process between two trials: the second must not see what the first has changed."""
 
 import contextlib
 import gc
@@ -15,19 +15,19 @@ from typing import Any
 
 from trainer.worker.user_code import is_inside
 
-# Threads of widely used libraries that wait for work, hold nothing of a trial, and never end.
 HARMLESS_THREADS = ("TMonitor", "tqdm_monitor", "asyncio_", "pin_memory", "InductorSubproc")
+"""Threads of widely used libraries. They wait for work, hold nothing of a trial, and never end."""
 
-# Marks a process whose libraries are out of the collector's sight. (`gc.get_freeze_count()` walks through them all.)
-FROZEN = "_paceline_frozen"
+FROZEN_MODULE = "_paceline_frozen"
+"""Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)"""
 
-# What a fresh process of torch starts with.
-TORCH_FRESH_SEED = 67280421310721
+TORCH_DEFAULT_SEED = 67280421310721
+"""The seed with which torch starts in a new process."""
 
 
 @dataclass(frozen=True)
 class HandlerState:
-    """A handler serves one trial after the other; what a trial hangs on it is that trial's."""
+    """What a trial may change on a log handler that serves one trial after another."""
 
     handler: logging.Handler
     level: int
@@ -70,7 +70,7 @@ class LoggerState:
 
 @dataclass
 class Baseline:
-    """What an attempt may change and the next must not see. Taken before the user's code is imported."""
+    """The state of the process that an attempt may change. Taken before the user's code is imported."""
 
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     folder: str = field(default_factory=os.getcwd)
@@ -82,41 +82,36 @@ class Baseline:
     torch: dict[str, Any] = field(default_factory=lambda: torch_settings())  # noqa: PLW0108 - defined below
 
     def __post_init__(self) -> None:
-        if FROZEN not in sys.modules:
-            set_libraries_aside()
+        if FROZEN_MODULE not in sys.modules:
+            gc.freeze()  # the GC would look through all loaded libraries for 0.1 to 0.5 seconds
 
     def restore(self, package: Path | None) -> str | None:
-        """Put everything back. Returns why the process can't be used again, or None."""
+        """Restore this state. Returns why the process cannot be used again, or None."""
         _restore_environment(self.environment)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
         sys.path[:] = self.path
-        _forget_modules(set(sys.modules) - self.modules, package)
+        _unload_modules(set(sys.modules) - self.modules, package)
         logging.disable(self.disabled)
         _restore_loggers(self.loggers)
         _reseed()
         _restore_torch(self.torch)
         collect_garbage()
         _empty_cuda_cache()
-        return self._leftovers()
+        return self._why_not_reusable()
 
-    def _leftovers(self) -> str | None:
+    def _why_not_reusable(self) -> str | None:
         running = {*threading.enumerate()} - self.threads - {threading.current_thread()}
-        strange = sorted(t.name for t in running if not t.name.startswith(HARMLESS_THREADS))
-        return f"threads still run: {', '.join(strange)}" if strange else None
-
-
-def set_libraries_aside() -> None:
-    """Take what the process has loaded out of the collector's sight for good: it looks for 0.1 to 0.5 seconds."""
-    gc.freeze()
+        unknown = sorted(t.name for t in running if not t.name.startswith(HARMLESS_THREADS))
+        return f"the training function left threads running: {', '.join(unknown)}" if unknown else None
 
 
 def collect_garbage() -> None:
-    """Free the attempt's memory. The first time, what the user's code has loaded is then set aside, too."""
+    """Free the attempt's memory. After the first attempt, also freeze what the user's code has loaded."""
     gc.collect()
-    if FROZEN not in sys.modules:
-        sys.modules[FROZEN] = ModuleType(FROZEN)
-        set_libraries_aside()
+    if FROZEN_MODULE not in sys.modules:
+        sys.modules[FROZEN_MODULE] = ModuleType(FROZEN_MODULE)
+        gc.freeze()
 
 
 def torch_settings() -> dict[str, Any]:
@@ -132,18 +127,18 @@ def torch_settings() -> dict[str, Any]:
 
 
 def logger_states() -> dict[str | None, LoggerState]:
-    """How each logger is set up, by its name; None is the root."""
+    """The configuration of each logger by its name; None is the root logger."""
     return {name: LoggerState.of(logger) for name, logger in _loggers().items()}
 
 
 def _loggers() -> dict[str | None, logging.Logger]:
-    """There are about a thousand: `logging.getLogger`, with its lock, would take milliseconds for them."""
-    named = logging.Logger.manager.loggerDict.copy().items()  # others may be importing
+    """There are about a thousand. `logging.getLogger` takes a lock, which would cost milliseconds for all of them."""
+    named = logging.Logger.manager.loggerDict.copy().items()  # other threads may import
     return {None: logging.root, **{name: found for name, found in named if isinstance(found, logging.Logger)}}
 
 
 def _restore_loggers(states: dict[str | None, LoggerState]) -> None:
-    """Those that are new keep their levels, which libraries set when they are imported, and that is once."""
+    """New loggers keep their levels, because libraries set them only when they are imported, which happens once."""
     for name, logger in _loggers().items():
         if (state := states.get(name)) is not None:
             state.put_back(logger)
@@ -157,8 +152,8 @@ def _restore_environment(environment: dict[str, str]) -> None:
     os.environ.update(environment)
 
 
-def _forget_modules(names: set[str], package: Path | None) -> None:
-    """Let the user's own modules be imported anew: what they keep in globals is the trial's."""
+def _unload_modules(names: set[str], package: Path | None) -> None:
+    """Have the user's own modules imported again, since their globals belong to the trial."""
     for name in names:
         module = sys.modules[name]
         if package is not None and module is not None and is_inside(module, package):
@@ -176,11 +171,11 @@ def _reseed() -> None:
 
 
 def _seed_torch(torch: Any) -> None:
-    """Where there is no accelerator, the general function takes milliseconds, to seed it once there is one."""
+    """Without an accelerator, `torch.manual_seed` would spend milliseconds on preparing to seed one."""
     if torch.cuda.is_available() or torch.xpu.is_available() or torch.backends.mps.is_available():
-        torch.manual_seed(TORCH_FRESH_SEED)
+        torch.manual_seed(TORCH_DEFAULT_SEED)
     else:
-        torch.default_generator.manual_seed(TORCH_FRESH_SEED)
+        torch.default_generator.manual_seed(TORCH_DEFAULT_SEED)
 
 
 def _restore_torch(settings: dict[str, Any]) -> None:
@@ -189,7 +184,7 @@ def _restore_torch(settings: dict[str, Any]) -> None:
         return
     torch.set_default_dtype(settings["dtype"])
     torch.set_grad_enabled(settings["gradients"])
-    if torch.are_deterministic_algorithms_enabled() != settings["deterministic"]:  # setting it imports the compiler
+    if torch.are_deterministic_algorithms_enabled() != settings["deterministic"]:  # setting it imports torch's compiler
         torch.use_deterministic_algorithms(settings["deterministic"])
     if torch.get_num_threads() != settings["threads"]:
         torch.set_num_threads(settings["threads"])

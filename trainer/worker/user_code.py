@@ -1,4 +1,4 @@
-"""The user's code in a worker: unpacked, first on the path, imported, asked for its function."""
+"""The user's code in a worker: its package is unpacked, and the training function is imported and called."""
 
 import contextlib
 import fcntl
@@ -17,18 +17,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# In a node's temporary directory, followed by the slot's name.
 FOLDER_PREFIX = "paceline-slot."
-# A folder so young may still be written by a process that does not hold it yet.
+"""Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
+
 UNPACKING_SECONDS = 600.0
+"""A process may still write a folder of up to this age, before it holds the folder's lock."""
 
 
 class BadEntrypoint(Exception):
-    """There is no such module or function; says what there is."""
+    """The module or function of the entrypoint does not exist. The message says which exist."""
 
 
 def unpack(content: bytes, filename: str, folder: Path) -> Path:
-    """The package below `folder`, which several processes of a node may ask for at once."""
+    """Unpack the package into `folder`. Several processes of a node may do so at the same time."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         private = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
@@ -40,10 +41,11 @@ def unpack(content: bytes, filename: str, folder: Path) -> Path:
     return folder
 
 
-def hold(folder: Path, fill: Callable[[], Any]) -> int:
-    """Mark `folder` as used by this process, after `fill()` if it is not there. Returns what `os.close` ends that with.
+def lock_folder(folder: Path, fill: Callable[[], Any]) -> int:
+    """Lock `folder` as used by this process, after `fill()` if it does not exist.
 
-    The kernel ends it, too, when the process dies, however it does: so a folder that nobody holds is nobody's.
+    Returns the file descriptor; `os.close` releases the lock. The kernel releases it when the process dies, so a folder
+    without a lock is unused.
     """
     while True:
         if not folder.exists():
@@ -54,7 +56,7 @@ def hold(folder: Path, fill: Callable[[], Any]) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             if _is_at(descriptor, folder):
                 return descriptor
-            os.close(descriptor)  # it was removed before it was held
+            os.close(descriptor)  # the folder was removed before it was locked
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:
@@ -62,7 +64,7 @@ def _is_at(descriptor: int, folder: Path) -> bool:
 
 
 def remove_unused(parent: Path) -> None:
-    """Remove the packages that slots have left which were killed. Where one is held, or may just be, it stays."""
+    """Remove the packages of slots that were killed: those that no process has locked or may be about to lock."""
     for folder in parent.glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -79,19 +81,19 @@ def _write(content: bytes, filename: str, folder: Path) -> None:
         (folder / Path(filename).name).write_bytes(content)
         return
     with zipfile.ZipFile(BytesIO(content)) as archive:
-        archive.extractall(folder)  # leaves out drive letters and `..` by itself
+        archive.extractall(folder)  # `zipfile` itself ignores drive letters and `..`
 
 
 def find_function(entrypoint: str, folder: Path | None) -> Callable[..., Any]:
     """The function of `module:function`, imported with `folder` first on the path.
 
-    Raises BadEntrypoint where there is no such thing, and whatever the import of the user's code raises.
+    Raises BadEntrypoint if it does not exist, and whatever the import of the user's code raises.
     """
     module_name, function_name = entrypoint.split(":")
     if folder is not None:
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
-        _forget_namesake(module_name, folder)
+        _unload_namesake(module_name, folder)
     function = getattr(_import(module_name, folder), function_name, None)
     if not callable(function):
         raise BadEntrypoint(_missing_function(sys.modules[module_name], function_name))
@@ -99,7 +101,7 @@ def find_function(entrypoint: str, folder: Path | None) -> Callable[..., Any]:
 
 
 def call(function: Callable[..., Any], config: dict[str, Any]) -> None:
-    """Call it as Ray Train would: with the configuration if it takes one, without if it takes nothing."""
+    """Call it as Ray Train would: with the configuration if it takes an argument."""
     required = [p for p in inspect.signature(function).parameters.values() if _is_required(p)]
     if len(required) > 1:
         names = ", ".join(p.name for p in required)
@@ -118,8 +120,8 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     return named and parameter.default is parameter.empty
 
 
-def _forget_namesake(module_name: str, folder: Path) -> None:
-    """Let the package's module win over one of the same name that this process has loaded already."""
+def _unload_namesake(module_name: str, folder: Path) -> None:
+    """Unload a module from elsewhere that has the name of the package's module."""
     top = module_name.partition(".")[0]
     loaded = sys.modules.get(top)
     if loaded is not None and not is_inside(loaded, folder):
@@ -138,7 +140,7 @@ def _import(module_name: str, folder: Path | None) -> ModuleType:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there; what it imports is not
+            raise  # the module exists, but something that it imports does not
         raise BadEntrypoint(_missing_module(module_name, folder)) from None
 
 

@@ -60,7 +60,7 @@ def agent(
     _log_to_stderr()
     # By name, since the service may import only the trainer's wire format; this command is the one exception.
     supervisor = importlib.import_module("trainer.agent.supervisor")
-    raise typer.Exit(supervisor.keep_agent(url, name or socket.gethostname(), ray_address, access_token()))
+    raise typer.Exit(supervisor.supervise_agent(url, name or socket.gethostname(), ray_address, access_token()))
 
 
 @database.command()

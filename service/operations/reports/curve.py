@@ -1,6 +1,5 @@
 """Adds reports to a trial's curve, and acts on them: newest values, targets, early stopping."""
 
-import math
 import reprlib
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from service.store.events import append_event
 from service.store.experiments import may_run_trials
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import ReportRow
-from trainer.wire import MAX_COUNT, Report, mended
+from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
 
 MAX_DEPTH = 20
 """Metrics that are nested deeper are cut off, because some JSON parsers refuse them."""
@@ -119,15 +118,13 @@ def _storable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict | list) and depth == MAX_DEPTH:
         return "..."
     if isinstance(value, dict):
-        return {mended(name): _storable(inner, depth + 1) for name, inner in value.items()}
+        return {storable_text(name): _storable(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, list):
         return [_storable(inner, depth + 1) for inner in value]
-    return mended(value) if isinstance(value, str) else _storable_number(value)
+    return storable_text(value) if isinstance(value, str) else _storable_number(value)
 
 
 def _storable_number(value: Any) -> Any:
     if isinstance(value, int) and abs(value) >= 2**63:
         return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value
+    return storable_float(value) if isinstance(value, float) else value

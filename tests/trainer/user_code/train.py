@@ -104,7 +104,7 @@ def save_and_list(config: dict[str, Any]) -> None:
 
 
 def save_half(config: dict[str, Any]) -> None:
-    """The first attempt saves once, and then is half way through for ever."""
+    """The first attempt saves once, and never completes its second save."""
     start = restored_step()
     write_down(config, "from", start)
     save_shard(start + 1)
@@ -129,7 +129,7 @@ def find_no_room(config: dict[str, Any]) -> None:
 
 
 def be_killed_by_the_kernel(config: dict[str, Any]) -> None:
-    """As far as anybody can tell."""
+    """As far as the counter shows."""
     ray.train.report({"epoch": 1})
     if ray.train.get_context().get_world_rank() == 1:
         Path(config["counter"]).write_text("low 0\nhigh 0\nmax 812\noom 1\noom_kill 1\n")

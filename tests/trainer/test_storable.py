@@ -1,0 +1,71 @@
+"""Text and numbers that JSON and every database can hold: one rule for the service and the workers."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.operations.reports.curve import _storable
+from trainer.storable import is_storable_text, storable_float, storable_text
+from trainer.wire import LogChunk
+from trainer.worker.logs import OutputFile
+from trainer.worker.metrics import json_metrics
+
+TEXTS = [("plain", "plain"), ("a\0b", "a?b"), ("\ud800", "?"), ("\udcff\0", "??"), ("\N{REPLACEMENT CHARACTER}",) * 2]
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS)
+def test_text_is_repaired_in_the_same_way_wherever_it_comes_from(text: str, expected: str) -> None:
+    assert storable_text(text) == expected
+    assert is_storable_text(text) == (text == expected)
+    assert json_metrics({text: [text]})[0] == _storable({text: [text]}) == {expected: [expected]}
+
+
+def test_text_for_people_is_repaired_on_the_wire() -> None:
+    assert LogChunk(rank=0, offset=0, text="a\0b").text == storable_text("a\0b") == "a?b"
+
+
+FLOATS = [(1.5, 1.5), (math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (1e300, 1e300)]
+
+
+@pytest.mark.parametrize(("value", "expected"), FLOATS)
+def test_a_float_without_a_json_form_becomes_the_same_text_in_the_worker_and_in_the_service(
+    value: float, expected: float | str
+) -> None:
+    assert storable_float(value) == expected
+    assert json_metrics({"a": value})[0] == _storable({"a": value}) == {"a": expected}
+
+
+def test_a_numpy_float_becomes_a_python_float() -> None:
+    assert type(storable_float(np.float64(0.5))) is float
+
+
+def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_name() -> None:
+    values, dropped = json_metrics(
+        {"a": np.float64("nan"), "b": float("-inf"), "c": np.int32(2), "d": object(), "e": [1, {"f": 2}]}
+    )
+    assert values == {"a": "NaN", "b": "-Infinity", "c": 2, "e": [1, {"f": 2}]}
+    assert dropped == ["d"]
+
+
+def test_metrics_hold_no_text_that_a_database_cannot_keep() -> None:
+    values, _ = json_metrics({"\ud800": "a\0b", "nested": [{"c": "\udcff"}]})
+    assert values == {"?": "a?b", "nested": [{"c": "?"}]}
+
+
+def test_a_long_text_keeps_its_head_and_its_tail() -> None:
+    cut = storable_text("head" + 5_000 * "x" + "tail", 200)
+    assert len(cut) <= 200
+    assert cut.startswith("head")
+    assert cut.endswith("tail")
+    assert "characters left out" in cut
+
+
+def test_what_is_read_of_a_log_can_be_kept(tmp_path: Path) -> None:
+    path = tmp_path / "worker.out"
+    path.touch()
+    stream = OutputFile(str(path))
+    path.write_bytes(b"a\0b\xff\n")
+    assert stream.read() == "a?b\ufffd\n"
+    stream.close()

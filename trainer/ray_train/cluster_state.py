@@ -1,0 +1,42 @@
+"""The state of the Ray cluster that Ray's public API leaves out, asked of Ray's core: it needs no dashboard."""
+
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node as rays_available_resources
+from ray._private.state import state
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+
+
+def available_resources_per_node() -> dict[str, dict[str, float]]:
+    """What is unreserved on each node, by node id and resource name."""
+    found: dict[str, dict[str, float]] = rays_available_resources()
+    return found
+
+
+def drain_deadlines() -> dict[str, int]:
+    """The ids of the nodes that Ray drains, with the deadline in milliseconds since the epoch; 0 for none."""
+    found: dict[str, int] = state.get_draining_nodes()
+    return found
+
+
+def orphaned_placement_groups() -> list[str]:
+    """The ids, in hexadecimal, of this namespace's placement groups whose creator, an actor, is dead.
+
+    Ray removes the placement groups of a detached actor with the actor, but those of any other actor only with the
+    whole job. The controller of a plain `fit()` is such an actor, and dies with its slot.
+    """
+    namespace = ray.get_runtime_context().namespace
+    return [
+        group.placement_group_id.hex()
+        for group in _placement_groups()
+        if group.ray_namespace == namespace
+        and group.state != PlacementGroupTableData.REMOVED
+        and group.creator_actor_dead
+        and not ray.ActorID(group.creator_actor_id).is_nil()
+    ]
+
+
+def _placement_groups() -> list[Any]:
+    accessor = state._connect_and_get_accessor()  # noqa: SLF001 - the public table leaves out the creator
+    return [PlacementGroupTableData.FromString(group) for group in accessor.get_placement_group_table()]

@@ -1,0 +1,85 @@
+"""The worker's access to Ray Train's session: the context of a run, and `ray.train.report()`.
+
+It runs in the worker process and travels there by value.
+"""
+
+import builtins
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ray.train import Checkpoint, CheckpointUploadMode
+from ray.train.v2._internal.execution import context as ray_context
+from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
+from ray.train.v2._internal.logging import patch_print
+
+OnReport = Callable[[dict[str, Any], str | None], None]
+"""Called with a report's metrics and the path of its checkpoint, if it has one that is saved already."""
+
+OnSaveError = Callable[[str, OSError], Exception]
+"""Gets the storage folder and the error of a checkpoint that could not be saved; returns what `report()` raises."""
+
+TRAINING_DONE = "paceline_training_done"
+"""The attribute of a train context that says that its training thread is about to end."""
+
+
+def world() -> tuple[int, int]:
+    """The rank of this worker, and the number of workers."""
+    context = ray_context.get_train_context()
+    return context.get_world_rank(), context.get_world_size()
+
+
+def prepare_context(resume: str | None) -> None:
+    """Give this run its own copy of what Ray keeps once per process, and the checkpoint to resume from.
+
+    It also turns off Ray's line of log for each report of each rank, and its wrapper of `print`, which writes each line
+    to standard output and, through logging, to standard error.
+    """
+    context = ray_context.get_train_context()
+    context.report_order_condition = threading.Condition()
+    context.checkpoint_upload_threadpool = ThreadPoolExecutor(
+        max_workers=ray_context.MAX_CHECKPOINT_UPLOAD_THREADS, thread_name_prefix="asyncio_ray_upload"
+    )
+    if context.checkpoint is None and resume is not None:
+        context.checkpoint = Checkpoint(resume)
+    ray_context.logger.setLevel(logging.WARNING)
+    builtins.print = patch_print._original_print  # noqa: SLF001 - Ray offers no switch
+
+
+def set_report_hooks(on_report: OnReport, on_save_error: OnSaveError) -> None:
+    """Have `ray.train.report()` call `on_report` after Ray's own report. What it raises leaves the user's call."""
+    set_train_fn_utils(HookedTrainFnUtils(on_report, on_save_error))
+
+
+def mark_training_done() -> None:
+    setattr(ray_context.get_train_context(), TRAINING_DONE, True)
+
+
+class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
+    """Ray Train's functions for the training function, with a `report()` that calls the hooks."""
+
+    def __init__(self, on_report: OnReport, on_save_error: OnSaveError) -> None:
+        self._on_report = on_report
+        self._on_save_error = on_save_error
+
+    def report(
+        self,
+        metrics: dict[str, Any],
+        checkpoint: Checkpoint | None = None,
+        checkpoint_dir_name: str | None = None,
+        checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """As Ray's `report()`. Also raises what the hooks raise and return."""
+        try:
+            super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
+        except FileNotFoundError:
+            raise  # the checkpoint's own directory is missing
+        except OSError as error:
+            folder = ray_context.get_train_context().storage_context.experiment_fs_path
+            raise self._on_save_error(folder, error) from error
+        is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
+        self._on_report(metrics, ray_context.get_train_context().checkpoint.path if is_saved else None)

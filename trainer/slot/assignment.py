@@ -1,0 +1,72 @@
+"""What a slot needs of an assignment.
+
+`trainer.wire.Assignment` describes the JSON for both sides, but needs pydantic, which a node of the cluster may not
+have. `tests/trainer/test_assignment.py` checks that the two agree.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TrainerSpec:
+    """As `trainer.wire.Trainer`; `scaling` is `trainer.wire.Scaling` as JSON."""
+
+    kind: str
+    entrypoint: str
+    package: str | None
+    scaling: dict[str, Any]
+    env: dict[str, str]
+    reuse_workers: bool | int
+
+    @property
+    def num_workers(self) -> int:
+        return int(self.scaling["num_workers"])
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """As `trainer.wire.Assignment`. `resume` is the URI of the checkpoint to start from."""
+
+    trial: str
+    attempt: int
+    config: dict[str, Any]
+    lease_token: str
+    lease_seconds: float
+    trainer: TrainerSpec
+    run_name: str
+    storage_path: str
+    resume: str | None
+    keep_checkpoints: int
+    earlier_checkpoints: tuple[str, ...]
+    earlier_runs: tuple[str, ...]
+    max_seconds: float | None
+    stop_grace_seconds: float
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Assignment":
+        """From the service's answer. Fields that the slot does not use, or does not know yet, are ignored."""
+        trainer, lease, resume = body["trainer"], body["lease"], body.get("resume")
+        return cls(
+            trial=body["trial"],
+            attempt=body["attempt"],
+            config=body["config"],
+            lease_token=lease["token"],
+            lease_seconds=float(lease["seconds"]),
+            trainer=TrainerSpec(
+                kind=trainer["kind"],
+                entrypoint=trainer["entrypoint"],
+                package=trainer.get("package"),
+                scaling=trainer["scaling"],
+                env=trainer["env"],
+                reuse_workers=trainer["reuse_workers"],
+            ),
+            run_name=body["run_name"],
+            storage_path=body["storage_path"],
+            resume=resume["uri"] if resume else None,
+            keep_checkpoints=int(body["keep_checkpoints"]),
+            earlier_checkpoints=tuple(body.get("earlier_checkpoints", ())),
+            earlier_runs=tuple(body.get("earlier_runs", ())),
+            max_seconds=body.get("max_seconds"),
+            stop_grace_seconds=float(body["stop_grace_seconds"]),
+        )

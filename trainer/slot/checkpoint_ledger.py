@@ -1,0 +1,51 @@
+"""Which checkpoints of a trial are on the storage, and which of them may be removed."""
+
+from collections.abc import Callable
+
+from trainer.slot.assignment import Assignment
+
+
+class CheckpointLedger:
+    """The checkpoints that the service knows. `remove(uri)` gets each directory that is no longer needed.
+
+    `add_known` is called from one thread; the other methods once that thread adds no more.
+    """
+
+    def __init__(self, assignment: Assignment, remove: Callable[[str], None]) -> None:
+        self._run = assignment.run_name
+        self._storage_path = assignment.storage_path
+        self._keep = assignment.keep_checkpoints
+        self._remove = remove
+        self._earlier = frozenset(assignment.earlier_checkpoints)
+        self._earlier_runs = list(assignment.earlier_runs)
+        # Oldest first; those of earlier attempts are the oldest.
+        self._known = list(assignment.earlier_checkpoints)
+
+    def add_known(self, uri: str) -> None:
+        """The service has stored this checkpoint: it may resume from it, so the oldest may go. Until then none may."""
+        if uri in self._known:
+            self._known.remove(uri)
+        self._known.append(uri)
+        while len(self._known) > self._keep:
+            self._remove(self._known.pop(0))
+        if self._earlier.isdisjoint(self._known):
+            while self._earlier_runs:
+                self._remove(self.uri(self._earlier_runs.pop()))
+
+    def uri_of(self, path: str) -> str:
+        """The URI of a checkpoint of this run. `path` is that of Ray's filesystem, which has no scheme."""
+        return self.uri(f"{self._run}/{path.rstrip('/').rpartition(f'/{self._run}/')[2]}")
+
+    def known_names(self) -> list[str]:
+        """The names, within this run's folder, of the checkpoints that the service knows."""
+        paths = [uri.partition("?")[0].rpartition(f"/{self._run}/")[2] for uri in self._known]
+        return [path.partition("/")[0] for path in paths]
+
+    def folder(self) -> str:
+        """The URI of this run's folder."""
+        return self.uri(self._run)
+
+    def uri(self, name: str) -> str:
+        """The URI of a directory below the experiment's storage, which may be a URI with a query."""
+        folder, mark, query = self._storage_path.partition("?")
+        return f"{folder.rstrip('/')}/{name}{mark}{query}"

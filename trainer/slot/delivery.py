@@ -1,0 +1,105 @@
+"""An attempt's calls to the service: reports, logs, heartbeat and the outcome."""
+
+import logging
+import threading
+from typing import Any, Protocol
+
+from trainer.client.heartbeat import Heartbeat
+from trainer.client.http import (
+    CallRefused,
+    LeaseLost,
+    ServiceClient,
+    ServiceUnreachable,
+    post_until_answered,
+)
+from trainer.client.outbox import LogOutbox, ReportOutbox
+from trainer.slot.assignment import Assignment
+
+logger = logging.getLogger("paceline")
+
+GIVE_BACK_SECONDS = 3.0
+"""How long an attempt that is given back tries to reach the service; its lease ends the attempt otherwise."""
+
+LOG_FLUSH_SECONDS = 5.0
+"""How long the end of an attempt waits for its last logs, which the service may be unable to store."""
+
+
+class ServiceListener(Protocol):
+    """What the service's answers cause. The methods are called from the threads of heartbeat and outboxes."""
+
+    def on_decision(self, sequence: int, decision: str, reason: str | None) -> None:
+        """The service has answered this report."""
+
+    def on_order(self, decision: str, reason: str | None) -> None:
+        """The service wants the attempt to end: `stop` or `kill`."""
+
+    def on_lease_lost(self) -> None:
+        """The service has given the trial to another holder."""
+
+    def on_report_lost(self, error: Exception) -> None:
+        """A report cannot be delivered."""
+
+    def on_checkpoint_known(self, uri: str) -> None:
+        """The service has stored this checkpoint."""
+
+
+class Delivery:
+    """Each thread has a client, since a client is one connection."""
+
+    def __init__(self, assignment: Assignment, service_url: str, listener: ServiceListener) -> None:
+        self._run = assignment.run_name
+        self._path = f"/v1/trials/{assignment.trial}"
+
+        def client() -> ServiceClient:
+            return ServiceClient(service_url, assignment.lease_token)
+
+        self.client = client()
+        self._reports = ReportOutbox(
+            client(),
+            assignment.trial,
+            on_decision=listener.on_decision,
+            on_lease_lost=listener.on_lease_lost,
+            on_refused=listener.on_report_lost,
+            on_known=listener.on_checkpoint_known,
+        )
+        self._logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost)
+        self._heartbeat = Heartbeat(
+            client(), assignment.trial, assignment.lease_seconds, listener.on_order, listener.on_lease_lost
+        )
+
+    def start(self) -> None:
+        for thread in (self._reports, self._logs, self._heartbeat):
+            thread.start()
+
+    def report(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
+        self._reports.put(sequence, metrics, checkpoint)
+
+    def add_checkpoint(self, sequence: int, uri: str) -> None:
+        self._reports.add_checkpoint(sequence, uri)
+
+    def log(self, rank: int, offset: int, text: str) -> None:
+        self._logs.put(rank, offset, text)
+
+    def flush(self, report_seconds: float | None) -> None:
+        """Wait until all reports are delivered, for at most `report_seconds`, and the logs for a limited time."""
+        self._reports.flush(report_seconds)
+        self._logs.flush(LOG_FLUSH_SECONDS)
+
+    def close(self) -> None:
+        """Deliver nothing more but the outcome."""
+        self._heartbeat.close()
+        self._reports.close()
+        self._logs.close()
+
+    def finish(self, body: dict[str, Any], seconds: float | None) -> dict[str, Any] | None:
+        """Send the outcome, for at most `seconds`; returns the next assignment, if the service gave one."""
+        given_up = threading.Event()
+        if seconds is not None:
+            threading.Timer(seconds, given_up.set).start()
+        try:
+            answer = post_until_answered(self.client, f"{self._path}/finish", body, given_up)
+        except (LeaseLost, CallRefused, ServiceUnreachable) as error:
+            logger.warning("the outcome of %s could not be delivered: %s", self._run, error)
+            return None
+        following: dict[str, Any] | None = (answer or {}).get("next")
+        return following

@@ -1,0 +1,112 @@
+"""How an attempt ended, by what is known of it in the end. Pure: it calls neither Ray nor the service."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, State
+from trainer.slot.failures import killed_by_kernel, to_json
+from trainer.slot.ranks import Ranks
+from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, Failure
+
+AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The body of `finish`. `status` is a value of `trainer.wire.Outcome`; a failed one has a `failure`."""
+
+    status: str
+    began: bool
+    failure: Failure | None = None
+
+    @classmethod
+    def failed(cls, failure: Failure, *, began: bool) -> "Outcome":
+        return cls("failed", began, failure)
+
+    @property
+    def is_lost_start(self) -> bool:
+        """Whether Ray lost the attempt before any worker of it ran."""
+        return self.failure is not None and self.failure.kind == LOST and not self.began
+
+    def to_json(self) -> dict[str, Any]:
+        if self.failure is None:
+            return {"outcome": self.status}
+        return {"outcome": self.status, "error": to_json(self.failure, began=self.began)}
+
+
+@dataclass(frozen=True)
+class End:
+    """What is known at the end of an attempt.
+
+    `error` is what Ray Train raised, `classify(error)` what that means; `is_drained`: one of its nodes is drained.
+    """
+
+    state: State
+    ranks: Ranks
+    is_drained: bool
+    error: BaseException | None
+    classify: Callable[[BaseException], Failure]
+
+
+def outcome_of(end: End) -> Outcome:
+    began = bool(end.ranks.started)
+    ordered = _failure_by_order(end)
+    if ordered is not None:
+        return Outcome.failed(ordered, began=began)
+    if isinstance(end.state, Killed) or end.ranks.have_stopped:
+        return Outcome("stopped", began)
+    failure = _own_failure(end)
+    if failure is None:
+        return Outcome("completed", began)
+    if failure.kind == LOST and end.is_drained:
+        failure = replace(failure, kind=PREEMPTED)
+    return Outcome.failed(failure, began=began)
+
+
+def _failure_by_order(end: End) -> Failure | None:
+    """The failure of an attempt that was ended from outside, whatever its ranks did meanwhile."""
+    match end.state:
+        case Refused(failure=failure) | Abandoned(failure=failure):
+            return failure
+        case Preempted():
+            return Failure(PREEMPTED, _why_preempted(end))
+        case Draining() if end.ranks.have_stopped:
+            return Failure(PREEMPTED, _why_preempted(end))
+        case _:
+            return None
+
+
+def _why_preempted(end: End) -> str:
+    how = "left at a report" if end.ranks.have_stopped else "was ended"
+    return f"a node was being drained, and the attempt {how}" if end.is_drained else AGENT_SHUT_DOWN
+
+
+def _own_failure(end: End) -> Failure | None:
+    failures = {rank: ended.failure for rank, ended in end.ranks.ended.items() if ended.failure is not None}
+    if failures and end.ranks.dead:
+        return _failure_after_death(end, failures)
+    if failures:
+        return _first_failure(failures)
+    if end.error is not None:
+        return end.classify(end.error)
+    return None if end.ranks.have_all_ended else Failure(LOST, "the workers ended without a report of their end")
+
+
+def _failure_after_death(end: End, failures: dict[int, Failure]) -> Failure:
+    """A worker died, and the others failed because of that."""
+    cause = end.classify(end.error) if end.error is not None else None
+    if cause is not None and cause.kind in (OUT_OF_MEMORY, PREEMPTED):
+        return cause
+    first = _first_failure(failures)
+    ranks = ", ".join(str(rank) for rank in sorted(end.ranks.dead))
+    if end.ranks.has_oom_kill:
+        killed = killed_by_kernel(f" (rank {ranks})", first.traceback)
+        return replace(killed, rank_tracebacks=first.rank_tracebacks)
+    return replace(first, kind=LOST, message=f"the worker of rank {ranks} died; then {first.message}")
+
+
+def _first_failure(failures: dict[int, Failure]) -> Failure:
+    """The failure of the rank that failed first, with the tracebacks of all."""
+    first = next(iter(failures.values()))
+    return replace(first, rank_tracebacks={rank: one.traceback or "" for rank, one in sorted(failures.items())})

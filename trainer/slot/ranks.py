@@ -1,0 +1,92 @@
+"""What the ranks of an attempt have reported about themselves."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ray.exceptions import RayActorError
+
+from trainer.worker.messages import WorkerEnded, WorkerStarted
+
+ALIVE_SECONDS = 2.0
+"""A living worker answers within milliseconds, unless native code holds its interpreter."""
+
+LastWords = tuple[str, int | None]
+"""The unsent rest of a dead rank's log, and the present count of its OOM counter."""
+
+
+class Ranks:
+    """Written by the slot's event loop, and read by the slot's thread once no worker runs."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.started: dict[int, WorkerStarted] = {}
+        self.ended: dict[int, WorkerEnded] = {}
+        self.dead: set[int] = set()
+        self.has_oom_kill = False
+        self.log_offsets: dict[int, int] = {}
+        self.log_positions: dict[int, dict[str, int]] = {}
+        self._oom_kills: dict[int, int | None] = {}
+
+    @property
+    def have_all_ended(self) -> bool:
+        return len(self.ended) == self.world_size
+
+    @property
+    def have_stopped(self) -> bool:
+        """Whether any rank left at a report because the attempt was to stop."""
+        return any(ended.has_stopped for ended in self.ended.values())
+
+    @property
+    def silent(self) -> list[int]:
+        """The ranks that have started and not reported their end."""
+        return sorted(self.started.keys() - self.ended.keys())
+
+    def add_started(self, rank: int, started: WorkerStarted) -> None:
+        self.started[rank] = started
+        self.log_positions[rank] = started.log_positions
+        self._oom_kills[rank] = started.oom_kills
+
+    def survived_oom_kills(self, rank: int, kills: int | None) -> None:
+        """The rank lives although its counter says so many: none of these kills was its own."""
+        self._oom_kills[rank] = kills
+
+    def add_log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
+        self.log_offsets[rank] = offset + len(text.encode())
+        self.log_positions[rank] = positions
+
+    def add_ended(self, rank: int, ended: WorkerEnded) -> None:
+        self.ended[rank] = ended
+
+    async def find_dead(self) -> None:
+        """A rank that fails may only have noticed, in a collective, that another one has died."""
+        silent = self.silent
+        answers = await asyncio.gather(*(_is_alive(self.started[rank].actor) for rank in silent))
+        self.dead |= {rank for rank, is_alive in zip(silent, answers, strict=True) if not is_alive}
+
+    def read_last_words(self, read: Callable[[int], LastWords], send: Callable[[int, int, str], None]) -> None:
+        """Send the rest of the logs of the silent ranks, and note whether the kernel has killed any for memory."""
+        for rank in self.silent:
+            text, oom_kills = read(rank)
+            if text:
+                send(rank, self.log_offsets.get(rank, 0), text)
+            self.has_oom_kill |= (oom_kills or 0) > (self._oom_kills.get(rank) or 0)
+
+    def why_not_reusable(self) -> str | None:
+        """Why the worker processes cannot serve another attempt, if they cannot."""
+        if not self.have_all_ended:
+            return f"only {len(self.ended)} of {self.world_size} workers reported their end"
+        for ended in self.ended.values():
+            if ended.failure is not None or ended.not_reusable is not None:
+                return ended.not_reusable or "the training function failed"
+        return None
+
+
+async def _is_alive(actor: Any) -> bool:
+    try:
+        await asyncio.wait_for(actor.__ray_ready__.remote(), ALIVE_SECONDS)
+    except RayActorError:
+        return False
+    except TimeoutError:
+        return True  # it is busy; a dead one is known to be dead within this time
+    return True

@@ -1,0 +1,26 @@
+"""The user's package, downloaded once by the slot and unpacked once on each node."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from trainer.client.http import ServiceClient, download_package
+
+
+class UserPackage:
+    """`folder` is the name of the unpacked package in each node's temporary directory.
+
+    `content` is an ObjectRef to the package's bytes; it and `filename` are None without a package.
+    """
+
+    def __init__(self, slot: str) -> None:
+        self.folder = f"paceline-{slot}"
+        self.content: Any | None = None
+        self.filename: str | None = None
+
+    def download(self, client: ServiceClient, package_id: str | None, is_cancelled: Callable[[], bool]) -> None:
+        """For the first attempt: all attempts of a slot have the same package. Raises as `download_package`."""
+        if package_id and self.content is None:
+            found = download_package(client, package_id, is_cancelled)
+            self.content, self.filename = ray.put(found.content), found.filename

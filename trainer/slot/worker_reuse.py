@@ -1,0 +1,32 @@
+"""When a slot's warm workers are replaced by new processes."""
+
+from trainer.slot.attempt import Attempt
+
+TRIALS_PER_WORKER = 100
+"""The limit with `reuse_workers: true`."""
+
+
+class WorkerReuse:
+    """Counts the trials that the present worker processes have served."""
+
+    def __init__(self) -> None:
+        self._served = 0
+
+    def why_replace(self, attempt: Attempt, shutdown_error: BaseException | None) -> str | None:
+        """Why the workers are to be replaced after this attempt, if they are; the count then starts again.
+
+        `shutdown_error` is what Ray raised when it shut down a run that had succeeded.
+        """
+        self._served += 1
+        reason = attempt.why_workers_not_reusable()
+        if reason is None and shutdown_error is not None:
+            reason = f"Ray could not shut the run down: {shutdown_error}"
+        reason = reason or self._why_too_old(attempt.assignment.trainer.reuse_workers)
+        if reason is not None:
+            self._served = 0
+        return reason
+
+    def _why_too_old(self, reuse_workers: bool | int) -> str | None:
+        """What a trial leaves behind unseen, such as fragmented memory, adds up."""
+        limit = TRIALS_PER_WORKER if reuse_workers is True else int(reuse_workers)
+        return f"they have served {self._served} trials" if self._served >= limit else None

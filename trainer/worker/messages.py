@@ -1,0 +1,50 @@
+"""What a worker reports to its slot about itself.
+
+The messages cross Ray as plain fields: a class that is pickled by value would travel with each of them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.worker.failures import Failure
+
+
+@dataclass(frozen=True)
+class WorkerStarted:
+    """A rank's process is ready to run the user's code.
+
+    `log_positions` has how far each of its output files has been read. `oom_kills` is the count of the file
+    `oom_counter`, if there is one.
+    """
+
+    actor: Any
+    node: str
+    pid: int
+    placement_group: str | None
+    log_positions: dict[str, int]
+    oom_counter: str | None
+    oom_kills: int | None
+
+    def to_fields(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class WorkerEnded:
+    """The training function of a rank has ended.
+
+    `has_stopped`: it left `ray.train.report()` because the attempt was to stop. `not_reusable`: why the worker's
+    process cannot serve another attempt, if it cannot.
+    """
+
+    has_stopped: bool = False
+    failure: Failure | None = None
+    not_reusable: str | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        return {**vars(self), "failure": vars(self.failure) if self.failure is not None else None}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> "WorkerEnded":
+        failure = fields["failure"]
+        return cls(**{**fields, "failure": Failure(**failure) if failure is not None else None})

@@ -1,0 +1,59 @@
+"""`ray.train.report()` in a worker: each report waits for the slot's answer, and may end the training function."""
+
+import logging
+from typing import Any
+
+import ray
+
+from trainer.storable import storable_text
+from trainer.worker.metrics import json_metrics
+from trainer.worker.oom_counter import read_oom_kills
+
+CONTINUE = "continue"
+
+logger = logging.getLogger("paceline")
+
+
+class StopTraining(BaseException):
+    """Leaves the training function through `ray.train.report()` when the attempt is to stop.
+
+    It is not an Exception, so that the user's `except Exception` does not catch it.
+    """
+
+
+class Reporter:
+    """Sends a rank's reports to the slot and obeys the answers. `run` names the attempt."""
+
+    def __init__(self, slot: Any, run: str, rank: int, world_size: int, oom_counter: str | None) -> None:
+        self._slot = slot
+        self._run = run
+        self._rank = rank
+        self._world_size = world_size
+        self._sequence = 0
+        self._warned: set[str] = set()
+        self._oom_counter = oom_counter
+        self._oom_kills = read_oom_kills(oom_counter)
+
+    def report(self, metrics: dict[str, Any], checkpoint: str | None) -> None:
+        """Raises StopTraining, on all ranks at the same report, when the attempt is to stop."""
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        values = self._json(metrics) if self._rank == 0 else None
+        answer = self._slot.report.remote(self._run, sequence, self._rank, self._world_size, values, checkpoint)
+        self._update_oom_kills()
+        if ray.get(answer) != CONTINUE:
+            raise StopTraining
+
+    def _update_oom_kills(self) -> None:
+        """A kill for memory that this process has survived says nothing about its own death later."""
+        kills = read_oom_kills(self._oom_counter)
+        if kills != self._oom_kills:
+            self._oom_kills = kills
+            self._slot.oom_kills_seen.remote(self._run, self._rank, kills)
+
+    def _json(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        values, dropped = json_metrics(metrics)
+        for name in set(dropped) - self._warned:
+            self._warned.add(name)
+            types = [type(value).__name__ for key, value in metrics.items() if storable_text(str(key)) == name]
+            logger.warning("metric %r is of type %s, neither a number nor text, and is left out", name, types[0])
+        return values
