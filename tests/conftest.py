@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import socket
+import ssl
 import tempfile
 import threading
 import uuid
@@ -57,6 +58,14 @@ def quick_engines() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_engine", engine)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_tls_context() -> Iterator[None]:
+    """Load the TLS certificates once: httpx does it for each client, and no test uses TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
         yield
 
 

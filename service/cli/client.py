@@ -54,8 +54,12 @@ class Client:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # A proxy from the environment cannot reach loopback addresses.
-        trust_env = urlsplit(self.url).hostname not in LOOPBACK
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env)
+        parts = urlsplit(self.url)
+        trust_env = parts.hostname not in LOOPBACK
+        verify = parts.scheme == "https"  # loading the certificates takes longer than a call
+        self._http = httpx.Client(
+            base_url=self.url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
+        )
 
     def __enter__(self) -> Self:
         return self
