@@ -25,7 +25,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "qmc": [{}, {"qmc_type": "halton", "scramble": True}],
     "brute_force": [{}, {"avoid_premature_stop": True}],
 }
-SLOW = {"gp": ("categorical", "forbidden", "one value")}
+SLOW = {"gp": ("forbidden", "one value")}
 """Samplers that take seconds for a proposal, with the problems that they are tested on, in `make test` alone."""
 COUNT = 12
 
