@@ -18,7 +18,7 @@ from service.settings import Settings
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
-from tests.conftest import Api, running
+from tests.conftest import Api, changed, running
 from tests.trainer.conftest import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -87,6 +87,8 @@ def test_an_agent_outlives_its_ray_head_and_its_trials_are_tried_again_on_the_ne
     settings: Settings, ray_directory: Path, tmp_path: Path
 ) -> None:
     port, log = free_port(), tmp_path / "agent.log"
+    # The lease must not run out before the agent is back, however slowly that starts on a busy machine.
+    settings = changed(settings, lease_seconds=SECONDS)
     with running(settings) as api, agent(str(api.http.base_url), f"127.0.0.1:{port}", log) as process:
         package = api.post("/v1/packages", 201, params={"filename": "train.py"}, content=CODE)
         trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": package["id"]}
