@@ -45,8 +45,8 @@ def _lock_by_tokens(dialect: str) -> Select[ExperimentRow]:
 
 
 @cache
-def _with_trials(dialect: str, clock: ColumnElement[datetime]) -> Select[AttemptRow, TrialRow, datetime]:
-    query = select(AttemptRow, TrialRow, clock).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+def _with_trials(dialect: str) -> Select[AttemptRow, TrialRow, datetime]:
+    query = select(AttemptRow, TrialRow, clock_of(dialect)).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
     query = query.where(_has_token(dialect)).options(*_DEFERRED)
     return query.execution_options(populate_existing=True)
 
@@ -58,8 +58,7 @@ def lock_experiments_of(session: Session, tokens: Collection[str]) -> Sequence[E
 
 def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
     """Return the attempts with their trials, read anew, and the database's time of the read."""
-    query = _with_trials(session.get_bind().dialect.name, clock_of(session))
-    return session.execute(query, {"tokens": list(tokens)}).all()
+    return session.execute(_with_trials(session.get_bind().dialect.name), {"tokens": list(tokens)}).all()
 
 
 def attempt_by_request(session: Session, holder: str, request_id: str) -> AttemptRow | None:

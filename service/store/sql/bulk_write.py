@@ -29,30 +29,27 @@ from sqlalchemy.orm import DeclarativeBase
 
 Kind = type[DeclarativeBase]
 Rows = list[dict[str, Any]]
-Changes = dict[Any, dict[str, Any]]
-"""New values of some columns, by the row's primary key."""
+
+KEY = "key"
+"""The primary key of a changed row, beside the new values of its columns. No column has this name."""
 
 
 def write_rows(
-    connection: Connection, changed: Sequence[tuple[Kind, Changes]], added: Sequence[tuple[Kind, Rows]]
+    connection: Connection, changed: Sequence[tuple[Kind, Rows]], added: Sequence[tuple[Kind, Rows]]
 ) -> None:
-    """The new rows of a table have the same columns. Tables of changed rows have a primary key of one column.
+    """Each group of rows has the same columns; changed ones also have their `KEY`, which is a single column.
 
     The result must not depend on the order: PostgreSQL writes everything in one statement, whose parts do not see each
     other. So a row is changed only once and not both new and changed, and a new row neither refers to another new row
     nor takes over a unique value of a changed row. The new rows of a table get their ids in the order given.
     """
     if connection.dialect.name == "sqlite":
-        for kind, changes in changed:
-            connection.execute(_update_one(table_of(kind)), _keyed(changes))
+        for kind, rows in changed:
+            connection.execute(_update_one(kind), rows)
         for kind, rows in added:
-            connection.execute(insert(table_of(kind)), rows)
+            connection.execute(_insert_one(kind), rows)
     elif changed or added:
         _write_json(connection, changed, added)
-
-
-def _keyed(changes: Changes) -> Rows:
-    return [{"key": key, **values} for key, values in changes.items()]
 
 
 def table_of(kind: Kind) -> Table:
@@ -60,9 +57,14 @@ def table_of(kind: Kind) -> Table:
 
 
 @cache
-def _update_one(table: Table) -> Executable:
-    [key] = table.primary_key
-    return update(table).where(key == bindparam("key"))
+def _update_one(kind: Kind) -> Executable:
+    [key] = table_of(kind).primary_key
+    return update(table_of(kind)).where(key == bindparam(KEY))
+
+
+@cache
+def _insert_one(kind: Kind) -> Executable:
+    return insert(table_of(kind))
 
 
 # psycopg would send each row separately. With the rows as JSON documents there is one statement, which is always the
@@ -73,12 +75,12 @@ Part = tuple[bool, Table, tuple[str, ...]]
 
 
 def _write_json(
-    connection: Connection, changed: Sequence[tuple[Kind, Changes]], added: Sequence[tuple[Kind, Rows]]
+    connection: Connection, changed: Sequence[tuple[Kind, Rows]], added: Sequence[tuple[Kind, Rows]]
 ) -> None:
     written: dict[Part, dict[str, Any]] = {}
-    for kind, changes in changed:
-        names = tuple(sorted(next(iter(changes.values()))))
-        written[False, table_of(kind), names] = {"rows": _json(_keyed(changes)), "keys": list(changes)}
+    for kind, rows in changed:
+        names = tuple(sorted(rows[0].keys() - {KEY}))
+        written[False, table_of(kind), names] = {"rows": _json(rows), "keys": [row[KEY] for row in rows]}
     for kind, rows in added:
         written[True, table_of(kind), tuple(sorted(rows[0]))] = {"rows": _json(rows)}
     # In a fixed order, because each order would be prepared as a statement of its own.
@@ -105,10 +107,10 @@ def _insert_json(table: Table, names: tuple[str, ...], index: int) -> Insert:
 
 def _update_json(table: Table, names: tuple[str, ...], index: int) -> Update:
     [key] = table.primary_key
-    source = _from_json(table, {"key": key.name, **{name: name for name in names}}, index)
+    source = _from_json(table, {KEY: key.name, **{name: name for name in names}}, index)
     # Also by the keys: the planner assumes that a document has a hundred rows, and would read the whole table.
     wanted = key == any_(bindparam(f"keys{index}", type_=ARRAY(key.type)))
-    return update(table).values({name: source.c[name] for name in names}).where(key == source.c.key, wanted)
+    return update(table).values({name: source.c[name] for name in names}).where(key == source.c[KEY], wanted)
 
 
 def _from_json(table: Table, columns: Mapping[str, str], index: int) -> TableValuedAlias:

@@ -4,9 +4,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, create_engine, event, func, select
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
@@ -61,12 +62,17 @@ class Database:
 
 def database_now(session: Session) -> datetime:
     """The database's clock, which all service processes share."""
-    return session.execute(select(clock_of(session))).scalar_one()
+    return session.execute(_select_clock(session.get_bind().dialect.name)).scalar_one()
 
 
-def clock_of(session: Session) -> ColumnElement[datetime]:
+@cache
+def _select_clock(dialect: str) -> Select[datetime]:
+    return select(clock_of(dialect))
+
+
+def clock_of(dialect: str) -> ColumnElement[datetime]:
     """`database_now` as a column of another query: the time at which that query begins, so after locks taken before."""
-    return _SQLITE_CLOCK if session.get_bind().dialect.name == "sqlite" else _POSTGRESQL_CLOCK
+    return _SQLITE_CLOCK if dialect == "sqlite" else _POSTGRESQL_CLOCK
 
 
 def is_outage(error: DBAPIError) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, event
 from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session, object_mapper, object_session
 from sqlalchemy.sql import visitors
 
-from service.store.sql.bulk_write import Changes, Kind, Rows, table_of, write_rows
+from service.store.sql.bulk_write import KEY, Kind, Rows, table_of, write_rows
 
 Cache = TypeVar("Cache")
 
@@ -125,13 +125,13 @@ def change_later(row: DeclarativeBase, **values: Any) -> None:
     vars(row).update(values)  # past the instrumentation: the unit of work would write the columns, too
 
 
-def _by_columns(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[Kind, Changes]]:
+def _by_columns(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[Kind, Rows]]:
     """Group the rows by table and changed columns."""
-    groups: defaultdict[tuple[Kind, tuple[str, ...]], Changes] = defaultdict(dict)
+    groups: defaultdict[tuple[Kind, tuple[str, ...]], Rows] = defaultdict(list)
     for row, columns in changed.items():
         names = tuple(sorted(columns))
         [key] = object_mapper(row).primary_key_from_instance(row)
-        groups[type(row), names][key] = {name: getattr(row, name) for name in names}
+        groups[type(row), names].append({KEY: key, **{name: getattr(row, name) for name in names}})
     return [(kind, rows) for (kind, _), rows in groups.items()]
 
 
