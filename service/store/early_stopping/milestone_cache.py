@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from threading import Lock
 
 from cachetools import LRUCache
@@ -36,13 +37,15 @@ class MilestoneTrials:
     def weight(self) -> int:
         return BASE_WEIGHT + len(self._trials)
 
-    def put(self, number: int, value: float, pool: int) -> None:
-        """Add a trial, or move it to another pool."""
-        if number in self._trials:
+    def put(self, number: int, value: float, pool: int) -> bool:
+        """Add a trial, or move it to another pool. Return whether it was added."""
+        is_new = number not in self._trials
+        if not is_new:
             old_value, old_pool = self._trials[number]
             del self._rankings[old_pool][bisect_left(self._rankings[old_pool], (old_value, number))]
         self._trials[number] = value, pool
         insort(self._rankings[pool], (value, number))
+        return is_new
 
     def peers(self, pool: int, but: int | None = None) -> RankedPeers:
         """All trials of a pool, without the trial number `but`."""
@@ -71,9 +74,7 @@ class ExperimentMilestones:
         """Has no effect on a milestone that has not been read."""
         trials = self.milestones.get(milestone)
         if trials is not None:
-            before = trials.weight
-            trials.put(number, value, pool)
-            self.weight += trials.weight - before
+            self.weight += trials.put(number, value, pool)
 
     def shrink_to(self, max_weight: int) -> bool:
         """Drop the milestones that were loaded last, so that a loop over all of them still finds the first ones.
@@ -95,7 +96,7 @@ class MilestoneCache:
 
     def __init__(self) -> None:
         self._max_weight = MAX_WEIGHT
-        self._experiments = LRUCache[str, ExperimentMilestones](MAX_WEIGHT, getsizeof=lambda one: one.weight)
+        self._experiments = LRUCache[str, ExperimentMilestones](MAX_WEIGHT, getsizeof=attrgetter("weight"))
         self._lock = Lock()
 
     def take(self, experiment_id: str, spec_changed_at_event: int, change_count: int) -> ExperimentMilestones:
