@@ -1,5 +1,6 @@
 """Peers that are held in memory as a sorted list."""
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class RankedPeers:
         if direction == "minimize":
             index = bisect_left(self.ranking, (value,))
             return Standing(count, index - (self.own is not None and self.own < index))
-        index = bisect_right(self.ranking, value, key=lambda one: one[0])
+        index = bisect_right(self.ranking, (value, math.inf))
         return Standing(count, len(self.ranking) - index - (self.own is not None and self.own >= index))
 
     def _older_count(self, value: float, number: int) -> int:
@@ -37,7 +38,12 @@ class RankedPeers:
         return last - first - (self.own is not None and first <= self.own < last)
 
     def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
-        others = self._ascending(first, count) if direction == "minimize" else self._descending(first, count)
+        if direction == "minimize":
+            others = self._ascending(first, count)
+        else:
+            stop = max(self.count() - first, 0)
+            start = max(stop - count, 0)
+            others = self._ascending(start, stop - start)[::-1]
         return [Peer(number, value) for value, number in others]
 
     def _ascending(self, first: int, count: int) -> Ranking:
@@ -45,8 +51,3 @@ class RankedPeers:
             return self.ranking[first : first + count]
         start = first if first < self.own else first + 1
         return [one for index, one in enumerate(self.ranking[start : first + count + 1], start) if index != self.own]
-
-    def _descending(self, first: int, count: int) -> Ranking:
-        stop = max(self.count() - first, 0)
-        start = max(stop - count, 0)
-        return self._ascending(start, stop - start)[::-1]

@@ -1,11 +1,11 @@
-"""Rungs of successive halving: at each rung, the best part of the trials passes."""
+"""The rungs of successive halving, and how many trials pass one."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from search.early_stopping.decision import Verdict, compared, if_finite, numbers_of, peers_around
+from search.early_stopping.decision import peers_around
 from search.early_stopping.history import ALL, History, MetricReport, Peer, Peers, Standing
 from search.early_stopping.rule import StoppingRule
 
@@ -49,54 +49,23 @@ class Rungs(StoppingRule):
         return f"rung {rung}"
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
-        before = report.previous_step
-        return [rung for rung in self._rungs(report) if before is None or before < rung]
-
-    def _rungs(self, report: MetricReport) -> Iterator[int]:
+        found, before = [], -1 if report.previous_step is None else report.previous_step
         rung, end = self.first_rung(report.number), self.rungs_end
         while rung <= report.step and (end is None or rung < end):
-            yield rung
+            if before < rung:
+                found.append(rung)
             rung *= self.reduction_factor
-
-    def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict:
-        peers = history.peers(milestone, self.pool_of(report.number))
-        standing = peers.standing(report.value, report.direction)
-        count = standing.count + 1
-        last_rank = self.quota(count) - 1
-        cutoff, nearest = cutoff_at(peers, report, standing, last_rank)
-        return Verdict(
-            stop=count <= self.bootstrap_count or standing.better_count > last_rank,
-            rule=self.rule,
-            step=report.step,
-            milestone=milestone,
-            value=report.value,
-            cutoff=if_finite(cutoff) if standing.count else None,
-            compared_count=standing.count,
-            reason=self._reason(report, milestone, compared(report.value, cutoff), count),
-            compared_with=numbers_of(nearest),
-        )
-
-    def _reason(self, report: MetricReport, milestone: int, comparison: tuple[str, str], count: int) -> str:
-        value, relation = comparison
-        what = f"{report.metric} {value} at step {report.step}"
-        rung = self.rung_name(report.number, milestone)
-        if count <= self.bootstrap_count:
-            needed = self.bootstrap_count + 1
-            return f"no trial passes {rung} until {needed} have reached it, and {what} is number {count}"
-        if count == 1:
-            return f"{what} is the first to reach {rung}"
-        return self.comparison_with_cutoff(what, relation, count, rung)
+        return found
 
     def comparison_with_cutoff(self, what: str, relation: str, count: int, rung: str) -> str:
         """The comparison that decides whether a trial passes a rung, in words."""
-        return f"{what} is {relation}, the cutoff of {self._best_of(count)} trials at {rung}"
-
-    def _best_of(self, count: int) -> str:
-        """The trials that pass, in words: `the best third of 9`."""
         if self.extra_count:
-            return f"the best {self.quota(count)} of {count}"
-        fraction = _FRACTIONS.get(self.reduction_factor, f"1/{self.reduction_factor}")
-        return f"the best {fraction} of {count}" if count >= self.reduction_factor else f"the best of {count}"
+            best = f"best {self.quota(count)}"
+        elif count >= self.reduction_factor:
+            best = f"best {_FRACTIONS.get(self.reduction_factor, f'1/{self.reduction_factor}')}"
+        else:
+            best = "best"
+        return f"{what} is {relation}, the cutoff of the {best} of {count} trials at {rung}"
 
 
 def cutoff_at(peers: Peers, report: MetricReport, standing: Standing, rank: int) -> tuple[float, Sequence[Peer]]:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from search.early_stopping.decision import Release, Verdict
+from search.early_stopping.decision import Release, Verdict, compared, if_finite, numbers_of
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.rules.promotion import arrival, promotions
-from search.early_stopping.rules.rungs import Rungs
+from search.early_stopping.rules.rungs import Rungs, cutoff_at
 
 
 class SuccessiveHalving(Rungs):
@@ -21,7 +21,33 @@ class SuccessiveHalving(Rungs):
     def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict:
         if self.promote:
             return arrival(self, report, milestone, history)
-        return super().judge(report, milestone, history)
+        peers = history.peers(milestone, self.pool_of(report.number))
+        standing = peers.standing(report.value, report.direction)
+        count = standing.count + 1
+        last_rank = self.quota(count) - 1
+        cutoff, nearest = cutoff_at(peers, report, standing, last_rank)
+        return Verdict(
+            stop=count <= self.bootstrap_count or standing.better_count > last_rank,
+            rule=self.rule,
+            step=report.step,
+            milestone=milestone,
+            value=report.value,
+            cutoff=if_finite(cutoff) if standing.count else None,
+            compared_count=standing.count,
+            reason=self._reason(report, milestone, compared(report.value, cutoff), count),
+            compared_with=numbers_of(nearest),
+        )
 
     def releases(self, paused: PausedTrials) -> Iterator[Release]:
         return promotions(self, paused)
+
+    def _reason(self, report: MetricReport, milestone: int, comparison: tuple[str, str], count: int) -> str:
+        value, relation = comparison
+        what = f"{report.metric} {value} at step {report.step}"
+        rung = self.rung_name(report.number, milestone)
+        if count <= self.bootstrap_count:
+            needed = self.bootstrap_count + 1
+            return f"no trial passes {rung} until {needed} have reached it, and {what} is number {count}"
+        if count == 1:
+            return f"{what} is the first to reach {rung}"
+        return self.comparison_with_cutoff(what, relation, count, rung)
