@@ -57,7 +57,7 @@ class Played:
         self.attempt = Attempt(assignment, service.url, asyncio.get_running_loop(), runner, lambda _uri: None)
 
     async def report(self, sequence: int) -> str:
-        return await self.attempt.report(sequence, 0, 1, {"loss": 1.0}, None)
+        return await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, None)
 
     async def comes_to(self, state: type[State]) -> None:
         await asyncio.to_thread(

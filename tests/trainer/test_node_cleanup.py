@@ -42,7 +42,7 @@ class Saving:
         """Report with a checkpoint; its URI, once the service has answered."""
         path = f"{self.service.storage}/{self.attempt.run}/checkpoint_{self._sequence}"
         sequence, self._sequence = self._sequence, self._sequence + 1
-        assert await self.attempt.report(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
+        assert await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
         return path
 
     async def have_discarded(self, *expected: str) -> None:
@@ -79,7 +79,7 @@ def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> N
         async with saving(tmp_path, **EARLIER) as one:
             one.service.lose(one.trial)
             path = f"{tmp_path}/{one.attempt.run}/checkpoint_0"
-            await one.attempt.report(0, 0, 1, {"loss": 1.0}, path)
+            await one.attempt.barrier.report(0, 0, 1, {"loss": 1.0}, path)
             await asyncio.to_thread(
                 until, lambda: isinstance(one.attempt.state.current, LeaseLost), "the lease is lost", 10
             )

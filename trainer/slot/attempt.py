@@ -42,7 +42,8 @@ class Attempt:
     """`remove(uri)` gets each directory of checkpoints that is no longer needed.
 
     Orders to end come from several threads and go through `state`, which serializes them. What workers report comes in
-    the slot's event loop, to which reports and their answers belong. The slot's own thread concludes the attempt.
+    the slot's event loop, to which `barrier` belongs, with the reports and their answers. The slot's own thread
+    concludes the attempt.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class Attempt:
         self.ranks = Ranks(assignment.trainer.num_workers)
         self.checkpoints = CheckpointLedger(assignment, remove)
         self.delivery = Delivery(assignment, service_url, self)
+        self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake())
         self._timers = Timers(loop)
-        self._barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake())
         self._loop = loop
         self._runner = runner
 
@@ -83,13 +84,9 @@ class Attempt:
         if self.state.is_ending_now:
             self._runner.end_workers()
 
-    async def report(self, *report: Any) -> str:
-        """As `ReportBarrier.report`."""
-        return await self._barrier.report(*report)
-
     def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
         self.ranks.add_log(rank, offset, text, positions)
-        self.delivery.log(rank, offset, text)
+        self.delivery.logs.put(rank, offset, text)
 
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)
@@ -102,11 +99,11 @@ class Attempt:
 
     def checkpoint_saved(self, sequence: int, path: str) -> None:
         """All ranks have saved the checkpoint of this report. From any thread."""
-        self.delivery.add_checkpoint(sequence, self.checkpoints.uri_of(path))
+        self.delivery.reports.add_checkpoint(sequence, self.checkpoints.uri_of(path))
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
         uri = None if checkpoint is None else self.checkpoints.uri_of(checkpoint)
-        self.delivery.report(sequence, metrics, uri)
+        self.delivery.reports.put(sequence, metrics, uri)
 
     # What the service answers. Called from the threads of `delivery`.
 
@@ -117,7 +114,7 @@ class Attempt:
         if decision == STOP:
             logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
             self._start_grace_period()
-        self._loop.call_soon_threadsafe(self._barrier.decide, sequence, decision)
+        self._loop.call_soon_threadsafe(self.barrier.decide, sequence, decision)
 
     def on_order(self, decision: str, reason: str | None) -> None:
         if decision == KILL:
@@ -159,7 +156,7 @@ class Attempt:
             self._leave()
 
     def _leave(self) -> None:
-        self._loop.call_soon_threadsafe(self._barrier.leave)
+        self._loop.call_soon_threadsafe(self.barrier.leave)
 
     def _start_grace_period(self) -> None:
         self._timers.start("grace period", self.assignment.stop_grace_seconds, self.end_now, Killed())
@@ -171,7 +168,7 @@ class Attempt:
 
         `error` is what Ray Train raised. `read_last_words(rank)` is called for each rank that has not reported its end.
         """
-        self.ranks.read_last_words(read_last_words, self.delivery.log)
+        self.ranks.read_last_words(read_last_words, self.delivery.logs.put)
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
         state = self.state.conclude()
         self._close()

@@ -44,7 +44,7 @@ class ServiceListener(Protocol):
 
 
 class Delivery:
-    """Each thread has a client, since a client is one connection."""
+    """The outboxes of reports and logs, and the heartbeat: threads that have a client each, which is one connection."""
 
     def __init__(self, assignment: Assignment, service_url: str, listener: ServiceListener) -> None:
         self._run = assignment.run_name
@@ -54,7 +54,7 @@ class Delivery:
             return ServiceClient(service_url, assignment.lease_token)
 
         self.client = client()
-        self._reports = ReportOutbox(
+        self.reports = ReportOutbox(
             client(),
             assignment.trial,
             on_decision=listener.on_decision,
@@ -62,34 +62,25 @@ class Delivery:
             on_refused=listener.on_report_lost,
             on_known=listener.on_checkpoint_known,
         )
-        self._logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost)
+        self.logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost)
         self._heartbeat = Heartbeat(
             client(), assignment.trial, assignment.lease_seconds, listener.on_order, listener.on_lease_lost
         )
 
     def start(self) -> None:
-        for thread in (self._reports, self._logs, self._heartbeat):
+        for thread in (self.reports, self.logs, self._heartbeat):
             thread.start()
-
-    def report(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
-        self._reports.put(sequence, metrics, checkpoint)
-
-    def add_checkpoint(self, sequence: int, uri: str) -> None:
-        self._reports.add_checkpoint(sequence, uri)
-
-    def log(self, rank: int, offset: int, text: str) -> None:
-        self._logs.put(rank, offset, text)
 
     def flush(self, report_seconds: float | None) -> None:
         """Wait until all reports are delivered, for at most `report_seconds`, and the logs for a limited time."""
-        self._reports.flush(report_seconds)
-        self._logs.flush(LOG_FLUSH_SECONDS)
+        self.reports.flush(report_seconds)
+        self.logs.flush(LOG_FLUSH_SECONDS)
 
     def close(self) -> None:
         """Deliver nothing more but the outcome."""
         self._heartbeat.close()
-        self._reports.close()
-        self._logs.close()
+        self.reports.close()
+        self.logs.close()
 
     def finish(self, body: dict[str, Any], seconds: float | None) -> dict[str, Any] | None:
         """Send the outcome, for at most `seconds`; returns the next assignment, if the service gave one."""

@@ -156,7 +156,7 @@ class Slot:
 
     async def report(self, run: str, *report: Any) -> str:
         attempt = self._attempt_of(run)
-        return await attempt.report(*report) if attempt is not None else "stop"
+        return await attempt.barrier.report(*report) if attempt is not None else "stop"
 
     async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
         if (attempt := self._attempt_of(run)) is not None:
