@@ -6,6 +6,7 @@ import it. Times are UTC; durations are seconds.
 
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -79,7 +80,7 @@ class Scaling(Message):
     resources_per_worker: dict[Text, Amount] = Field(default_factory=dict)
     placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
 
-    @property
+    @cached_property
     def worker(self) -> dict[str, float]:
         """What one worker reserves, with Ray Train's defaults."""
         return resources_of_worker(self.resources_per_worker, use_gpu=self.use_gpu)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import (
@@ -118,12 +119,12 @@ class ExperimentSpec(SpecPart):
     def _apply_forbid(cls, space: Space, spec: ValidationInfo) -> Space:
         return space.without(spec.data.get("forbid", ()))
 
-    @property
+    @cached_property
     def objective(self) -> Objective:
         """The first objective, whose curve is used where only one objective counts."""
         return self.objectives[0]
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
         """What the search knows of the experiment before its first trial."""
         return Problem(
@@ -136,12 +137,12 @@ class ExperimentSpec(SpecPart):
             population=isinstance(self.early_stopping, Pbt),
         )
 
-    @property
+    @cached_property
     def compared_metric(self) -> ComparedMetric:
         """The metric that early stopping compares trials by."""
         return compared_metric_of(self.early_stopping, self.objective_metrics)
 
-    @property
+    @cached_property
     def objective_metrics(self) -> list[ComparedMetric]:
         return [ComparedMetric(objective.metric, objective.direction) for objective in self.objectives]
 
