@@ -1,4 +1,4 @@
-"""When an experiment ends, and whether it may start another trial: pure functions of its counts."""
+"""When an experiment ends: a pure function of its counts."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,6 @@ class Limits:
     """`None` is no limit; durations are seconds."""
 
     max_trials: int
-    parallelism: int
     max_seconds: float | None
     max_failed_trials: int | None
 
@@ -34,11 +33,6 @@ class Progress:
     any_in_first_attempt: bool
     common_failure: CommonFailure | None
     elapsed_seconds: float
-
-
-def has_room(limits: Limits, *, created: int, queued: int, running: int) -> bool:
-    """Whether one more trial, queued or new, may run."""
-    return running < limits.parallelism and (queued > 0 or created < limits.max_trials)
 
 
 def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:

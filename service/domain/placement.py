@@ -10,20 +10,13 @@ _ROUNDING = 1e-6
 
 
 def fits(scaling: Scaling, nodes: Sequence[Resources]) -> bool:
+    """`nodes` are their free resources, or their total ones for whether the group could ever fit."""
     per_node = [_workers_on(scaling, node) for node in nodes]
     if scaling.placement_strategy == "STRICT_PACK":
         return max(per_node, default=0) >= scaling.num_workers
     if scaling.placement_strategy == "STRICT_SPREAD":
         return sum(count > 0 for count in per_node) >= scaling.num_workers
     return sum(per_node) >= scaling.num_workers
-
-
-def fits_now(scaling: Scaling, nodes: Sequence[Node]) -> bool:
-    return fits(scaling, [node.free for node in nodes])
-
-
-def fits_ever(scaling: Scaling, nodes: Sequence[Node]) -> bool:
-    return fits(scaling, [node.total for node in nodes])
 
 
 def waiting_for(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str | None:

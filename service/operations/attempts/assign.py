@@ -24,7 +24,7 @@ from service.store.experiments import lock_experiment
 from service.store.generations import resume_point
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials import any_changed_after, any_with, counts_by_status, next_queued
+from service.store.trials import any_changed_after, counts_by_status, next_queued
 from trainer.wire import Assignment
 
 logger = logging.getLogger(__name__)
@@ -108,10 +108,11 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
 
     def next_number(session: Session) -> int | None:
         experiment = session.get(ExperimentRow, experiment_id)
-        if experiment is None or any_with(session, experiment_id, TrialStatus.QUEUED):
+        if experiment is None:
             return None
-        is_open = startable(experiment, counts_by_status(session, experiment_id, COUNTED)) == "any"
-        return experiment.trial_count if is_open else None
+        counts = counts_by_status(session, experiment_id, COUNTED)
+        may_create = not counts[TrialStatus.QUEUED] and startable(experiment, counts) == "any"
+        return experiment.trial_count if may_create else None
 
     context.proposals.prepare(context.database, experiment_id, next_number)
 

@@ -6,10 +6,8 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from service.domain.limits import has_room
-from service.domain.placement import fits_ever
+from service.domain.placement import fits
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.operations.experiments.end_reason import limits_of
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.agents import nodes_of_connected
@@ -33,8 +31,9 @@ def startable(experiment: ExperimentRow, counts: Mapping[str, int]) -> Startable
     """Which trials may start: any, only queued ones, or none. `counts` has the experiment's trials in `COUNTED`."""
     if experiment.status != ExperimentStatus.RUNNING or not may_run_trials(experiment):
         return None
-    queued, running = counts[TrialStatus.QUEUED], counts[TrialStatus.RUNNING]
-    if not has_room(limits_of(spec_of(experiment)), created=experiment.trial_count, queued=queued, running=running):
+    limits, queued = spec_of(experiment).limits, counts[TrialStatus.QUEUED]
+    is_any_left = queued > 0 or experiment.trial_count < limits.max_trials
+    if counts[TrialStatus.RUNNING] >= limits.parallelism or not is_any_left:
         return None
     if experiment.end_reason is None:
         return "any"
@@ -44,7 +43,7 @@ def startable(experiment: ExperimentRow, counts: Mapping[str, int]) -> Startable
 def is_reserved_for_slots(context: Context, experiment: ExperimentRow, counts: Mapping[str, int]) -> bool:
     """Whether slots that wait for their next trial will use all the capacity that there is."""
     waiting = context.slot_handover.waiting_count(experiment.id)
-    free = limits_of(spec_of(experiment)).parallelism - counts[TrialStatus.RUNNING]
+    free = spec_of(experiment).limits.parallelism - counts[TrialStatus.RUNNING]
     return waiting > 0 and free <= waiting
 
 
@@ -62,4 +61,5 @@ def is_first_in_line(session: Session, experiment: ExperimentRow, now: datetime)
 
 def _fits_some_agent(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) -> bool:
     trainer = spec_of(experiment).trainer
-    return trainer.kind is not Kind.EXTERNAL and any(fits_ever(trainer.scaling, nodes) for nodes in agents)
+    total = [[node.total for node in nodes] for nodes in agents]
+    return trainer.kind is not Kind.EXTERNAL and any(fits(trainer.scaling, nodes) for nodes in total)

@@ -27,19 +27,11 @@ class Ending:
     detail: str | None
 
 
-def limits_of(spec: ExperimentSpec) -> Limits:
-    return Limits(
-        max_trials=spec.limits.max_trials,
-        parallelism=spec.limits.parallelism,
-        max_seconds=spec.limits.max_seconds,
-        max_failed_trials=spec.failures.max_failed_trials,
-    )
-
-
 def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> Ending | None:
     """Why no further trial should start; None while the experiment has more to do."""
     progress = _progress(session, experiment, now)
-    reason = reason_to_end(limits_of(spec), progress)
+    limits = Limits(spec.limits.max_trials, spec.limits.max_seconds, spec.failures.max_failed_trials)
+    reason = reason_to_end(limits, progress)
     match reason:
         case EndReason.MAX_TRIALS:
             detail = f"all {progress.created} trials have ended (limits.max_trials is {spec.limits.max_trials})"
