@@ -57,18 +57,18 @@ class _View:
     seen_event: int = 0
     newest: Proposal | None = None
 
-    def learn(self, trials: Sequence[TrialRow]) -> None:
-        """Trials outside of a space that was narrowed are ignored."""
-        seen = [observation_of(self.spec, trial) for trial in trials]
-        narrowed = self.spec_changed_at_event > 0
-        self.study.update([one for one in seen if not narrowed or inside(self.spec.space, one.params)])
-        self.seen_event = max([self.seen_event, *(trial.changed_at_event for trial in trials)])
-
-    def propose(self, number: int) -> Proposal:
+    def propose(self, changed: Sequence[TrialRow], number: int) -> Proposal:
+        """Learn from the trials that have changed. Those outside of a space that was narrowed are ignored."""
         newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event)
-        if newest is None or (newest.target, newest.seen_event) != (target, self.seen_event):
-            newest = self.newest = Proposal(target, self.seen_event, self.study.propose([], number))
-        return newest
+        if newest is not None and newest.target == target and not changed:
+            return newest
+        seen = [observation_of(self.spec, trial) for trial in changed]
+        if self.spec_changed_at_event > 0:
+            seen = [one for one in seen if inside(self.spec.space, one.params)]
+        seen_event = max([self.seen_event, *(trial.changed_at_event for trial in changed)])
+        self.newest = Proposal(target, seen_event, self.study.propose(seen, number))
+        self.seen_event = seen_event
+        return self.newest
 
 
 @dataclass
@@ -143,16 +143,11 @@ class ProposalCache:
 def _propose(entry: _Entry, database: Database, experiment_id: str, number: int) -> Proposal:
     with entry.lock:
         with database.read() as session:
-            changed_at_event = _spec_changed_at_event(session, experiment_id)
-            if entry.view is None or entry.view.spec_changed_at_event != changed_at_event:
+            version = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
+            if entry.view is None or entry.view.spec_changed_at_event != session.scalar(version):
                 entry.view = _empty_view(session, experiment_id)
             changed = trials_changed_after(session, experiment_id, entry.view.seen_event)
-        entry.view.learn(changed)
-        return entry.view.propose(number)
-
-
-def _spec_changed_at_event(session: Session, experiment_id: str) -> int | None:
-    return session.scalar(select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id))
+        return entry.view.propose(changed, number)
 
 
 def _empty_view(session: Session, experiment_id: str) -> _View:
