@@ -8,7 +8,7 @@ from search.mistakes import Mistake, refuse
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
 from search.samplers.optuna.ask import ask, without_warning
-from search.samplers.optuna.tpe_history import Rows, TpeHistory
+from search.samplers.optuna.tpe_history import TpeHistory
 from search.samplers.optuna.tpe_sampler import HistoryTpeSampler
 from search.samplers.sampler import Sampler, too_large
 from search.space.space import Params
@@ -50,14 +50,12 @@ class TpeProposer:
 
     def propose(self, number: int) -> Params:
         rows = self._history.without(number, running=self._options.constant_liar)
-
-        def draw(seed: int) -> Params:
-            return ask(self._problem, self._sampler(rows, seed), [], number)
-
-        return constrained_draw(self._problem.space, self._seed, number, draw)
-
-    def _sampler(self, rows: Rows, seed: int) -> HistoryTpeSampler:
         options = self._options.model_dump()
         if self._options.group:
             options["multivariate"] = True
-        return without_warning(HistoryTpeSampler, history=self._history, rows=rows, seed=seed, **options)
+
+        def draw(seed: int) -> Params:
+            sampler = without_warning(HistoryTpeSampler, history=self._history, rows=rows, seed=seed, **options)
+            return ask(self._problem, sampler, [], number)
+
+        return constrained_draw(self._problem.space, self._seed, number, draw)

@@ -26,14 +26,6 @@ class _Call(Generic[Request, Result]):
     result: asyncio.Future[Result]
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
-    def resolve(self, result: Result | Exception) -> None:
-        if self.result.done():
-            return  # the caller has disconnected
-        if isinstance(result, Exception):
-            self.result.set_exception(result)
-        else:
-            self.result.set_result(result)
-
 
 class GroupCommit(Generic[Request, Result]):
     """One thread that passes all pending requests to `commit` in one call.
@@ -97,5 +89,11 @@ class GroupCommit(Generic[Request, Result]):
 
 
 def _resolve(resolved: list[tuple[_Call[Request, Result], Result | Exception]]) -> None:
+    """Answer the callers; called in their event loop."""
     for call, result in resolved:
-        call.resolve(result)
+        if call.result.done():
+            continue  # the caller has disconnected
+        if isinstance(result, Exception):
+            call.result.set_exception(result)
+        else:
+            call.result.set_result(result)

@@ -7,6 +7,7 @@ so it uses a storage that shares the history and adds nothing but the trial bein
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,7 +43,7 @@ def ask(problem: Problem, sampler: optuna.samplers.BaseSampler, history: Sequenc
     study = study_for(problem, sampler, history, number)
     with np.errstate(all="ignore"):  # in ranges at the limits of floats densities become 0; the draw is still valid
         trial = study.ask()
-        return problem.space.draw(lambda name, parameter: _suggested(trial, name, parameter))
+        return problem.space.draw(partial(_suggested, trial))
 
 
 def study_for(

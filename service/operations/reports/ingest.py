@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -63,7 +64,7 @@ def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | E
 
 
 def _ingest_batch(context: Context, leased: LeasedAttempt, reports: Sequence[Report]) -> Answer | Invalid:
-    ordered = sorted(reports, key=lambda report: report.sequence)
+    ordered = sorted(reports, key=attrgetter("sequence"))
     try:
         steps = steps_of(leased, ordered)
     except Invalid as invalid:
