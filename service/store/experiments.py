@@ -1,6 +1,6 @@
 """Queries on experiments."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,8 +38,11 @@ def lock_for(ids: Select[str]) -> Select[ExperimentRow]:
     return query.with_for_update().execution_options(populate_existing=True)
 
 
-def startable_experiment_ids(session: Session) -> Sequence[str]:
-    """Experiments that may start trials, the next in line first: by priority, then fewest running trials, then age."""
+def startable_experiment_ids(session: Session) -> list[Sequence[str]]:
+    """Experiments that may start trials, the next in line first: by priority, then fewest running trials, then age.
+
+    In pages: the first page is mostly enough, and reading a thousand specs takes 0.1 s.
+    """
     running = (
         select(func.count())
         .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.RUNNING)
@@ -49,12 +52,8 @@ def startable_experiment_ids(session: Session) -> Sequence[str]:
         ExperimentRow.status == ExperimentStatus.RUNNING,
         or_(ExperimentRow.end_reason.is_(None), ExperimentRow.end_reason.in_(NO_NEW_TRIALS)),
     )
-    return session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
-
-
-def pages_of(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split the ids into pages. The first page is mostly enough, and reading a thousand specs takes 0.1 s."""
-    return (ids[first : first + PAGE] for first in range(0, len(ids), PAGE))
+    ids = session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
+    return [ids[first : first + PAGE] for first in range(0, len(ids), PAGE)]
 
 
 def experiments_with(session: Session, ids: Sequence[str]) -> list[ExperimentRow]:

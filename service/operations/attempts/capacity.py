@@ -11,12 +11,7 @@ from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.agents import nodes_of_connected
-from service.store.experiments import (
-    experiments_with,
-    may_run_trials,
-    pages_of,
-    startable_experiment_ids,
-)
+from service.store.experiments import experiments_with, may_run_trials, startable_experiment_ids
 from service.store.tables import ExperimentRow
 from service.store.trials import counts_by_status
 from trainer.wire import Kind, Node
@@ -50,8 +45,8 @@ def is_reserved_for_slots(context: Context, experiment: ExperimentRow, counts: M
 def is_first_in_line(session: Session, experiment: ExperimentRow, now: datetime) -> bool:
     """Whether no other experiment comes before it for the capacity that its trial has just freed."""
     agents = nodes_of_connected(session, now).values()
-    ids = startable_experiment_ids(session)
-    for row in (row for page in pages_of(ids) for row in experiments_with(session, page)):
+    pages = startable_experiment_ids(session)
+    for row in (row for page in pages for row in experiments_with(session, page)):
         if row.id == experiment.id:
             return True
         if _fits_some_agent(row, agents) and startable(row, counts_by_status(session, row.id, COUNTED)) is not None:

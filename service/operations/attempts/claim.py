@@ -19,7 +19,7 @@ from service.operations.attempts.obsolete_checkpoints import obsolete_directorie
 from service.runtime.context import Context
 from service.runtime.spec_cache import spec_of
 from service.store.attempts import living_attempts
-from service.store.experiments import experiments_with, pages_of, startable_experiment_ids
+from service.store.experiments import experiments_with, startable_experiment_ids
 from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, AttemptRow
@@ -137,8 +137,8 @@ def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
     """Yield the experiments that may start a trial which fits on the nodes, the next in line first."""
     free = [node.free for node in nodes]
     with context.database.read() as session:
-        ids = startable_experiment_ids(session)
-    for page in pages_of(ids):
+        pages = startable_experiment_ids(session)
+    for page in pages:
         with context.database.read() as session:
             counts = counts_of_all(session, page, COUNTED)
             rows = [row for row in experiments_with(session, page) if startable(row, counts[row.id]) is not None]
