@@ -35,6 +35,12 @@ SETTLE_SECONDS = 0.5
 Calls = set[tuple[str, str, int]]
 """File, qualified name and first line of each function that was called."""
 
+NOT_FUNCTIONS = {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<module>"}
+
+_calls: Calls = set()
+_is_recording = threading.Event()
+_prefixes = tuple(f"{ROOT / package}/" for package in PACKAGES)
+
 
 @contextmanager
 def recorded() -> Iterator[Calls]:
@@ -46,16 +52,10 @@ def recorded() -> Iterator[Calls]:
     _is_recording.clear()
 
 
-_calls: Calls = set()
-_is_recording = threading.Event()
-_prefixes = tuple(f"{ROOT / package}/" for package in PACKAGES)
-
-
 def _profile(frame: FrameType, event: str, _: Any) -> None:
     code = frame.f_code
-    if event == "call" and _is_recording.is_set() and code.co_filename.startswith(_prefixes):
-        if code.co_name in {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<module>"}:
-            return
+    is_ours = code.co_filename.startswith(_prefixes) and code.co_name not in NOT_FUNCTIONS
+    if event == "call" and is_ours and _is_recording.is_set():
         _calls.add((str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname, code.co_firstlineno))
 
 
