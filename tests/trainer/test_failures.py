@@ -80,7 +80,7 @@ def classified(error: BaseException, *, workers: str = "", has_oom_kill: bool = 
     return classify(error, workers=workers, storage="/storage", has_oom_kill=has_oom_kill)
 
 
-@pytest.mark.parametrize("name", ["WorkerGroupStartupTimeoutError", "GangNotFormed"])
+@pytest.mark.parametrize("name", ["WorkerGroupStartupTimeoutError", "ResourcesTimeout"])
 def test_a_gang_that_finds_no_room_is_no_loss(name: str) -> None:
     failure = classified(type(name, (Exception,), {})("too slow"), workers="2 workers x 1 GPU")
     assert failure.kind == "preempted"

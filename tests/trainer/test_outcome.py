@@ -115,7 +115,7 @@ def test_a_kill_for_memory_counts_if_it_came_after_those_that_the_rank_had_survi
         group = ranks(GOOD, None)
         group.survived_oom_kills(1, 2)
         group.add_log(1, 0, "é", {})
-        group.read_last_words(lambda _rank, kills=kills: ("last", kills), lambda *log: logs.append(log))  # type: ignore[misc]
+        group.send_unsent(lambda _rank, kills=kills: ("last", kills), lambda *log: logs.append(log))  # type: ignore[misc]
         assert group.has_oom_kill == is_killed
     assert logs == [(1, 2, "last")] * 2
 

@@ -57,7 +57,7 @@ class RunPlan:
         )
 
 
-class GangNotFormed(RuntimeError):
+class ResourcesTimeout(RuntimeError):
     """The resources of a worker group did not become free in time."""
 
 
@@ -160,7 +160,7 @@ class FreshRunner:
         return None
 
     def _await_resources(self, plan: RunPlan) -> None:
-        """Raise GangNotFormed unless the worker group's resources become free.
+        """Raise ResourcesTimeout unless the worker group's resources become free.
 
         Ray's controller would wait for them, too, but in another process that cannot be cancelled meanwhile.
         """
@@ -170,7 +170,7 @@ class FreshRunner:
             deadline = time.monotonic() + self._start_seconds
             while not group.wait(1):
                 if plan.is_cancelled() or time.monotonic() > deadline:
-                    raise GangNotFormed
+                    raise ResourcesTimeout
         finally:
             remove_placement_group(group)
 

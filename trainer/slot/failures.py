@@ -43,7 +43,7 @@ RAY_FAILURES = frozenset(
 )
 """Ray's errors that mean the death of a part of Ray, or of the connection to it."""
 
-NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "GangNotFormed"})
+NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "ResourcesTimeout"})
 
 HEAD_RESTARTED = "the Ray head was restarted, and its new cluster does not know the processes of the former one"
 
