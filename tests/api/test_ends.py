@@ -30,7 +30,7 @@ def limits(trials: int, min_delta: float = 0.0, **more: Any) -> dict[str, Any]:
     return {"max_trials": 50, "no_improvement": {"trials": trials, "min_delta": min_delta}, **more}
 
 
-def test_an_experiment_ends_when_so_many_trials_in_a_row_brought_nothing(service: Api) -> None:
+def test_an_experiment_ends_after_the_given_number_of_trials_without_an_improvement(service: Api) -> None:
     name = service.create(limits=limits(3, 0.01))["name"]
     values = [0.5, 0.4, 0.6, 0.605, 0.1, 0.609]
     assert all(ran(service, name, value) for value in values)
@@ -43,14 +43,14 @@ def test_an_experiment_ends_when_so_many_trials_in_a_row_brought_nothing(service
     )
 
 
-def test_less_is_better_where_the_objective_is_minimized(service: Api) -> None:
+def test_with_minimize_a_lower_value_is_an_improvement(service: Api) -> None:
     objectives = [{"metric": "accuracy", "direction": "minimize"}]
     name = service.create(objectives=objectives, limits=limits(2))["name"]
     assert all(ran(service, name, value) for value in (0.5, 0.4, 0.3, 0.4, 0.3))
     assert ending(service, name)[1] == "no_improvement"
 
 
-def test_failures_say_nothing_of_it_and_trials_stopped_early_are_no_improvement(service: Api) -> None:
+def test_failed_trials_are_ignored_and_trials_stopped_early_are_no_improvement(service: Api) -> None:
     rule = {"rule": "asha", "min_step": 1, "reduction_factor": 2}
     name = service.create(limits=limits(2), early_stopping=rule)["name"]
     assert ran(service, name, 0.9)
@@ -67,7 +67,7 @@ def test_failures_say_nothing_of_it_and_trials_stopped_early_are_no_improvement(
     assert "none of them ran to its end" in ending(service, name)[2]
 
 
-def test_the_other_trials_are_asked_to_stop(service: Api) -> None:
+def test_the_running_trials_are_asked_to_stop(service: Api) -> None:
     name = service.create(limits=limits(1, parallelism=2))["name"]
     other = service.ask(name)
     assert other
@@ -78,7 +78,7 @@ def test_the_other_trials_are_asked_to_stop(service: Api) -> None:
     assert ending(service, name)[1] == "no_improvement"
 
 
-def test_it_counts_across_restarts_and_service_processes(settings: Settings) -> None:
+def test_trials_without_an_improvement_are_counted_across_restarts_and_processes(settings: Settings) -> None:
     with running(settings) as first:
         name = first.create(limits=limits(3))["name"]
         assert ran(first, name, 0.5)
@@ -90,13 +90,13 @@ def test_it_counts_across_restarts_and_service_processes(settings: Settings) -> 
 
 
 @pytest.mark.parametrize("wrong", [{"trials": 0}, {"min_delta": 0.1}, {"trials": 2, "min_delta": -1}, {"trails": 2}])
-def test_a_wrong_limit_is_told(service: Api, wrong: dict[str, Any]) -> None:
+def test_a_wrong_limit_is_reported(service: Api, wrong: dict[str, Any]) -> None:
     response = service.http.post("/v1/experiments", json={"name": "x"} | {"limits": {"no_improvement": wrong}})
     assert response.status_code == 422
     assert "limits.no_improvement" in response.text
 
 
-def test_each_end_says_why_with_figures(service: Api) -> None:
+def test_each_end_is_explained_with_figures(service: Api) -> None:
     name = service.create(limits={"max_trials": 2})["name"]
     assert ran(service, name, 0.5)
     assert ran(service, name, 0.5)
@@ -123,7 +123,7 @@ def test_each_end_says_why_with_figures(service: Api) -> None:
     )
 
 
-def test_too_many_failed_trials_end_it_as_failed(service: Api) -> None:
+def test_too_many_failed_trials_fail_the_experiment(service: Api) -> None:
     name = service.create(failures={"max_failed_trials": 1})["name"]
     assert ran(service, name, 0.5)
     for message in ("ValueError: one", "ValueError: two"):

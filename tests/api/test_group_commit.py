@@ -45,7 +45,7 @@ def in_one_batch(
     return send
 
 
-def test_many_at_once_are_few_commits(service: Api, in_one_batch: Any) -> None:
+def test_concurrent_reports_share_commits(service: Api, in_one_batch: Any) -> None:
     name = service.create()["name"]
     held = [service.ask(name) for _ in range(TRIALS)]
     commits: list[Any] = []
@@ -90,7 +90,7 @@ def test_a_batch_that_fails_does_not_affect_the_others(
     assert sum(one["kind"] == "report" for one in events) == TRIALS - 1
 
 
-def test_many_take_no_other_statements_than_few(service: Api) -> None:
+def test_the_statements_do_not_depend_on_the_number_of_reports(service: Api) -> None:
     """PostgreSQL prepares each statement by its text; and nothing is read of each trial by itself."""
     name = service.create(early_stopping={"rule": "asha", "min_step": 2})["name"]
     held = [one for _ in range(TRIALS) if (one := service.ask(name))]

@@ -32,7 +32,7 @@ def until(true: Callable[[], bool]) -> None:
         threading.Event().wait(0.01)
 
 
-def test_a_cancel_is_heard_at_once(service: Api) -> None:
+def test_a_cancel_answers_a_waiting_heartbeat_immediately(service: Api) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -41,7 +41,7 @@ def test_a_cancel_is_heard_at_once(service: Api) -> None:
         assert answer.result().json()["decision"] == "kill"
 
 
-def test_the_end_of_the_attempt_ends_the_wait(service: Api) -> None:
+def test_the_end_of_the_attempt_answers_a_waiting_heartbeat(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     with waiting(held) as answer:
@@ -50,7 +50,7 @@ def test_the_end_of_the_attempt_ends_the_wait(service: Api) -> None:
         assert answer.result().json()["type"] == "lease-lost"
 
 
-def test_a_target_that_another_trial_reaches_is_heard(service: Api) -> None:
+def test_a_target_that_another_trial_reaches_answers_a_waiting_heartbeat(service: Api) -> None:
     name = service.create(objectives=[{"metric": "accuracy", "direction": "maximize", "target": 0.9}])["name"]
     first, second = service.ask(name), service.ask(name)
     assert first
@@ -60,7 +60,7 @@ def test_a_target_that_another_trial_reaches_is_heard(service: Api) -> None:
         assert answer.result().json()["decision"] == "stop"
 
 
-def test_without_news_the_wait_ends_with_its_time(service: Api) -> None:
+def test_without_an_order_a_heartbeat_is_answered_after_its_wait(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     assert held.call("heartbeat", body={"wait_seconds": 0.05})["decision"] == "continue"
@@ -69,7 +69,7 @@ def test_without_news_the_wait_ends_with_its_time(service: Api) -> None:
 
 
 @pytest.mark.slow
-def test_a_cancel_at_another_service_process_is_heard_too(settings: Settings) -> None:
+def test_a_cancel_at_another_service_process_answers_a_waiting_heartbeat(settings: Settings) -> None:
     if settings.database_url.startswith("sqlite"):
         pytest.skip("SQLite has one service process")
     with running(settings) as here, running(settings) as there:

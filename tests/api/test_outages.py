@@ -71,9 +71,7 @@ def report_until_stored(held: Any, metrics: dict[str, float], sequence: int) -> 
 
 
 @pytest.mark.slow
-def test_a_database_that_crashes_amid_reports_and_comes_back_has_lost_none(
-    service: Api, server: PostgresServer
-) -> None:
+def test_a_crash_of_the_database_loses_no_answered_report(service: Api, server: PostgresServer) -> None:
     name = service.create(limits={"max_trials": 4, "parallelism": 4})["name"]
     held = [service.ask(name) for _ in range(4)]
 
@@ -140,7 +138,7 @@ def small(settings: Settings) -> Iterator[Api]:
         yield api
 
 
-def test_a_full_disk_is_said_and_what_could_not_be_stored_can_be_sent_again(small: Api) -> None:
+def test_a_full_disk_is_reported_and_refused_reports_can_be_sent_again(small: Api) -> None:
     held = small.ask(small.create()["name"])
     assert held
     held.report(accuracy=0.1)

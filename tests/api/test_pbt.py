@@ -126,7 +126,7 @@ def decisions(service: Api, trial: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_population_takes_turns_and_the_worst_go_on_from_the_best(service: Api) -> None:
+def test_after_each_generation_the_worst_members_resume_from_the_best(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer()
     trainer.train_all(service, name)
@@ -168,7 +168,7 @@ def test_auto_spreads_a_population_evenly_unless_it_has_something_to_learn_from(
     assert informed["warm_start"][0]["taken"] == 4
 
 
-def test_every_generation_is_shown_with_its_donor_params_and_sentence(service: Api) -> None:
+def test_every_generation_is_shown_with_its_donor_params_and_reason(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer()
     trainer.train_all(service, name)
@@ -217,7 +217,7 @@ def a_pair_of_which_the_worse_ran_on(service: Api) -> str:
     return name
 
 
-def test_the_curve_of_an_exploited_trial_goes_on_in_its_new_generation(service: Api) -> None:
+def test_the_curve_of_an_exploited_trial_continues_in_its_new_generation(service: Api) -> None:
     """What a trial reported beyond its milestone, before it left, was of weights that are given up."""
     name = a_pair_of_which_the_worse_ran_on(service)
     _, second = two(service, name)
@@ -230,7 +230,7 @@ def test_the_curve_of_an_exploited_trial_goes_on_in_its_new_generation(service: 
     assert decisions(service, second.shown())[-1]["value"] == 0.04
 
 
-def test_what_was_reported_before_an_exploit_is_not_judged_after_it(service: Api) -> None:
+def test_reports_made_before_an_exploit_are_not_judged_after_it(service: Api) -> None:
     """Both ran on while the service was slow to answer; the one goes on from where the other came to."""
     name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
     first, second = two(service, name)
@@ -248,7 +248,7 @@ def test_what_was_reported_before_an_exploit_is_not_judged_after_it(service: Api
     assert [(one["milestone"], one["step"], one["value"]) for one in pauses] == [(2, 2, 0.9), (4, 5, 0.05)]
 
 
-def test_what_an_exploit_gave_up_counts_for_no_rule_that_comes_later(service: Api) -> None:
+def test_reports_that_an_exploit_discarded_do_not_count_under_a_later_rule(service: Api) -> None:
     name = a_pair_of_which_the_worse_ran_on(service)
     asked = {"early_stopping": {"rule": "threshold", "upper": 100}}
     assert service.post(f"/v1/experiments/{name}/replay", json=asked)["step_count"] == 4
@@ -306,7 +306,7 @@ def test_a_donors_checkpoint_is_kept_until_no_trial_resumes_from_it(service: Api
     assert len(again["earlier_runs"]) == 2
 
 
-def test_a_trial_that_has_saved_nothing_itself_passes_on_what_it_went_on_from(service: Api) -> None:
+def test_a_donor_without_a_checkpoint_of_its_own_passes_on_the_one_it_resumed_from(service: Api) -> None:
     """Its checkpoint is kept for a trial that resumes from it indirectly."""
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
     losses = {2: [9, 1, 5], 4: [1, 5, 9], 6: [1, 5, 9]}
@@ -379,7 +379,7 @@ def target_reached(_service: Api, _name: str, running: Held) -> None:
 
 
 @pytest.mark.parametrize("end", [out_of_time, stopped_by_a_user, target_reached])
-def test_those_that_wait_when_the_experiment_ends_early_may_be_the_best(
+def test_paused_members_may_be_the_best_when_the_experiment_ends_early(
     service: Api, end: Callable[[Api, str, Held], None]
 ) -> None:
     objectives = [{"metric": "loss", "direction": "minimize", "target": 0.5}]
@@ -398,9 +398,7 @@ def test_those_that_wait_when_the_experiment_ends_early_may_be_the_best(
 
 
 @pytest.mark.parametrize("ends_as", ["completed", "stopped"])
-def test_an_exploited_trial_that_ends_before_its_next_report_has_the_values_of_what_it_goes_on_from(
-    service: Api, ends_as: str
-) -> None:
+def test_an_exploited_trial_that_ends_before_its_next_report_has_its_donors_values(service: Api, ends_as: str) -> None:
     """Its own earlier ones are of params and weights that it has given up."""
     objectives = [{"metric": "loss", "direction": "minimize"}]
     constraints = [{"metric": "size", "max": 10}]
@@ -448,7 +446,7 @@ def history(service: Api, name: str) -> list[Any]:
     ]
 
 
-def test_a_service_that_is_started_anew_between_generations_goes_on_as_if_nothing_had_been(
+def test_a_restart_of_the_service_between_generations_changes_nothing(
     settings: Settings,
 ) -> None:
     spec = a_population(limits={"max_trials": 4, "parallelism": 4}, early_stopping=RULE | {"quantile": 0.5})
@@ -482,7 +480,7 @@ def copied(tmp_path: Path) -> tuple[Settings, Settings]:
     return first, second
 
 
-def test_two_services_on_copies_of_one_history_make_the_same_generation(
+def test_two_services_on_copies_of_one_history_compute_the_same_generation(
     copied: tuple[Settings, Settings], tmp_path: Path
 ) -> None:
     first, second = copied
@@ -507,7 +505,7 @@ def test_two_services_on_copies_of_one_history_make_the_same_generation(
     assert found[0][3][3][1][1:3] == [0, 2]
 
 
-def test_a_generation_is_made_as_a_whole_or_not_at_all(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_is_stored_as_a_whole_or_not_at_all(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     name = service.create(**a_population(limits={"max_trials": 8, "parallelism": 8}))["name"]
     held = [service.ask(name) for _ in range(8)]
     for one in held[:7]:
@@ -533,7 +531,7 @@ def test_a_generation_is_made_as_a_whole_or_not_at_all(service: Api, monkeypatch
 
 
 @pytest.mark.slow
-def test_parameters_obey_their_conditions_after_every_exploit(service: Api) -> None:
+def test_params_meet_their_conditions_after_every_exploit(service: Api) -> None:
     forbid = [{"optimizer": "sgd", "lr": {"min": 0.3}}]
     rule = {"rule": "pbt", "interval": 1, "max_step": 6, "quantile": 0.5, "resample_probability": 0.5}
     limits = {"max_trials": 6, "parallelism": 3}
@@ -548,7 +546,7 @@ def test_parameters_obey_their_conditions_after_every_exploit(service: Api) -> N
 
 
 @pytest.mark.slow
-def test_what_the_others_see_of_an_exploited_trial_are_its_newest_params(service: Api) -> None:
+def test_the_api_shows_the_newest_params_of_an_exploited_trial(service: Api) -> None:
     rule, limits = {"rule": "pbt", "interval": 1, "max_step": 2}, {"max_trials": 10, "parallelism": 10}
     name = service.create(**a_population(early_stopping=rule, limits=limits))["name"]
     Trainer(steps=2, loss=lambda number, step: (number * 5 + step * 3) % 13).train_all(service, name, parallelism=10)
@@ -590,7 +588,7 @@ def test_a_mistake_is_refused_at_submit(service: Api, changes: dict[str, Any], p
     assert [error["path"] for error in response.json()["errors"]] == [path]
 
 
-def test_without_the_last_step_of_a_training_it_is_refused_with_what_to_say_instead(service: Api) -> None:
+def test_pbt_without_max_step_is_refused_with_an_explanation(service: Api) -> None:
     """Else one of the worst would wait at its end, and go on from a better one only to end with params of its own."""
     problem = service.post("/v1/experiments", 422, json=a_population(early_stopping={"rule": "pbt"}))
     assert {one["path"]: one["message"] for one in problem["errors"]} == {
@@ -612,13 +610,13 @@ def test_a_member_that_ends_although_asked_to_pause_has_completed(service: Api) 
     assert second.finish("stopped")["status"] == "paused"
 
 
-def test_it_cannot_be_replayed(service: Api) -> None:
+def test_pbt_cannot_be_replayed(service: Api) -> None:
     name = service.create(**a_population())["name"]
     answer = service.post(f"/v1/experiments/{name}/replay", 422, json={"early_stopping": RULE})
     assert "pbt cannot be replayed: it changes the params of trials" in answer["detail"]
 
 
-def test_a_live_experiment_may_change_to_it(service: Api) -> None:
+def test_a_live_experiment_may_change_to_pbt(service: Api) -> None:
     name = service.create(**a_population(early_stopping={"rule": "none"}))["name"]
     first, second = two(service, name)
     first.report(loss=0.5, checkpoint="/first-1")
@@ -628,7 +626,7 @@ def test_a_live_experiment_may_change_to_it(service: Api) -> None:
     assert second.report(loss=0.3)["decision"] == "continue"
 
 
-def test_paused_trials_go_on_at_once_when_the_rule_is_taken_away(service: Api) -> None:
+def test_paused_trials_continue_when_the_rule_is_removed(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
     first, second = two(service, name)
     for step in (1, 2):

@@ -131,7 +131,7 @@ def test_of_nine_trials_three_reach_the_second_rung_and_one_the_last(service: Ap
     assert ended["best"]["attempt_count"] == 3
 
 
-def test_the_search_learns_from_a_trial_that_waits_what_it_would_from_one_that_was_stopped_there(service: Api) -> None:
+def test_the_search_learns_from_a_paused_trial_as_from_one_stopped_at_that_rung(service: Api) -> None:
     tpe = {"sampler": "tpe", "seed": 3, "options": {"n_startup_trials": 2}}
     values = [0.9, 0.1, 0.2, 0.8]
     name = paused_ones(service, values, search=tpe)
@@ -178,7 +178,7 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
     assert trials(service, name)[1]["reason"] == promotion["reason"]
 
 
-def test_paused_trials_take_no_room_and_those_that_go_on_come_before_new_ones(service: Api) -> None:
+def test_paused_trials_are_not_running_and_promoted_ones_start_before_new_ones(service: Api) -> None:
     name = started(service, parallelism=2)
     first, second = given(service, name), given(service, name)
     assert asked(service, name) is None
@@ -198,7 +198,7 @@ def test_paused_trials_take_no_room_and_those_that_go_on_come_before_new_ones(se
     assert [trial["number"] for trial in trials(service, name, "?status=paused")] == [1, 2]
 
 
-def test_one_among_the_best_when_it_comes_goes_on_at_once(service: Api) -> None:
+def test_a_trial_that_reaches_a_rung_among_the_best_is_not_paused(service: Api) -> None:
     name = started(service)
     for value in (0.1, 0.2):
         train(given(service, name), value)
@@ -211,7 +211,7 @@ def test_one_among_the_best_when_it_comes_goes_on_at_once(service: Api) -> None:
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_of_trials_that_tie_no_more_go_on_than_may(service: Api, direction: str) -> None:
+def test_ties_do_not_promote_more_trials_than_the_quota(service: Api, direction: str) -> None:
     name = started(service, objectives=[{"metric": "accuracy", "direction": direction}])
     ran = run_out(service, name, [0.5] * 9)
     assert (
@@ -224,7 +224,7 @@ def test_of_trials_that_tie_no_more_go_on_than_may(service: Api, direction: str)
     assert statuses(service, name).count("completed") == 1
 
 
-def test_who_is_promoted_while_it_leaves_for_its_pause_goes_on_when_it_has_left(service: Api) -> None:
+def test_a_trial_promoted_while_it_leaves_for_its_pause_continues_after_it_has_left(service: Api) -> None:
     name = started(service)
     slow = given(service, name)
     assert report(slow, 0.9) == "stop"
@@ -238,7 +238,7 @@ def test_who_is_promoted_while_it_leaves_for_its_pause_goes_on_when_it_has_left(
     assert report(again, 0.9) == "continue"
 
 
-def test_what_comes_while_it_leaves_is_judged_when_it_goes_on(service: Api) -> None:
+def test_reports_made_while_a_trial_leaves_are_judged_when_it_continues(service: Api) -> None:
     """It was told at rung 1, and left at step 4: it had reached rung 3 by then."""
     name = started(service)
     eager = given(service, name)
@@ -262,7 +262,7 @@ def test_what_comes_while_it_leaves_is_judged_when_it_goes_on(service: Api) -> N
 
 
 @pytest.mark.parametrize("kind", ["lost", "preempted"])
-def test_who_is_lost_while_leaving_for_its_pause_waits_all_the_same(service: Api, kind: str) -> None:
+def test_a_trial_that_is_lost_while_leaving_for_its_pause_is_paused(service: Api, kind: str) -> None:
     name = started(service)
     held = given(service, name)
     report(held, 0.9)
@@ -272,7 +272,7 @@ def test_who_is_lost_while_leaving_for_its_pause_waits_all_the_same(service: Api
     assert resumed_at(given(service, name)) == 1
 
 
-def test_who_fails_while_leaving_for_its_pause_has_failed(service: Api) -> None:
+def test_a_trial_that_fails_while_leaving_for_its_pause_has_failed(service: Api) -> None:
     name = started(service)
     held = given(service, name)
     report(held, 0.9)
@@ -291,7 +291,7 @@ def test_a_trial_that_ends_when_asked_to_pause_has_completed(service: Api) -> No
     assert held.shown()["reason"] is None
 
 
-def test_a_user_stops_a_paused_trial_at_once_and_one_that_is_leaving_when_it_has_left(service: Api) -> None:
+def test_a_stop_ends_a_paused_trial_immediately_and_a_leaving_one_after_it_has_left(service: Api) -> None:
     name = paused_ones(service, [0.9])
     [paused] = trials(service, name)
     assert service.post(f"/v1/trials/{paused['id']}/stop")["status"] == "stopped"
@@ -302,7 +302,7 @@ def test_a_user_stops_a_paused_trial_at_once_and_one_that_is_leaving_when_it_has
     assert leaving.shown()["reason"] == "a user stopped it"
 
 
-def test_a_paused_trial_is_not_retried_and_a_stopped_one_goes_on_from_its_checkpoint(service: Api) -> None:
+def test_a_paused_trial_is_not_retried_and_a_stopped_one_resumes_from_its_checkpoint(service: Api) -> None:
     name = paused_ones(service, [0.9])
     [paused] = trials(service, name)
     refused = service.post(f"/v1/trials/{paused['id']}/retry", 409)
@@ -314,7 +314,7 @@ def test_a_paused_trial_is_not_retried_and_a_stopped_one_goes_on_from_its_checkp
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])
-def test_when_a_user_ends_the_experiment_those_that_wait_have_lost(service: Api, how: str) -> None:
+def test_paused_trials_are_pruned_when_a_user_ends_the_experiment(service: Api, how: str) -> None:
     name = paused_ones(service, [0.9, 0.1])
     running, leaving = given(service, name), given(service, name)
     report(leaving, 0.5)
@@ -325,7 +325,7 @@ def test_when_a_user_ends_the_experiment_those_that_wait_have_lost(service: Api,
     assert experiment(service, name)["status"] == "stopped"
 
 
-def test_when_the_target_is_reached_those_that_wait_have_lost(service: Api) -> None:
+def test_paused_trials_are_pruned_when_the_target_is_reached(service: Api) -> None:
     objectives = [{"metric": "accuracy", "direction": "maximize", "target": 0.95}]
     name = paused_ones(service, [0.9, 0.1], objectives=objectives)
     lucky = given(service, name)
@@ -335,7 +335,7 @@ def test_when_the_target_is_reached_those_that_wait_have_lost(service: Api) -> N
     assert experiment(service, name)["end_reason"] == "target_reached"
 
 
-def test_when_time_is_over_those_that_wait_have_lost(service: Api) -> None:
+def test_paused_trials_are_pruned_when_the_time_is_over(service: Api) -> None:
     name = paused_ones(service, [0.9, 0.1])
     patched(service, name, limits={"max_seconds": 1e-3})
     assert statuses(service, name) == ["pruned", "pruned"]
@@ -343,7 +343,7 @@ def test_when_time_is_over_those_that_wait_have_lost(service: Api) -> None:
     assert (ended["status"], ended["end_reason"]) == ("completed", "max_seconds")
 
 
-def test_no_trial_is_promoted_when_time_is_over(service: Api) -> None:
+def test_no_trial_is_promoted_when_the_time_is_over(service: Api) -> None:
     name = started(service, max_trials=2)
     train(given(service, name), 0.9)
     last = given(service, name)
@@ -355,7 +355,7 @@ def test_no_trial_is_promoted_when_time_is_over(service: Api) -> None:
     assert (decisions(service, name, "promote"), statuses(service, name)) == ([], ["pruned", "pruned"])
 
 
-def test_too_few_at_a_rung_still_let_the_best_of_them_go_to_the_end(service: Api) -> None:
+def test_the_best_of_too_few_trials_at_a_rung_still_runs_to_the_end(service: Api) -> None:
     name = started(service, max_trials=2)
     assert run_out(service, name, [0.1, 0.9]) == [(0, 0), (1, 0), (1, 1), (1, 3)]
     assert statuses(service, name) == ["pruned", "completed"]
@@ -375,7 +375,7 @@ def failed(_service: Api, held: Held) -> None:
 
 
 @pytest.mark.parametrize("ends", [failed, stopped])
-def test_who_fails_after_its_promotion_has_the_next_best_go_to_the_end(
+def test_when_a_promoted_trial_fails_the_next_best_runs_to_the_end(
     service: Api, ends: Callable[[Api, Held], None]
 ) -> None:
     """One after the other, as long as no trial has reached the rung."""
@@ -400,7 +400,7 @@ def test_who_fails_after_its_promotion_has_the_next_best_go_to_the_end(
     )
 
 
-def test_where_all_trials_fail_none_is_promoted(service: Api) -> None:
+def test_no_trial_is_promoted_when_all_fail(service: Api) -> None:
     name = started(service, max_trials=3)
     for value in (0.1, 0.9, 0.5):
         train(given(service, name), value)
@@ -410,7 +410,7 @@ def test_where_all_trials_fail_none_is_promoted(service: Api) -> None:
     assert experiment(service, name)["status"] == "failed"
 
 
-def test_in_a_space_that_is_exhausted_the_best_goes_to_the_end(service: Api) -> None:
+def test_in_an_exhausted_space_the_best_trial_runs_to_the_end(service: Api) -> None:
     space = {"lr": {"type": "categorical", "choices": [0.1, 0.2]}}
     name = started(service, space=space, search={"sampler": "grid"})
     assert run_out(service, name, [0.9, 0.1]) == [(0, 0), (1, 0), (0, 1), (0, 3)]  # no ask goes empty in between
@@ -419,7 +419,7 @@ def test_in_a_space_that_is_exhausted_the_best_goes_to_the_end(service: Api) -> 
     assert statuses(service, name) == ["completed", "pruned"]
 
 
-def test_a_paused_experiment_promotes_and_starts_nothing(service: Api) -> None:
+def test_a_paused_experiment_promotes_trials_and_starts_none(service: Api) -> None:
     name = started(service)
     held = [given(service, name) for _ in range(3)]
     service.post(f"/v1/experiments/{name}/pause")
@@ -442,7 +442,7 @@ def test_all_trials_continue_under_a_new_rule_without_pauses(service: Api) -> No
     assert [resumed_at(given(service, name)) for _ in range(3)] == [1, 1, 1]
 
 
-def test_a_change_of_the_rule_promotes_whom_the_new_one_would_have(service: Api) -> None:
+def test_a_changed_rule_promotes_the_trials_that_it_would_have_promoted(service: Api) -> None:
     name = paused_ones(service, [0.9, 0.1, 0.5])
     patched(service, name, early_stopping={"reduction_factor": 3})
     assert statuses(service, name) == ["queued", "paused", "paused"]
@@ -450,7 +450,7 @@ def test_a_change_of_the_rule_promotes_whom_the_new_one_would_have(service: Api)
     assert statuses(service, name) == ["queued", "queued", "queued"]  # none has come to the first rung yet
 
 
-def test_a_trial_waits_for_trials_of_its_own_bracket(service: Api) -> None:
+def test_a_trial_is_promoted_among_the_trials_of_its_bracket(service: Api) -> None:
     name = started(service, early_stopping=IN_BRACKETS)
     run_out(service, name, GOOD_FIRST)
     said = decisions(service, name, "pause", "promote")
@@ -461,7 +461,7 @@ def test_a_trial_waits_for_trials_of_its_own_bracket(service: Api) -> None:
         assert f"rung {one['milestone']} of bracket {own}" in one["reason"]
 
 
-def test_those_that_wait_change_to_the_brackets_of_a_new_rule(service: Api) -> None:
+def test_paused_trials_move_to_the_brackets_of_a_new_rule(service: Api) -> None:
     """Who has reached no rung of its bracket goes on, and of the lowest bracket the best."""
     name = paused_ones(service, GOOD_FIRST, max_trials=20, early_stopping=PROMOTE | {"reduction_factor": 10})
     patched(service, name, early_stopping=IN_BRACKETS)
@@ -474,9 +474,7 @@ def test_those_that_wait_change_to_the_brackets_of_a_new_rule(service: Api) -> N
 
 
 @pytest.mark.parametrize("end", ["stop", "fail"])
-def test_a_trial_that_had_ended_when_the_rule_was_changed_is_retried_beyond_what_it_had_reported(
-    service: Api, end: str
-) -> None:
+def test_a_trial_retried_after_a_rule_change_is_judged_only_beyond_its_earlier_reports(service: Api, end: str) -> None:
     """It was told to pause at rung 1, and came to step 4 all the same, which is beyond the new rule's second rung."""
     name = started(service)
     eager = given(service, name)
@@ -495,14 +493,14 @@ def test_a_trial_that_had_ended_when_the_rule_was_changed_is_retried_beyond_what
     assert decisions(service, name, "pause")[-1]["milestone"] == 8
 
 
-def test_fewer_trials_to_come_promote_the_best_of_too_few(service: Api) -> None:
+def test_a_lowered_max_trials_promotes_the_best_of_too_few_trials(service: Api) -> None:
     name = paused_ones(service, [0.9, 0.1])
     assert statuses(service, name) == ["paused", "paused"]
     patched(service, name, limits={"max_trials": 2})
     assert statuses(service, name) == ["queued", "paused"]
 
 
-def test_an_experiment_that_goes_on_compares_with_those_that_were_there(service: Api) -> None:
+def test_an_extended_experiment_compares_new_trials_with_earlier_ones(service: Api) -> None:
     name = started(service)
     run_out(service, name, GOOD_FIRST)
     patched(service, name, limits={"max_trials": 12})
@@ -510,7 +508,7 @@ def test_an_experiment_that_goes_on_compares_with_those_that_were_there(service:
     assert statuses(service, name)[9:] == ["completed", "pruned", "pruned"]
 
 
-def test_another_service_process_promotes_whom_this_one_paused(settings: Settings) -> None:
+def test_a_service_process_promotes_trials_that_another_one_paused(settings: Settings) -> None:
     with running(settings) as one:
         name = started(one)
         for value in (0.9, 0.1):
@@ -524,7 +522,7 @@ def test_another_service_process_promotes_whom_this_one_paused(settings: Setting
         assert (again.assignment["number"], resumed_at(again)) == (0, 1)
 
 
-def test_promotion_is_tried_on_curves_that_ran_whole(service: Api) -> None:
+def test_promotion_is_replayed_on_complete_curves(service: Api) -> None:
     name = started(service, early_stopping={"rule": "none"}, max_trials=6)
     run_out(service, name, [0.8, 0.1, 0.9, 0.2, 0.3, 0.4])
     answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": PROMOTE | {"max_step": 9}})
@@ -582,7 +580,7 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
         pytest.param(IN_BRACKETS, 3, marks=pytest.mark.slow),
     ],
 )
-def test_the_rule_of_the_experiment_would_pause_and_promote_the_same_again(
+def test_a_replay_of_the_experiments_own_rule_pauses_and_promotes_the_same_trials(
     service: Api, rule: dict[str, Any], seed: int
 ) -> None:
     name = simulated(service, seed, early_stopping=rule)

@@ -22,7 +22,7 @@ def asked(service: Api, name: str) -> Held:
     return held
 
 
-def test_a_failed_trial_goes_on_from_its_newest_checkpoint(service: Api) -> None:
+def test_a_failed_trial_is_retried_from_its_newest_checkpoint(service: Api) -> None:
     name = service.create()["name"]
     held = asked(service, name)
     held.report(accuracy=0.5, checkpoint="/store/one")
@@ -41,7 +41,7 @@ def test_a_failed_trial_goes_on_from_its_newest_checkpoint(service: Api) -> None
     assert len(shown["attempts"]) == 2
 
 
-def test_a_stopped_trial_forgets_that_it_was_to_stop(service: Api) -> None:
+def test_a_retry_clears_the_stop_request(service: Api) -> None:
     name = service.create()["name"]
     held = asked(service, name)
     service.post(f"/v1/trials/{held.trial}/stop")
@@ -65,7 +65,7 @@ def test_repeating_a_retry_is_harmless(service: Api) -> None:
     assert kinds.count("trial.queued") == 1
 
 
-def test_what_can_be_tried_again_is_what_the_map_of_moves_says(service: Api) -> None:
+def test_only_the_statuses_in_the_map_of_moves_can_be_retried(service: Api) -> None:
     for status, end in ENDS.items():
         held = asked(service, service.create()["name"])
         end(held)
@@ -77,13 +77,13 @@ def test_what_can_be_tried_again_is_what_the_map_of_moves_says(service: Api) -> 
             assert f"is {status}" in answer["detail"]
 
 
-def test_a_running_trial_and_an_unknown_one_are_not_tried_again(service: Api) -> None:
+def test_a_running_or_unknown_trial_cannot_be_retried(service: Api) -> None:
     held = asked(service, service.create()["name"])
     assert service.post(f"/v1/trials/{held.trial}/retry", 409)["trial_status"] == "running"
     service.post("/v1/trials/t-000000000000/retry", 404)
 
 
-def test_an_experiment_that_is_over_tries_none_of_its_trials_again(service: Api) -> None:
+def test_trials_of_an_ended_experiment_cannot_be_retried(service: Api) -> None:
     name = service.create(limits={"max_trials": 1})["name"]
     held = asked(service, name)
     held.fail()
@@ -91,7 +91,7 @@ def test_an_experiment_that_is_over_tries_none_of_its_trials_again(service: Api)
     assert (problem["experiment_status"], problem["end_reason"]) == ("failed", "too_many_failures")
 
 
-def test_a_retry_gives_the_trial_its_whole_budget_of_losses_again(service: Api) -> None:
+def test_a_retry_restores_the_whole_budget_of_losses(service: Api) -> None:
     name = service.create(limits={"max_trials": 2})["name"]
     for _ in range(MAX_LOSSES + 1):
         held = asked(service, name)
@@ -102,7 +102,7 @@ def test_a_retry_gives_the_trial_its_whole_budget_of_losses_again(service: Api) 
     assert held.shown()["status"] == "queued"
 
 
-def test_a_retry_is_not_paid_from_the_experiments_max_retries(service: Api) -> None:
+def test_a_retry_does_not_use_up_max_retries(service: Api) -> None:
     name = service.create(failures={"max_retries": 1})["name"]
     for status in ("queued", "failed"):
         held = asked(service, name)
@@ -114,7 +114,7 @@ def test_a_retry_is_not_paid_from_the_experiments_max_retries(service: Api) -> N
         assert held.shown()["status"] == status
 
 
-def test_a_trial_tried_again_counts_as_failed_no_more(service: Api) -> None:
+def test_a_retried_trial_no_longer_counts_as_failed(service: Api) -> None:
     name = service.create(failures={"max_failed_trials": 1})["name"]
     held = asked(service, name)
     held.fail()
@@ -124,7 +124,7 @@ def test_a_trial_tried_again_counts_as_failed_no_more(service: Api) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "grid"])
-def test_the_search_takes_a_trial_tried_again_for_one_that_runs(service: Api, sampler: str) -> None:
+def test_the_search_treats_a_retried_trial_as_running(service: Api, sampler: str) -> None:
     space = {"n": {"type": "int", "low": 0, "high": 2}}
     name = service.create(space=space, search={"sampler": sampler, "seed": 1})["name"]
     held = asked(service, name)

@@ -53,7 +53,7 @@ def services(database_url: str, tmp_path: Path) -> Iterator[list[tuple[httpx.Cli
         yield list(pool.map(stack.enter_context, started))
 
 
-def test_all_of_them_at_once_keep_the_limits_and_one_may_be_killed(services: Any) -> None:
+def test_several_processes_keep_the_limits_even_if_one_is_killed(services: Any) -> None:
     limits = {"max_trials": MAX_TRIALS, "parallelism": PARALLELISM}
     clients = [client for client, _ in services]
     name = clients[0].post("/v1/experiments", json=a_spec(limits=limits)).raise_for_status().json()["name"]
@@ -107,7 +107,7 @@ def most_at_once(events: list[dict[str, Any]]) -> int:
     return most
 
 
-def test_whichever_is_asked_knows_the_whole_history(services: Any) -> None:
+def test_every_process_proposes_from_the_whole_history(services: Any) -> None:
     """The same search with the same seed, once at one process and once at each in turn."""
     clients = [client for client, _ in services]
     alone, in_turn = search(clients[:1]), search(clients)

@@ -93,7 +93,7 @@ def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
     assert [one["uri"] for one in checkpoints] == ["/store/3", "/store/2"]
 
 
-def test_a_late_repeat_brings_no_forgotten_checkpoint_back(service: Api) -> None:
+def test_a_late_repeat_does_not_add_a_dropped_checkpoint_again(service: Api) -> None:
     """Its directory is removed by then; what the trial is to go on from is the newest."""
     name = service.create()["name"]
     held = service.ask(name)
@@ -108,7 +108,7 @@ def test_a_late_repeat_brings_no_forgotten_checkpoint_back(service: Api) -> None
     assert told == ["/0", "/1", "/2"]
 
 
-def test_of_checkpoints_sent_together_the_last_report_s_stays(service: Api) -> None:
+def test_of_checkpoints_sent_together_the_last_reports_is_kept(service: Api) -> None:
     """Also where the step metric goes backwards: the slot, too, goes by the order of its reports."""
     held = service.ask(service.create(step_metric="epoch")["name"])
     assert held
@@ -129,7 +129,7 @@ def test_the_step_metric_is_the_step(service: Api) -> None:
     assert [(one["step"], one["metrics"]) for one in reports] == [(5, {"epoch": 5, "accuracy": 0.5, "loss": 1.5})]
 
 
-def test_asha_stops_a_trial_at_the_report_that_shows_it_cannot_keep_up(service: Api) -> None:
+def test_asha_stops_a_trial_at_the_report_that_reaches_the_rung(service: Api) -> None:
     name = service.create(early_stopping={"rule": "asha", "min_step": 1, "reduction_factor": 2})["name"]
     for value in (0.9, 0.8):
         ran(service, name, value)
@@ -170,7 +170,7 @@ def test_reaching_the_target_ends_the_experiment_and_its_other_trials(service: A
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "a word"])
-def test_a_trial_whose_objective_is_no_finite_number_diverged(service: Api, value: str) -> None:
+def test_a_trial_whose_objective_is_not_a_finite_number_diverges(service: Api, value: str) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -192,7 +192,7 @@ def test_a_bare_nan_in_json_is_kept_as_text(service: Api) -> None:
     assert reports[0]["metrics"] == {"accuracy": 0.5, "loss": "NaN"}
 
 
-def test_a_trial_that_never_reported_the_objective_is_silent(service: Api) -> None:
+def test_a_trial_that_never_reported_the_objective_fails_as_silent(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.report(acc=0.5)
@@ -202,7 +202,7 @@ def test_a_trial_that_never_reported_the_objective_is_silent(service: Api) -> No
     assert shown["reason"] == "ended without ever reporting 'accuracy'; it reported: acc"
 
 
-def test_a_users_error_is_tried_again_only_on_the_users_budget(service: Api) -> None:
+def test_a_user_error_is_retried_only_on_the_users_budget(service: Api) -> None:
     name = service.create(failures={"max_retries": 1})["name"]
     held = service.ask(name)
     assert held
@@ -217,7 +217,7 @@ def test_a_users_error_is_tried_again_only_on_the_users_budget(service: Api) -> 
     assert [attempt["error"]["message"] for attempt in shown["attempts"]] == ["ValueError: no", "ValueError: no, again"]
 
 
-def test_a_lost_attempt_goes_on_from_its_newest_checkpoint_and_keeps_its_curve(service: Api) -> None:
+def test_a_lost_trial_resumes_from_its_newest_checkpoint_and_keeps_its_curve(service: Api) -> None:
     name = service.create()["name"]
     first = service.ask(name)
     assert first
@@ -236,7 +236,7 @@ def test_a_lost_attempt_goes_on_from_its_newest_checkpoint_and_keeps_its_curve(s
     assert steps == [1, 2, 3, 4]
 
 
-def test_the_first_trials_that_cannot_start_alike_end_the_experiment_with_the_error(service: Api) -> None:
+def test_an_experiment_ends_when_its_first_trials_cannot_start_for_the_same_reason(service: Api) -> None:
     name = service.create()["name"]
     for _ in range(3):
         held = service.ask(name)
@@ -249,7 +249,7 @@ def test_the_first_trials_that_cannot_start_alike_end_the_experiment_with_the_er
     assert experiment["traceback"] == "Traceback: torchvision"
 
 
-def test_trials_that_go_well_are_not_stopped_because_later_ones_fail_alike(service: Api) -> None:
+def test_later_equal_failures_do_not_end_an_experiment_with_successful_trials(service: Api) -> None:
     name = service.create(limits={"max_trials": 20, "parallelism": 10})["name"]
     good, *bad = [held for _ in range(8) if (held := service.ask(name))]
     good.report(accuracy=0.9)
@@ -260,7 +260,9 @@ def test_trials_that_go_well_are_not_stopped_because_later_ones_fail_alike(servi
 
 
 @pytest.mark.parametrize(("odd_one", "status"), [(None, "failed"), ("completed", "running"), ("tolerated", "running")])
-def test_the_first_trials_that_fail_alike_end_the_experiment(service: Api, odd_one: str | None, status: str) -> None:
+def test_an_experiment_ends_when_its_first_trials_fail_in_the_same_way(
+    service: Api, odd_one: str | None, status: str
+) -> None:
     """Unless one fared better, or the user said how many failures to bear."""
     bearing = {"max_failed_trials": 8} if odd_one == "tolerated" else {}
     name = service.create(failures=bearing, limits={"max_trials": 20, "parallelism": 1})["name"]
@@ -283,7 +285,7 @@ def test_the_first_trials_that_fail_alike_end_the_experiment(service: Api, odd_o
 @pytest.mark.parametrize(
     ("how", "status"), [("never began", "failed"), ("began", "running"), ("another may have begun", "running")]
 )
-def test_the_first_trials_of_which_no_worker_ever_ran_end_the_experiment(
+def test_an_experiment_ends_when_no_worker_of_its_first_trials_ever_ran(
     service: Api, monkeypatch: pytest.MonkeyPatch, how: str, status: str
 ) -> None:
     monkeypatch.setattr(failures, "MAX_LOST_STARTS", 1)
@@ -319,7 +321,7 @@ def test_too_many_failed_trials_end_the_experiment(service: Api) -> None:
     assert (experiment["status"], experiment["end_reason"]) == ("failed", "too_many_failures")
 
 
-def test_finish_brings_the_next_assignment_and_a_repeat_brings_the_same(service: Api) -> None:
+def test_finish_answers_the_next_assignment_and_a_repeat_the_same_one(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.report(accuracy=0.5)
@@ -329,7 +331,7 @@ def test_finish_brings_the_next_assignment_and_a_repeat_brings_the_same(service:
     assert first == again
 
 
-def test_a_token_that_no_longer_holds_is_refused(service: Api) -> None:
+def test_the_token_of_an_ended_attempt_is_refused(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.report(accuracy=0.5)
@@ -356,7 +358,7 @@ def test_enqueued_configurations_are_tried_first(service: Api) -> None:
     assert held.shown()["origin"] == "enqueue"
 
 
-def test_a_grid_ends_when_it_is_used_up(service: Api) -> None:
+def test_an_experiment_ends_when_its_grid_is_exhausted(service: Api) -> None:
     space = {"a": {"type": "categorical", "choices": ["x", "y"]}}
     name = service.create(space=space, search={"sampler": "grid"})["name"]
     tried = {ran(service, name, 0.1)["params"]["a"] for _ in range(2)}
@@ -367,7 +369,7 @@ def test_a_grid_ends_when_it_is_used_up(service: Api) -> None:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_pages_of_the_best_are_one_list_with_those_without_a_value_at_its_end(service: Api, direction: str) -> None:
+def test_pages_by_value_end_with_the_trials_without_a_value(service: Api, direction: str) -> None:
     objectives = [{"metric": "accuracy", "direction": direction}]
     name = service.create(objectives=objectives, limits={"max_trials": 20, "parallelism": 20})["name"]
     values = [0.5, None, 0.1, 0.5, -2.0, None, 0.5, 3e300, 0.0, None]
@@ -398,13 +400,13 @@ def paged(service: Api, name: str, query: str) -> list[int]:
     return [trial["number"] for trial in [*found, *page["items"]]]
 
 
-def test_constants_reach_the_training_function_under_the_parameters(service: Api) -> None:
+def test_the_config_has_the_constants_with_the_params_over_them(service: Api) -> None:
     held = service.ask(service.create(config={"epochs": 3}, enqueue=[{"lr": 0.5}])["name"])
     assert held
     assert held.assignment["config"] == {"epochs": 3, "lr": 0.5}
 
 
-def test_a_trial_lost_after_the_space_was_exhausted_is_tried_again(service: Api) -> None:
+def test_a_trial_lost_after_the_space_was_exhausted_is_retried(service: Api) -> None:
     space = {"a": {"type": "categorical", "choices": ["x", "y"]}}
     name = service.create(space=space, search={"sampler": "grid"})["name"]
     first, second = service.ask(name), service.ask(name)
@@ -434,7 +436,7 @@ def test_an_exhausted_experiment_can_still_be_stopped(service: Api) -> None:
     assert service.get(f"/v1/experiments/{name}")["status"] == "stopped"
 
 
-def test_a_trial_stopped_before_its_first_report_is_not_completed_and_does_no_harm(service: Api) -> None:
+def test_a_trial_stopped_before_its_first_report_does_not_affect_the_search(service: Api) -> None:
     search = {"sampler": "tpe", "options": {"n_startup_trials": 1}}
     name = service.create(search=search, limits={"max_trials": 20})["name"]
     held = service.ask(name)
@@ -456,7 +458,7 @@ def test_a_key_whose_trial_has_ended_gives_a_conflict_and_not_another_trial(serv
     assert "new key" in problem["detail"]
 
 
-def test_the_same_key_many_times_at_once_gives_one_trial(service: Api) -> None:
+def test_concurrent_asks_with_one_key_get_one_trial(service: Api) -> None:
     name = service.create()["name"]
     statuses: list[int] = []
 
@@ -473,7 +475,7 @@ def test_the_same_key_many_times_at_once_gives_one_trial(service: Api) -> None:
     assert service.get(f"/v1/experiments/{name}")["counts"]["running"] == 1
 
 
-def test_a_repeated_finish_whose_next_trial_has_ended_brings_nothing(service: Api) -> None:
+def test_a_repeated_finish_whose_next_trial_has_ended_answers_no_assignment(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.report(accuracy=0.5)

@@ -128,7 +128,7 @@ def calls_of_all_kinds(proxy: Proxy, client: httpx.Client, name: str) -> list[Ca
     ]
 
 
-def test_calls_whose_answers_died_with_the_service_are_answered_as_if_it_had_lived(
+def test_repeated_calls_get_the_answers_that_were_lost_with_the_service(
     database_url: str, tmp_path: Path, proxy: Proxy, pool: ThreadPoolExecutor
 ) -> None:
     mine, agents = a_spec(limits={"max_trials": MAX_TRIALS, "parallelism": MAX_TRIALS}), a_spec(trainer=TORCH)

@@ -194,7 +194,7 @@ def test_experiments_are_found_in_their_order_and_the_best_of_each(service: Api,
         assert all("status_value_number" in plan_of(connection, *one) for one in bests)
 
 
-def test_who_waits_is_found_by_an_index_of_those_alone(service: Api, engine: Engine) -> None:
+def test_paused_trials_are_found_by_an_index_of_paused_trials(service: Api, engine: Engine) -> None:
     """When no other trial can come, all paused trials are considered."""
     limits = {"max_trials": 2, "parallelism": 2}
     name = service.create(early_stopping={"rule": "asha", "promote": True}, limits=limits)["name"]

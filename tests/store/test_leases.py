@@ -222,7 +222,7 @@ class Leases(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_only_the_living_lease_is_believed(settings: Settings) -> None:
+def test_only_the_holder_of_the_living_lease_can_change_a_trial(settings: Settings) -> None:
     def fresh() -> Context:
         context = Context(settings, Database(settings.database_url))
         with context.database.write() as session:

@@ -39,7 +39,7 @@ def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[
         process.wait(20)
 
 
-def test_a_trial_runs_on_the_spare_slot_goes_on_without_its_agent_and_a_new_one_adopts_the_slot(
+def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_adopts_the_slot(
     service: FakeService, add: Add, ray_address: str, record: Path, tmp_path: Path
 ) -> None:
     def logged(pattern: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_a_trial_runs_on_the_spare_slot_goes_on_without_its_agent_and_a_new_one_
     assert looked.stdout.decode().split() == []
 
 
-def test_a_cluster_that_is_not_there_is_said_so_in_time() -> None:
+def test_an_unreachable_cluster_is_reported_after_the_timeout() -> None:
     # In a process of its own, because Ray tries without end.
     code = "from trainer.agent.cluster import connect; connect('127.0.0.1:1', 'paceline', seconds=3)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 FIRST, SECOND = ("t-first", 1), ("t-second", 3)
 
 
-def test_what_nobody_can_go_on_from_is_removed(alone: FakeService, run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_checkpoints_that_no_trial_can_resume_from_are_removed(alone: FakeService, run: Any, tmp_path: Path) -> None:  # noqa: F811
     run_folder, kept = tmp_path / "x-1" / "trial-0-attempt-1", tmp_path / "x-1" / "trial-0-attempt-2"
     for folder in (run_folder, kept):
         (folder / "checkpoint_000001").mkdir(parents=True)
@@ -53,7 +53,7 @@ def says(one: Any, runs: tuple[str, int] | None, idle_seconds: float | None = No
     one.runs, one.idle_seconds, one.status_at = runs, idle_seconds, time.monotonic()
 
 
-def test_what_a_former_agent_was_given_and_no_slot_runs_is_given_up(alone: FakeService, run: Any) -> None:  # noqa: F811
+def test_attempts_of_a_former_agent_that_no_slot_runs_are_lost(alone: FakeService, run: Any) -> None:  # noqa: F811
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
     nodes = [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
     claim = {"request_id": "the former agent's last", "nodes": nodes, "wait_seconds": 5}
@@ -81,7 +81,7 @@ class OneDied(NoSlots):
         return died
 
 
-def test_what_a_dead_slot_ran_is_lost_unless_it_had_ended(alone: FakeService, run: Any, caplog: Any) -> None:  # noqa: F811
+def test_the_attempt_of_a_dead_slot_is_lost_unless_it_had_ended(alone: FakeService, run: Any, caplog: Any) -> None:  # noqa: F811
     alone.parallelism = 2
     trials = [alone.add_trial({"entrypoint": "train:train_fn"}) for _ in range(2)]
     nodes = [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
@@ -101,7 +101,7 @@ def test_what_a_dead_slot_ran_is_lost_unless_it_had_ended(alone: FakeService, ru
     assert "t-long-ended" not in caplog.text
 
 
-def test_a_slot_between_two_attempts_is_asked_until_it_says_which_it_runs() -> None:
+def test_a_slot_between_two_attempts_is_asked_until_it_names_its_attempt() -> None:
     slot = pooled()
     looking = audit({FIRST, SECOND}, slot)
     says(slot, None)
@@ -110,7 +110,7 @@ def test_a_slot_between_two_attempts_is_asked_until_it_says_which_it_runs() -> N
     assert looking.lost(by_name(slot)) == {FIRST}
 
 
-def test_what_a_slot_said_before_the_service_answered_does_not_count() -> None:
+def test_a_status_from_before_the_services_answer_does_not_count() -> None:
     slot = pooled()
     says(slot, FIRST)
     looking = audit({SECOND}, slot)
@@ -119,7 +119,7 @@ def test_what_a_slot_said_before_the_service_answered_does_not_count() -> None:
     assert looking.lost(by_name(slot)) == set()
 
 
-def test_an_attempt_that_has_ended_meanwhile_is_no_loss_of_its_slots_next() -> None:
+def test_an_attempt_that_ends_during_the_audit_does_not_make_the_slots_next_one_lost() -> None:
     slot, slow = pooled("slot"), pooled("slow")
     looking = audit({FIRST}, slot, slow)
     says(slot, FIRST)
@@ -129,17 +129,17 @@ def test_an_attempt_that_has_ended_meanwhile_is_no_loss_of_its_slots_next() -> N
     assert looking.lost(by_name(slot, slow)) == set()
 
 
-def test_an_assignment_that_a_closing_slot_sent_back_is_where_it_was_passed_on_to() -> None:
+def test_an_assignment_that_a_closing_slot_refused_is_on_the_slot_that_got_it_next() -> None:
     closing = pooled("closing", runs=FIRST)
     looking = audit({FIRST}, closing)
     assert looking.lost(by_name(pooled("new", runs=FIRST, assigned=(None, {})))) == set()
 
 
-def test_a_slot_that_died_before_it_could_say_runs_nothing() -> None:
+def test_a_slot_that_died_before_it_answered_runs_nothing() -> None:
     assert audit({FIRST}, pooled()).lost({}) == {FIRST}
 
 
-def test_another_attempt_of_the_same_trial_is_another_thing() -> None:
+def test_attempts_of_the_same_trial_are_distinguished() -> None:
     slot = pooled()
     looking = audit({("t", 1), ("t", 2)}, slot)
     says(slot, ("t", 2))

@@ -80,7 +80,7 @@ def working(run: Any, pool: NoSlots) -> tuple[threading.Thread, threading.Event]
     return agent, stop
 
 
-def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeService, run: Any) -> None:
+def test_an_assignment_that_arrives_while_the_agent_ends_is_given_back(alone: FakeService, run: Any) -> None:
     agent, stop = working(run, NoSlots())
     alone.wait_for(lambda: any(claim.nodes for claim in alone.claims))
     stop.set()
@@ -91,7 +91,7 @@ def test_what_a_claim_brings_while_the_agent_ends_is_given_back(alone: FakeServi
     assert error.kind == FailureKind.PREEMPTED
 
 
-def test_what_waits_for_a_slot_that_is_about_to_end_is_given_back_when_the_agent_ends(
+def test_an_assignment_that_waits_for_a_slot_is_given_back_when_the_agent_ends(
     alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer.agent.agent.SETTLE_SECONDS", 60)
@@ -107,7 +107,7 @@ def test_what_waits_for_a_slot_that_is_about_to_end_is_given_back_when_the_agent
     assert pool.assigned == []
 
 
-def test_an_assignment_does_not_wait_for_ever_for_a_slot_that_is_about_to_end(alone: FakeService, run: Any) -> None:
+def test_an_assignment_waits_for_a_slot_only_for_a_limited_time(alone: FakeService, run: Any) -> None:
     pool = NoSlots()
     agent, stop = working(run, pool)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
@@ -118,13 +118,13 @@ def test_an_assignment_does_not_wait_for_ever_for_a_slot_that_is_about_to_end(al
     assert pool.asked.is_set()
 
 
-def test_an_agent_that_is_not_let_in_ends_with_a_sentence(alone: FakeService, run: Any) -> None:
+def test_a_refused_agent_ends_with_an_error_message(alone: FakeService, run: Any) -> None:
     alone.failing = (401, b'{"type": "unauthorized", "detail": "no such token"}')
     with pytest.raises(SystemExit, match=r"does not let agent ending work: 401 unauthorized: no such token"):
         run(NoSlots(), threading.Event())
 
 
-def test_an_agent_that_loses_its_cluster_ends_with_a_sentence(run: Any) -> None:
+def test_an_agent_that_loses_its_cluster_ends_with_an_error_message(run: Any) -> None:
     from ray.exceptions import RaySystemError  # noqa: PLC0415 - heavy
 
     from trainer.agent.cluster import ClusterUnreachable  # noqa: PLC0415 - heavy

@@ -60,7 +60,7 @@ def files(state: Path) -> list[Path]:
     return list((state / "agents").iterdir())
 
 
-def test_a_killed_container_s_agent_is_known_to_be_dead_and_a_living_one_is_not(
+def test_the_agent_of_a_killed_container_is_known_to_be_dead_and_a_living_one_is_not(
     tmp_path: Path, newcomer: LivenessLock
 ) -> None:
     with in_a_container(tmp_path) as (agent, kill):
@@ -80,7 +80,7 @@ def test_an_agent_without_a_lock_file_may_be_alive(newcomer: LivenessLock) -> No
     assert not LivenessLock(None).is_known_dead(instance_of(os.getpid()))
 
 
-def test_on_a_disk_that_other_machines_use_too_no_agent_is_known_to_be_dead(
+def test_on_a_shared_disk_no_agent_is_known_to_be_dead(
     tmp_path: Path, newcomer: LivenessLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with in_a_container(tmp_path) as (agent, kill):
@@ -107,7 +107,9 @@ def test_an_agent_that_cannot_write_its_state_works_without(tmp_path: Path) -> N
     LivenessLock(tmp_path).acquire(instance_of(os.getpid()))
 
 
-def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Path, newcomer: LivenessLock) -> None:
+def test_agents_share_a_directory_and_remove_old_lock_files_of_dead_agents(
+    tmp_path: Path, newcomer: LivenessLock
+) -> None:
     with in_a_container(tmp_path) as (old, kill), in_a_container(tmp_path) as (another, _):
         for path in files(tmp_path):
             os.utime(path, (0, path.stat().st_mtime - STALE_SECONDS - 1))
@@ -121,7 +123,7 @@ def test_agents_share_a_folder_and_clear_away_what_is_old_and_dead(tmp_path: Pat
         assert len(files(tmp_path)) == 1
 
 
-def test_a_copy_of_the_folder_says_nothing_of_those_who_live(tmp_path: Path) -> None:
+def test_a_copied_lock_file_does_not_make_a_living_agent_dead(tmp_path: Path) -> None:
     original, copy = tmp_path / "original", tmp_path / "copy"
     living = LivenessLock(original)
     living.acquire(mine := instance_of(os.getpid()))

@@ -10,7 +10,7 @@ ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"
 SINCE = 10.0
 
 
-def test_the_lease_of_an_attempt_is_due_until_its_slot_has_it() -> None:
+def test_the_agent_extends_a_lease_until_the_slot_has_the_attempt() -> None:
     pool = SlotPool("an-agent", "http://127.0.0.1:9")
     assignment = {"trial": "t-1", "lease": {"token": "a", "seconds": 30}}
     slot = pool.slots["slot"] = PooledSlot("slot", None, assigned=(None, assignment))
@@ -31,7 +31,7 @@ def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
     [pooled(runs=None), pooled(status_at=SINCE - 1)],
     ids=["ends an attempt", "has not said since then that it goes on"],
 )
-def test_an_assignment_waits_for_a_slot_of_its_kind_that_may_become_idle_at_once(ending: PooledSlot) -> None:
+def test_an_assignment_waits_for_a_slot_with_its_key_that_may_become_idle_soon(ending: PooledSlot) -> None:
     pool = SlotPool("an-agent", "http://127.0.0.1:9")
     pool.slots = {"busy": pooled("busy"), "ending": ending}
     assert pool.should_wait(ASSIGNMENT, SINCE)

@@ -67,7 +67,7 @@ def working(run_agent: Any, url: str, stop: threading.Event, **options: Any) -> 
         agent.join(30)
 
 
-def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_a_third(
+def test_a_second_agent_waits_for_the_first_to_end_and_gives_way_to_a_third(
     settings: Settings, another: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     from trainer.agent import agent  # noqa: PLC0415 - heavy
@@ -105,7 +105,7 @@ def test_a_second_agent_waits_for_the_end_of_the_first_and_leaves_everything_to_
         stop.set()
 
 
-def test_an_agent_that_ends_gives_its_name_back(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_ends_releases_its_name(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainer.agent import agent  # noqa: PLC0415 - heavy
 
     pool, stop = Watched(), threading.Event()
@@ -147,7 +147,7 @@ def current(api: Api) -> Any:
     return claim(api, ELSEWHERE, 409)["holder"]
 
 
-def test_a_process_is_dead_when_it_has_ended_or_its_number_is_another_s(another: subprocess.Popen[bytes]) -> None:
+def test_a_process_is_dead_when_it_has_ended_or_its_id_is_used_by_another(another: subprocess.Popen[bytes]) -> None:
     living = instance_of(another.pid)
     assert not is_dead(living)
     assert is_dead({**living, "started": living["started"] - 1})
@@ -157,7 +157,7 @@ def test_a_process_is_dead_when_it_has_ended_or_its_number_is_another_s(another:
     assert not is_dead({**living, "place": "elsewhere"})
 
 
-def test_a_process_that_is_hidden_from_this_user_is_not_taken_for_dead(
+def test_a_process_hidden_from_this_user_is_not_considered_dead(
     another: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     living = instance_of(another.pid)

@@ -83,7 +83,7 @@ def attempts(api: Api, experiment: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_an_agent_outlives_its_ray_head_and_its_trials_are_tried_again_on_the_next(
+def test_an_agent_survives_its_ray_head_and_its_trials_are_retried_on_the_next_one(
     settings: Settings, ray_directory: Path, tmp_path: Path
 ) -> None:
     port, log = free_port(), tmp_path / "agent.log"

@@ -61,7 +61,7 @@ def write_pid(path: Path) -> str:
     return f"(pathlib.Path({part!r}).write_text(str(os.getpid())), os.replace({part!r}, {str(path)!r})); "
 
 
-def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: Path) -> None:
+def test_an_agent_that_loses_its_cluster_is_restarted_however_it_ends(plan: Path) -> None:
     ends = (f"sys.exit({CLUSTER_LOST})", "os.abort()", "os._exit(1)", "sys.exit(0)")
     with supervised(plan, *ends) as process:
         said = process.communicate(timeout=30)[1].splitlines()
@@ -74,7 +74,7 @@ def test_an_agent_whose_cluster_is_lost_however_it_ends_is_started_again(plan: P
     ]
 
 
-def test_an_agent_that_the_service_refuses_is_not_started_again(plan: Path) -> None:
+def test_an_agent_that_the_service_refuses_is_not_restarted(plan: Path) -> None:
     with supervised(plan, f"sys.stderr.write('error: no such token'); sys.exit({REFUSED})", "sys.exit(0)") as process:
         assert process.communicate(timeout=30)[1] == "error: no such token"
     assert process.returncode == 1
@@ -96,7 +96,7 @@ def test_a_signal_to_the_parent_lets_the_agent_leave_by_itself(
     assert left.exists()
 
 
-def test_an_impatient_second_signal_kills_an_agent_that_does_not_leave(plan: Path, tmp_path: Path) -> None:
+def test_a_second_signal_kills_an_agent_that_does_not_leave(plan: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
     with supervised(
         plan, f"import signal; signal.signal(15, signal.SIG_IGN); {write_pid(started)}time.sleep(60)"

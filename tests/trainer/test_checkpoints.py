@@ -26,7 +26,7 @@ def on_disk(service: FakeService, trial: str) -> set[str]:
     return {str(path) for path in Path(service.storage).glob(f"*{trial}*/checkpoint_2*")}
 
 
-def test_of_the_checkpoints_that_the_service_knows_only_the_newest_stay(
+def test_only_the_newest_checkpoints_that_the_service_knows_are_kept(
     service: FakeService, add: Add, record: Path
 ) -> None:
     trial = add("save_and_list", config={"expected": 2}, keep_checkpoints=2)
@@ -56,7 +56,7 @@ def test_a_slot_killed_while_the_service_is_away_leaves_the_checkpoint_that_the_
     assert [r.metrics["epoch"] for r in service.reports[resumed]] == [step + 1, step + 2]
 
 
-def test_a_worker_killed_while_it_saves_leaves_nothing_to_resume_from_but_the_checkpoint_before(
+def test_after_a_kill_during_a_save_the_trial_resumes_from_the_previous_checkpoint(
     service: FakeService, add: Add, record: Path
 ) -> None:
     trial = add("save_half")
@@ -76,7 +76,7 @@ def test_a_worker_killed_while_it_saves_leaves_nothing_to_resume_from_but_the_ch
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])
-def test_a_storage_that_cannot_be_written_is_said_at_the_start(
+def test_a_storage_that_cannot_be_written_is_reported_at_the_start(
     service: FakeService, add: Add, tmp_path: Path, reuse_workers: bool
 ) -> None:
     (tmp_path / "file").touch()
@@ -88,7 +88,7 @@ def test_a_storage_that_cannot_be_written_is_said_at_the_start(
     assert error.message.endswith("must have room, and every node must be able to write to it")
 
 
-def test_a_storage_without_room_is_said_with_its_path(service: FakeService, add: Add) -> None:
+def test_a_full_storage_is_reported_with_its_path(service: FakeService, add: Add) -> None:
     error = service.finished(add("find_no_room")).error
     assert error is not None
     assert error.kind == FailureKind.USER_ERROR
@@ -97,7 +97,7 @@ def test_a_storage_without_room_is_said_with_its_path(service: FakeService, add:
     assert "must have room" in error.message
 
 
-def test_a_worker_that_the_kernel_killed_for_memory_ran_out_of_memory(service: FakeService, add: Add) -> None:
+def test_a_kill_by_the_kernel_for_lack_of_memory_is_out_of_memory(service: FakeService, add: Add) -> None:
     OOM_COUNTER.write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n")
     try:
         error = service.finished(add("be_killed_by_the_kernel", config={"counter": str(OOM_COUNTER)})).error

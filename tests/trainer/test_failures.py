@@ -21,7 +21,7 @@ def test_the_kinds_are_those_of_the_wire() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 64])
-def test_a_failure_is_sent_in_texts_that_the_service_can_keep(ranks: int) -> None:
+def test_a_failure_is_sent_in_texts_that_the_service_can_store(ranks: int) -> None:
     traceback = "Traceback\0" + 300_000 * "\udce9"
     message = "\x1b[36mno file \udce9\0" + 5_000 * "x"
     sent = to_json(Failure("user_error", message, traceback, dict.fromkeys(range(ranks), traceback)), began=True)
@@ -33,7 +33,7 @@ def test_a_failure_is_sent_in_texts_that_the_service_can_keep(ranks: int) -> Non
     assert len(failure.model_dump_json()) < 1_000_000
 
 
-def test_a_failure_says_rank_and_place_and_hides_our_own_frames(tmp_path: Path) -> None:
+def test_a_failure_names_rank_and_line_and_hides_our_own_frames(tmp_path: Path) -> None:
     folder = unpack(b"def go():\n    raise KeyError('lr')\n", "fails.py", tmp_path / "code")
     try:
         call(find_function("fails:go", folder), {})
@@ -44,7 +44,7 @@ def test_a_failure_says_rank_and_place_and_hides_our_own_frames(tmp_path: Path) 
     assert "user_code.py" not in (failure.traceback or "")
 
 
-def test_a_worker_killed_for_memory_is_not_taken_for_a_lost_one() -> None:
+def test_a_worker_killed_for_memory_does_not_count_as_lost() -> None:
     killed = type("ActorDiedError", (Exception,), {})("1 worker(s) were killed due to the node running low on memory.")
     assert classified(killed).kind == "out_of_memory"
     assert classified(type(killed)("gone")).kind == "lost"
@@ -61,7 +61,7 @@ def rays(name: str, message: str, **facts: Any) -> Exception:
     return error
 
 
-def test_a_ray_head_that_was_started_anew_is_named_and_no_bad_code_nor_a_dead_worker() -> None:
+def test_a_restarted_ray_head_is_named_as_the_cause() -> None:
     refused = rays("AuthenticationError", f"{REFUSED} Ensure that the token for the cluster is available")
     wrapped = rays("ControllerError", "Training failed due to controller error", controller_failure=refused)
     for error in (refused, wrapped):
@@ -71,7 +71,7 @@ def test_a_ray_head_that_was_started_anew_is_named_and_no_bad_code_nor_a_dead_wo
 
 
 @pytest.mark.parametrize("name", ["RpcError", "NodeDiedError", "LocalRayletDiedError", "ActorUnavailableError"])
-def test_a_failure_of_rays_own_is_a_loss_and_says_what_failed(name: str) -> None:
+def test_a_failure_inside_ray_is_a_loss_with_its_cause(name: str) -> None:
     failure = classified(rays("ControllerError", "failed", controller_failure=rays(name, "no answer from the head")))
     assert (failure.kind, failure.message) == ("lost", f"Ray failed: {name}: no answer from the head")
 
@@ -81,7 +81,7 @@ def classified(error: BaseException, *, workers: str = "", has_oom_kill: bool = 
 
 
 @pytest.mark.parametrize("name", ["WorkerGroupStartupTimeoutError", "ResourcesTimeout"])
-def test_a_gang_that_finds_no_room_is_no_loss(name: str) -> None:
+def test_a_worker_group_that_gets_no_resources_is_not_a_loss(name: str) -> None:
     failure = classified(type(name, (Exception,), {})("too slow"), workers="2 workers x 1 GPU")
     assert failure.kind == "preempted"
     assert failure.message.startswith("the resources of 2 workers x 1 GPU did not become free")

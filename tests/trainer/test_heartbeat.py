@@ -38,7 +38,7 @@ def beating(service: FakeService, trial: str, lease_seconds: float = 30) -> Iter
     assert not heartbeat.is_alive()
 
 
-def test_an_order_is_heard_while_the_call_waits_and_what_follows_it_too(service: FakeService) -> None:
+def test_an_order_answers_a_waiting_heartbeat_and_so_does_the_next_one(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     with beating(service, trial) as said:
         service.order(trial, Decision.STOP, "the user")
@@ -48,7 +48,7 @@ def test_an_order_is_heard_while_the_call_waits_and_what_follows_it_too(service:
         assert (heard if heard[0] == "kill" else said.get(timeout=5)) == ("kill", None)
 
 
-def test_a_lost_lease_is_heard_while_the_call_waits_and_said_once(service: FakeService) -> None:
+def test_a_lost_lease_answers_a_waiting_heartbeat_and_is_reported_once(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     with beating(service, trial) as said:
         service.lose(trial)
@@ -56,7 +56,7 @@ def test_a_lost_lease_is_heard_while_the_call_waits_and_said_once(service: FakeS
     assert said.empty()
 
 
-def test_the_call_of_a_finished_attempt_ends_and_says_nothing(service: FakeService) -> None:
+def test_the_heartbeat_of_a_finished_attempt_reports_nothing(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     service.assign(trial)
     said: queue.Queue[Any] = queue.Queue()
@@ -76,7 +76,7 @@ def test_the_call_of_a_finished_attempt_ends_and_says_nothing(service: FakeServi
     assert said.empty()
 
 
-def test_a_service_that_was_away_is_asked_again(service: FakeService) -> None:
+def test_the_heartbeat_continues_after_an_outage(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     service.away = True
     with beating(service, trial) as said:
@@ -85,7 +85,7 @@ def test_a_service_that_was_away_is_asked_again(service: FakeService) -> None:
         assert said.get(timeout=PATIENCE_SECONDS) == ("kill", None)
 
 
-def test_a_service_that_never_waits_is_not_asked_all_the_time(tmp_path: Path) -> None:
+def test_the_heartbeat_pauses_if_the_service_answers_immediately(tmp_path: Path) -> None:
     times: list[float] = []
 
     class Hasty(FakeService):

@@ -60,7 +60,7 @@ async def saving(storage: Path, **fields: Any) -> AsyncIterator[Saving]:
         await asyncio.to_thread(one.attempt.conclude, None, lambda _rank: ("", None))
 
 
-def test_of_all_of_a_trials_checkpoints_the_newest_stay_and_no_folder_without_one(tmp_path: Path) -> None:
+def test_only_a_trials_newest_checkpoints_are_kept_and_no_folder_without_one(tmp_path: Path) -> None:
     async def run() -> None:
         async with saving(tmp_path, keep_checkpoints=2, **EARLIER) as one:
             first = await one.save()
@@ -88,7 +88,7 @@ def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_of_a_folder_what_is_not_kept_is_removed_and_files_stay(tmp_path: Path) -> None:
+def test_directories_that_are_not_kept_are_removed_and_files_stay(tmp_path: Path) -> None:
     for name in ("checkpoint_1", "checkpoint_2", "half"):
         (tmp_path / "run" / name / "shards").mkdir(parents=True)
     (tmp_path / "run" / "snapshot.json").touch()
@@ -98,7 +98,7 @@ def test_of_a_folder_what_is_not_kept_is_removed_and_files_stay(tmp_path: Path) 
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_failed_attempt_keeps_what_the_service_knows_and_one_given_back_keeps_all(tmp_path: Path) -> None:
+def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(tmp_path: Path) -> None:
     async def play() -> None:
         async with saving(tmp_path) as one:
             await one.save()

@@ -86,7 +86,7 @@ def drain(address: str, node: str, seconds: float) -> None:
     assert accepted, why
 
 
-def test_what_runs_on_a_node_that_is_taken_away_leaves_it_in_time_and_goes_on_elsewhere(
+def test_attempts_leave_a_drained_node_in_time_and_continue_elsewhere(
     service: FakeService, add: Add, ray_address: str
 ) -> None:
     with second_node(service, ray_address, "beta") as node:
@@ -102,7 +102,7 @@ def test_what_runs_on_a_node_that_is_taken_away_leaves_it_in_time_and_goes_on_el
         until(lambda: not held_on(node.id), "nothing is held on the node")
 
 
-def test_a_node_that_dies_takes_a_gang_and_a_slot_with_it_and_the_next_gang_runs_on_what_is_left(
+def test_after_the_death_of_a_node_its_attempts_run_on_the_remaining_one(
     service: FakeService, add: Add, ray_address: str
 ) -> None:
     spread = {"scaling": {"num_workers": 2, "placement_strategy": "SPREAD"}}

@@ -24,7 +24,9 @@ def nobody_names_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
         ("4:memory:/docker/outside\n1:name=systemd:/\n", "memory/memory.oom_control", CONTROL, 4),
     ],
 )
-def test_it_is_found_where_the_process_belongs(tmp_path: Path, own: str, file: str, content: str, kills: int) -> None:
+def test_the_counter_of_the_processs_cgroup_is_found(
+    tmp_path: Path, own: str, file: str, content: str, kills: int
+) -> None:
     (tmp_path / "cgroup").write_text(own)
     counter = tmp_path / "fs" / file
     counter.parent.mkdir(parents=True)
@@ -36,7 +38,7 @@ def test_it_is_found_where_the_process_belongs(tmp_path: Path, own: str, file: s
 
 
 @pytest.mark.parametrize("own", [None, "", "0::/\n", "4:memory:/x\n"])
-def test_there_may_be_none(tmp_path: Path, own: str | None) -> None:
+def test_without_a_cgroup_there_is_no_counter(tmp_path: Path, own: str | None) -> None:
     if own is not None:
         (tmp_path / "cgroup").write_text(own)
     (tmp_path / "memory").mkdir()
@@ -44,7 +46,7 @@ def test_there_may_be_none(tmp_path: Path, own: str | None) -> None:
     assert find_oom_counter(str(tmp_path), str(tmp_path / "cgroup")) is None
 
 
-def test_another_place_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_may_name_the_counters_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").write_text(EVENTS)
     monkeypatch.setenv(COUNTER_VARIABLE, str(tmp_path / "elsewhere"))
     assert find_oom_counter(str(tmp_path), str(tmp_path / "cgroup")) == str(tmp_path / "elsewhere")

@@ -33,20 +33,22 @@ FAILURES = pytest.mark.parametrize("failing", [(500, b"{}"), (501, b"oops"), (20
 
 
 @FAILURES
-def test_a_service_that_fails_at_a_call_is_not_asked_for_ever(service: FakeService, failing: tuple[int, bytes]) -> None:
+def test_a_call_at_which_the_service_fails_is_repeated_a_few_times_only(
+    service: FakeService, failing: tuple[int, bytes]
+) -> None:
     service.failing = failing
     with pytest.raises(ServiceFailed, match=str(failing[0])):
         ServiceClient(service.url, "token").post("/v1/trials/t-1/reports", {})
 
 
-def test_a_service_that_is_away_may_be_asked_again(service: FakeService) -> None:
+def test_an_unreachable_service_can_be_called_again(service: FakeService) -> None:
     service.away = True
     with pytest.raises(ServiceUnreachable, match="503"):
         ServiceClient(service.url, "token").post("/v1/trials/t-1/reports", {})
 
 
 @FAILURES
-def test_reports_at_which_the_service_fails_are_given_up_and_said(
+def test_reports_at_which_the_service_fails_are_dropped_and_reported(
     service: FakeService, trial: str, failing: tuple[int, bytes]
 ) -> None:
     service.failing = failing
@@ -78,7 +80,7 @@ def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeSer
     outbox.join()
 
 
-def test_an_error_that_is_no_answer_ends_the_delivery_and_is_said(service: FakeService, trial: str) -> None:
+def test_an_unexpected_error_ends_the_delivery_and_is_reported(service: FakeService, trial: str) -> None:
     def deaf(*_decision: object) -> None:
         raise RuntimeError("the loop is closed")
 
@@ -91,7 +93,7 @@ def test_an_error_that_is_no_answer_ends_the_delivery_and_is_said(service: FakeS
     assert [str(error) for error in refused] == ["the loop is closed"]
 
 
-def test_a_long_text_is_sent_in_pieces_that_the_wire_takes(service: FakeService, trial: str) -> None:
+def test_a_long_text_is_sent_in_pieces_that_the_wire_accepts(service: FakeService, trial: str) -> None:
     text = 1_500_000 * "\N{BULLET}"
     outbox = LogOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, nothing)
     outbox.put(0, 0, text)

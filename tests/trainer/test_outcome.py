@@ -54,7 +54,7 @@ def test_a_refused_report_and_a_failed_slot_say_why_whatever_the_ranks_did(state
     assert ended(state, ranks(STOPPED, GOOD)) == Outcome.failed(REFUSAL, began=True)
 
 
-def test_what_is_given_back_says_whether_a_node_or_the_agent_was_the_cause() -> None:
+def test_an_attempt_that_is_given_back_names_the_node_or_the_agent_as_the_cause() -> None:
     assert ended(Preempted(), ranks(None)).failure == Failure(PREEMPTED, AGENT_SHUT_DOWN)
     was_ended = ended(Preempted(), ranks(None), is_drained=True).failure
     left = ended(Draining(), ranks(STOPPED), is_drained=True).failure
@@ -71,7 +71,7 @@ def test_a_loss_on_a_drained_node_is_a_preemption() -> None:
     assert (lost.failure and lost.failure.kind, drained.failure and drained.failure.kind) == (LOST, PREEMPTED)
 
 
-def test_the_rank_that_failed_first_speaks_for_all() -> None:
+def test_the_first_failed_rank_gives_the_failure() -> None:
     group = ranks(None, None)
     group.add_ended(1, BAD)
     group.add_ended(0, WorkerEnded(failure=Failure(USER_ERROR, "later", "another")))
@@ -81,7 +81,7 @@ def test_the_rank_that_failed_first_speaks_for_all() -> None:
     assert dict(failure.rank_tracebacks) == {0: "another", 1: "Traceback"}
 
 
-def test_a_rank_that_fails_because_another_has_died_is_no_error_of_the_user() -> None:
+def test_a_rank_that_fails_because_another_died_is_not_a_user_error() -> None:
     group = ranks(BAD, None)
     group.dead = {1}
     lost = ended(Running(), group, error=RAYS).failure
@@ -102,7 +102,7 @@ def test_a_rank_without_a_report_of_its_end_loses_the_attempt() -> None:
     assert failure.kind == LOST
 
 
-def test_what_is_lost_before_any_worker_ran_is_said_so() -> None:
+def test_an_attempt_lost_before_any_worker_ran_has_not_begun() -> None:
     nothing = ended(Running(), Ranks(1), error=RAYS)
     assert nothing.is_lost_start
     assert nothing.to_json()["error"]["began"] is False
@@ -129,6 +129,6 @@ def test_workers_are_reused_only_if_all_have_ended_well() -> None:
 
 
 @pytest.mark.parametrize("message", [GOOD, STOPPED, BAD, WorkerEnded(not_reusable="x")])
-def test_a_workers_end_comes_out_of_ray_as_it_went_in(message: WorkerEnded) -> None:
+def test_a_workers_end_is_the_same_after_its_way_through_ray(message: WorkerEnded) -> None:
     assert WorkerEnded.from_fields(message.to_fields()) == message
     assert WorkerStarted(**STARTED.to_fields()) == STARTED

@@ -8,7 +8,7 @@ from tests.trainer.fake_service import FakeService
 from trainer.client.http import CallRefused, ServiceClient, ServiceUnreachable, download_package
 
 
-def test_a_package_is_asked_for_until_the_service_is_back(tmp_path: Path) -> None:
+def test_a_download_is_repeated_until_the_service_is_back(tmp_path: Path) -> None:
     with FakeService(str(tmp_path)).serving() as service:
         package = service.add_package("x = 1")
         service.away = True
@@ -24,13 +24,13 @@ def test_a_package_is_asked_for_until_the_service_is_back(tmp_path: Path) -> Non
     assert len(asked) == 3
 
 
-def test_an_attempt_that_was_ended_waits_no_longer_for_its_package(tmp_path: Path) -> None:
+def test_an_ended_attempt_stops_waiting_for_its_package(tmp_path: Path) -> None:
     with FakeService(str(tmp_path)).serving() as service:
         service.away = True
         with pytest.raises(ServiceUnreachable):
             download_package(ServiceClient(service.url, "a-lease"), "sha256:00", lambda: True)
 
 
-def test_a_package_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+def test_a_missing_package_is_reported_immediately(tmp_path: Path) -> None:
     with FakeService(str(tmp_path)).serving() as service, pytest.raises(CallRefused):
         download_package(ServiceClient(service.url, "a-lease"), "sha256:00", lambda: False)

@@ -24,7 +24,7 @@ def package(folder: Path, *, old: bool) -> Path:
     return folder
 
 
-def test_what_a_killed_process_has_left_is_removed_by_the_next_and_what_is_used_is_not(tmp_path: Path) -> None:
+def test_folders_of_killed_processes_are_removed_and_used_ones_are_kept(tmp_path: Path) -> None:
     used, young = package(tmp_path / "paceline-slot.a.1", old=True), package(tmp_path / "paceline-slot.a.2", old=False)
     killed, foreign = package(tmp_path / "paceline-slot.a.3", old=True), package(tmp_path / "another", old=True)
     ours = tmp_path / "paceline-slot.a.4"

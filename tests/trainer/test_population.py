@@ -44,7 +44,7 @@ def weight_of(record: Path, lr: float, step: int) -> float:
     return weight
 
 
-def test_who_is_exploited_trains_on_with_the_donors_weights_and_its_new_params(api: Api, record: Path) -> None:
+def test_an_exploited_trial_trains_on_with_the_donors_weights_and_its_new_params(api: Api, record: Path) -> None:
     package = api.post("/v1/packages", 201, params={"filename": "train.py"}, content=CODE.read_bytes())["id"]
     rule = {"rule": "pbt", "interval": 2, "max_step": 6, "resample_probability": 0, "perturbation_factors": [FACTOR]}
     spec = a_spec(

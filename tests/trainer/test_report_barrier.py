@@ -35,7 +35,7 @@ def test_both_ranks_get_the_services_decision() -> None:
     assert complete == [0]
 
 
-def test_a_checkpoint_is_told_when_every_rank_has_saved_its_part() -> None:
+def test_a_checkpoint_is_delivered_when_every_rank_has_saved_its_part() -> None:
     async def scenario(barrier: ReportBarrier) -> int:
         first = asyncio.create_task(barrier.report(0, 0, 2, {}, "c"))
         await asyncio.sleep(0)
@@ -55,7 +55,7 @@ def test_a_checkpoint_is_told_when_every_rank_has_saved_its_part() -> None:
     assert delivered_so_far == [(0, {}, "c")]
 
 
-def test_without_an_answer_training_goes_on_and_a_late_stop_is_for_the_next_report() -> None:
+def test_without_an_answer_training_continues_and_a_late_stop_answers_the_next_report() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
         first = await barrier.report(0, 0, 1, {}, None)
         barrier.decide(0, STOP)
@@ -76,7 +76,7 @@ def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
     assert [sequence for sequence, *_ in delivered] == [0]
 
 
-def test_after_one_report_without_an_answer_the_next_ones_do_not_wait_until_there_is_one_again() -> None:
+def test_after_a_report_without_an_answer_the_next_ones_do_not_wait_until_the_service_answers() -> None:
     async def scenario(barrier: ReportBarrier) -> tuple[list[str], bool]:
         unanswered = [await barrier.report(sequence, 0, 1, {}, None) for sequence in range(20)]
         barrier.decide(0, CONTINUE)

@@ -59,7 +59,7 @@ def started(slot: type[Any], trial: str, service: FakeService) -> Any:
     return actor
 
 
-def test_a_slot_that_fails_gives_its_trial_up_and_ends(alone: FakeService) -> None:
+def test_a_slot_that_fails_reports_its_trial_as_lost_and_ends(alone: FakeService) -> None:
     class Broken:
         placement_group = None
 
@@ -97,7 +97,7 @@ def taken_down_once(may_be: Callable[[], bool]) -> Any:
     return Slow
 
 
-def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService, tmp_path: Path) -> None:
+def test_a_success_is_reported_while_ray_still_shuts_the_run_down(alone: FakeService, tmp_path: Path) -> None:
     import ray  # noqa: PLC0415 - heavy
 
     taken_down = tmp_path / "taken down"
@@ -110,7 +110,7 @@ def test_a_success_is_told_while_ray_still_takes_the_run_down(alone: FakeService
     ray.kill(actor)
 
 
-def test_a_slot_takes_what_comes_while_ray_still_takes_a_run_down(alone: FakeService, tmp_path: Path) -> None:
+def test_a_slot_accepts_an_assignment_while_ray_still_shuts_a_run_down(alone: FakeService, tmp_path: Path) -> None:
     import ray  # noqa: PLC0415 - heavy
 
     taken_down = tmp_path / "taken down"
@@ -131,7 +131,7 @@ def test_a_slot_takes_what_comes_while_ray_still_takes_a_run_down(alone: FakeSer
     ray.kill(actor)
 
 
-def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_ends(alone: FakeService) -> None:
+def test_a_slot_whose_ray_head_was_restarted_gives_its_trial_back_once_and_ends(alone: FakeService) -> None:
     import ray  # noqa: PLC0415 - heavy
     from ray.exceptions import AuthenticationError  # noqa: PLC0415 - heavy
 
@@ -161,7 +161,7 @@ def test_a_slot_whose_ray_head_was_started_anew_gives_its_trial_back_once_and_en
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])
-def test_a_cancel_is_heard_while_the_gangs_resources_are_taken(alone: FakeService, reuse_workers: bool) -> None:
+def test_a_cancel_ends_the_wait_for_the_worker_groups_resources(alone: FakeService, reuse_workers: bool) -> None:
     import ray  # noqa: PLC0415 - heavy
     from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
 
@@ -192,7 +192,7 @@ def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
     return start_slot
 
 
-def test_a_slot_on_a_node_that_is_taken_away_leaves_with_its_last_checkpoint_and_ends(
+def test_a_slot_on_a_drained_node_gives_its_trial_back_with_its_last_checkpoint_and_ends(
     alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
 ) -> None:
     import ray  # noqa: PLC0415 - heavy
@@ -214,7 +214,7 @@ def test_a_slot_on_a_node_that_is_taken_away_leaves_with_its_last_checkpoint_and
     assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
 
 
-def test_what_ignores_that_its_node_is_taken_away_is_ended_in_time(
+def test_an_attempt_that_ignores_the_drain_of_its_node_is_ended_in_time(
     alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
 ) -> None:
     import ray  # noqa: PLC0415 - heavy
@@ -229,7 +229,7 @@ def test_what_ignores_that_its_node_is_taken_away_is_ended_in_time(
     assert ended(actor)
 
 
-def test_of_a_slot_that_is_killed_while_its_fresh_processes_start_nothing_stays(service: FakeService, add: Add) -> None:
+def test_a_slot_killed_while_its_fresh_processes_start_leaves_nothing(service: FakeService, add: Add) -> None:
     from ray._private.state import actors  # noqa: PLC0415 - heavy
     from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
 
@@ -253,7 +253,7 @@ def waiting(groups: dict[str, Any]) -> list[Any]:
     return [group for group in groups.values() if group["state"] == "PENDING"]
 
 
-def test_the_rest_of_a_log_is_read_from_its_position_and_of_very_much_the_end(
+def test_the_rest_of_a_log_is_read_from_its_position_and_a_long_rest_from_near_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_tasks, "MAX_REST_BYTES", 12)

@@ -36,18 +36,18 @@ def test_a_function_is_found_in_a_module_of_a_package_in_a_zip(tmp_path: Path) -
     assert sys.modules["deep.other"].seen == {"lr": 1}
 
 
-def test_a_module_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_a_missing_module_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
     folder = unpack(b"x = 1", "train.py", tmp_path / "code")
     with pytest.raises(BadEntrypoint, match=r"no module 'main_of_mine'; it has: train\.py"):
         find_function("main_of_mine:go", folder)
 
 
-def test_a_missing_library_is_not_taken_for_a_missing_module(tmp_path: Path) -> None:
+def test_a_missing_library_is_not_reported_as_a_missing_module(tmp_path: Path) -> None:
     folder = unpack(b"import not_installed_here", "needs_it.py", tmp_path / "code")
     with pytest.raises(ModuleNotFoundError, match="not_installed_here"):
         find_function("needs_it:go", folder)
 
 
-def test_a_function_of_two_arguments_is_refused_with_what_would_be_right() -> None:
+def test_a_function_of_two_arguments_is_refused_with_an_explanation() -> None:
     with pytest.raises(BadEntrypoint, match="takes one, the configuration, or none"):
         call(divmod, {})
