@@ -1,4 +1,4 @@
-"""What agents ask for, and what keeps an experiment from running."""
+"""Claims of agents, and what an experiment waits for."""
 
 import threading
 from typing import Any

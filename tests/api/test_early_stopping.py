@@ -1,4 +1,4 @@
-"""Early stopping over HTTP: on a named metric, with its decisions kept, and unmoved by retries."""
+"""Early stopping over HTTP: on a named metric, with stored decisions, which retries do not change."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_trials_are_stopped_on_the_metric_that_is_named(service: Api, metric: st
     ran(service, name, {"accuracy": 0.1, "latency": 5.0, "val_loss": 5.0})
     slow = service.ask(name)
     assert slow
-    assert slow.report(accuracy=0.9)["decision"] == "continue"  # says nothing of the metric
+    assert slow.report(accuracy=0.9)["decision"] == "continue"  # without the metric
     assert slow.report(accuracy=0.9, latency=6.0, val_loss=6.0)["decision"] == "stop"
     [decision] = [one for one in decisions(slow) if one["decision"] == "stop"]
     assert (decision["metric"], decision["value"], decision["cutoff"]) == (metric, 6.0, 5.0)

@@ -1,4 +1,4 @@
-"""How experiments end by themselves, and what they say of it."""
+"""How experiments end by themselves, and how the end is explained."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reports that come at the same time share a transaction, and nothing else."""
+"""Concurrent reports share a transaction and do not affect each other."""
 
 import re
 import threading
@@ -27,7 +27,7 @@ def post(held: Held, report: dict[str, Any]) -> int:
 def in_one_batch(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[tuple[Held, dict[str, Any]]]], list[int]]:
-    """Post all so that they are taken in one go, after a first one that waits for them; returns their statuses."""
+    """Post all while a first, delayed one is stored, so that one transaction stores them; returns the statuses."""
 
     def send(calls: list[tuple[Held, dict[str, Any]]]) -> list[int]:
         queue, real = service.app.state.reporting._calls, ingest._ingest
@@ -91,7 +91,7 @@ def test_a_batch_that_fails_does_not_affect_the_others(
 
 
 def test_the_statements_do_not_depend_on_the_number_of_reports(service: Api) -> None:
-    """PostgreSQL prepares each statement by its text; and nothing is read of each trial by itself."""
+    """PostgreSQL prepares each statement by its text, and no statement is executed per trial."""
     name = service.create(early_stopping={"rule": "asha", "min_step": 2})["name"]
     held = [one for _ in range(TRIALS) if (one := service.ask(name))]
     context: Context = service.app.state.context

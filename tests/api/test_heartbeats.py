@@ -1,4 +1,4 @@
-"""A holder waits at its heartbeat, so that it hears at once what it is to do."""
+"""A holder's heartbeat is a long poll, so that orders reach the holder immediately."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ import pytest
 from service.settings import Settings
 from tests.conftest import Api, Held, running
 
-# Longer than the client waits for an answer: a holder that is not told makes the test fail.
+# Longer than the client's timeout: a heartbeat that is not answered early makes the test fail.
 WAIT = {"wait_seconds": 60}
 
 
 @contextmanager
 def waiting(held: Held, at: Api | None = None) -> Iterator[Future[httpx.Response]]:
-    """A heartbeat that waits already when the block begins; `at` another service process than the trial came from."""
+    """A heartbeat that is already waiting when the block begins; `at`: at another service process than the trial's."""
     api = at or held.api
     with ThreadPoolExecutor(1) as pool:
         path = f"/v1/trials/{held.trial}/heartbeat"

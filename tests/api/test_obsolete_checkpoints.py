@@ -1,4 +1,4 @@
-"""What earlier attempts have saved is counted with what the next one saves, and handed to it to be removed."""
+"""An attempt gets the checkpoints of the trial's earlier attempts: they count with its own, and it removes them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def known(held: Held) -> list[str]:
 
 
 def saving(service: Api, name: str, count: int) -> Held:
-    """The next attempt, which saves so often and is still running."""
+    """The next attempt, which saves this many checkpoints and is still running."""
     held = service.ask(name)
     assert held
     for number in range(count):
@@ -40,7 +40,7 @@ def test_an_attempt_gets_the_checkpoints_of_earlier_attempts(service: Api) -> No
 
 
 def test_checkpoints_that_an_attempt_has_replaced_are_not_kept(service: Api) -> None:
-    """It has saved a step again: what an earlier attempt had saved until then is not to be gone on from any more."""
+    """It has saved a step again, so the earlier attempt's checkpoints up to that step are replaced."""
     name = service.create(checkpoints={"keep": 2}, step_metric="epoch")["name"]
     first = service.ask(name)
     assert first
@@ -88,7 +88,7 @@ def test_a_repeated_claim_does_not_list_the_attempts_own_files(service: Api) -> 
 def a_generation(
     service: Api, name: str, storage: str = "/s", outcome: str = "stopped", count: int = 2
 ) -> list[dict[str, Any]]:
-    """All four trials to where they wait for each other, the first ones better; their assignments, by number."""
+    """Run all four trials to their first milestone, the first ones better; returns their assignments by number."""
     held = [one for _ in range(4) if (one := service.ask(name))]
     for one in held:
         for step in range(1, count + 1):
@@ -126,7 +126,7 @@ def test_donated_checkpoints_are_found_without_reading_all_generations(service: 
 
 
 def a_torch_population(service: Api) -> tuple[str, str]:
-    """Its name, and where its checkpoints are."""
+    """The run's name, and the directory of its checkpoints."""
     spec = a_population(
         limits={"max_trials": 4, "parallelism": 4}, trainer={"kind": "torch", "entrypoint": "train:train_fn"}
     )

@@ -1,4 +1,4 @@
-"""The database goes away and comes back: callers are told to ask again, and nothing that was answered is lost."""
+"""Outages of the database: callers are asked to retry, and nothing that was answered is lost."""
 
 import shutil
 import tempfile
@@ -59,7 +59,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def report_until_stored(held: Any, metrics: dict[str, float], sequence: int) -> int:
-    """As a slot does it; returns how often it was told to come back."""
+    """Report as a slot does; returns how often the service asked to retry."""
     refused = 0
     body = {"reports": [{"sequence": sequence, "metrics": metrics}]}
     path = f"/v1/trials/{held.trial}/reports"
@@ -107,7 +107,7 @@ create trigger full_disk before insert on reports execute function full_disk();
 
 
 def fill(engine: Engine) -> Callable[[], None]:
-    """Leave the database no room for reports; returns what gives it some again."""
+    """Leave the database no room for reports; returns a function that frees some."""
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:
             connection.exec_driver_sql(FULL)

@@ -19,7 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def train(service: Api, name: str) -> None:
-    """The best value is that of trials 1 and 3; of those that keep the constraint, of trials 0 and 2."""
+    """Trials 1 and 3 have the best value of all; of the feasible ones, trials 0 and 2 do."""
     for number, outcome in enumerate(("completed", "stopped", "completed", "stopped", "completed")):
         held = service.ask(name)
         assert held
@@ -37,7 +37,7 @@ def fail(service: Api, name: str) -> None:
 
 @pytest.fixture
 def experiments(service: Api) -> list[str]:
-    """One of each kind."""
+    """An experiment of each kind."""
     for name, changes in KINDS.items():
         service.create(name=name, **changes)
         train(service, name)

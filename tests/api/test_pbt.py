@@ -1,4 +1,4 @@
-"""Population-based training over HTTP: trials take turns, meet, and go on with what the better ones have learnt."""
+"""Population-based training over HTTP: trials pause at milestones, and the worst resume from the best."""
 
 import shutil
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def a_population(**changes: Any) -> dict[str, Any]:
 
 @dataclass
 class Run:
-    """One attempt as its function saw it."""
+    """One attempt, as its training function sees it."""
 
     number: int
     attempt: int
@@ -55,13 +55,13 @@ def uri_of(given: dict[str, Any], step: int) -> str:
 
 
 def uri_in_run(given: dict[str, Any], step: int) -> str:
-    """As the slots of an agent save."""
+    """A checkpoint URI as the slots of an agent report it."""
     return f"/checkpoints/{given['run_name']}/{step}"
 
 
 @dataclass
 class Trainer:
-    """Trains whatever it is given, a step after the other from where the assignment says, saving at each."""
+    """Trains the trials that it gets, step by step from the assignment's checkpoint, and saves at each step."""
 
     loss: Callable[[int, int], float] = loss_of
     steps: int = 6
@@ -84,7 +84,7 @@ class Trainer:
         return run
 
     def train_all(self, service: Api, name: str, parallelism: int = 2, most: int = 1000) -> int:
-        """In rounds, until there is nothing to run, or for so many rounds; returns how many there were."""
+        """Ask and train in rounds until no trial is left, for at most `most` rounds; returns the number of rounds."""
         for count in range(most):
             given = [service.ask(name) for _ in range(parallelism)] if is_running(service, name) else []
             if not any(given):
@@ -95,7 +95,7 @@ class Trainer:
         return most
 
     def train_next(self, service: Api, name: str) -> dict[str, Any]:
-        """Returns what it was given."""
+        """Train one trial; returns its assignment."""
         held = service.ask(name)
         assert held
         self.train(held)
@@ -145,7 +145,7 @@ def test_after_each_generation_the_worst_members_resume_from_the_best(service: A
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_reports_of_paused_members_do_not_change_proposals(service: Api, sampler: str) -> None:
-    """They have neither won nor lost yet: the first configurations of a population follow from the seed."""
+    """The first configurations of a population follow from the seed alone."""
     search = {"sampler": sampler, "seed": 3, "options": {"n_startup_trials": 1}}
     begun = []
     for losses in ([1, 2, 3, 4], [4, 3, 2, 1]):
@@ -204,7 +204,7 @@ def test_every_generation_is_shown_with_its_donor_params_and_reason(service: Api
 
 
 def a_pair_of_which_the_worse_ran_on(service: Api) -> str:
-    """The experiment. Both have left at step 2; the worse one had come to step 4 by then, and gives that up."""
+    """An experiment whose two trials have paused at step 2. The worse one reported up to step 4, and loses that."""
     name: str = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
     first, second = two(service, name)
     for step in (1, 2):
@@ -218,11 +218,11 @@ def a_pair_of_which_the_worse_ran_on(service: Api) -> str:
 
 
 def test_the_curve_of_an_exploited_trial_continues_in_its_new_generation(service: Api) -> None:
-    """What a trial reported beyond its milestone, before it left, was of weights that are given up."""
+    """What a trial reported beyond its milestone, before it left, was made with weights that are discarded."""
     name = a_pair_of_which_the_worse_ran_on(service)
     _, second = two(service, name)
     assert second.assignment["resume"] == {"uri": "/first-2", "step": 2}
-    assert second.shown()["checkpoint"] is None  # the own one is of other params
+    assert second.shown()["checkpoint"] is None  # its own checkpoint belongs to other params
     assert second.report(loss=0.05)["decision"] == "continue"
     assert second.report(loss=0.04)["decision"] == "stop"
     curve = service.get(f"/v1/trials/{second.trial}/reports")["items"]
@@ -231,7 +231,7 @@ def test_the_curve_of_an_exploited_trial_continues_in_its_new_generation(service
 
 
 def test_reports_made_before_an_exploit_are_not_judged_after_it(service: Api) -> None:
-    """Both ran on while the service was slow to answer; the one goes on from where the other came to."""
+    """Both reported beyond the milestone while the service was slow; one resumes from the other's last checkpoint."""
     name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
     first, second = two(service, name)
     for step in (1, 2, 3, 4):
@@ -259,7 +259,7 @@ def test_reports_that_an_exploit_discarded_do_not_count_under_a_later_rule(servi
 
 
 def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
-    """From the donor's checkpoint until it has one of its own, with the same params."""
+    """It resumes from the donor's checkpoint until it has one of its own, with the same params."""
     name = service.create(**a_population())["name"]
     trainer = Trainer()
     trainer.train_all(service, name, most=2)
@@ -289,7 +289,7 @@ def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
 
 
 def test_a_donors_checkpoint_is_kept_until_no_trial_resumes_from_it(service: Api) -> None:
-    """Its own attempts remove what they replace, long before the last one of a population has had its turn."""
+    """Otherwise the donor's later attempts would remove it before the last member resumes from it."""
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 1}))["name"]
     trainer = Trainer(loss=lambda number, step: number if step < 4 else -number, uri=uri_in_run)
     trainer.train_all(service, name, parallelism=1, most=4)
@@ -399,7 +399,7 @@ def test_paused_members_may_be_the_best_when_the_experiment_ends_early(
 
 @pytest.mark.parametrize("ends_as", ["completed", "stopped"])
 def test_an_exploited_trial_that_ends_before_its_next_report_has_its_donors_values(service: Api, ends_as: str) -> None:
-    """Its own earlier ones are of params and weights that it has given up."""
+    """Its own earlier values belong to params and weights that were discarded."""
     objectives = [{"metric": "loss", "direction": "minimize"}]
     constraints = [{"metric": "size", "max": 10}]
     spec = a_population(limits={"max_trials": 2, "parallelism": 2}, objectives=objectives, constraints=constraints)
@@ -426,13 +426,13 @@ def test_without_a_checkpoint_no_trial_is_exploited_and_the_reason_says_so(servi
     assert worst["generations"] == []
     [said, _] = [one for one in decisions(service, worst) if one["decision"] == "continue"]
     assert said["reason"].endswith("but the best of them saved no checkpoint (trial 0); resumes as it is")
-    assert trainer.of(0)[1].resume is None  # begins anew, over known ground
+    assert trainer.of(0)[1].resume is None  # starts from scratch and repeats known steps
     assert trainer.of(0)[1].reported == [1, 2, 3, 4]
     assert trials(service, name)[0]["status"] == "completed"
 
 
 def history(service: Api, name: str) -> list[Any]:
-    """What a search came to, whenever and under whatever ids."""
+    """The results of a search, without times and ids."""
     facts = ("params", "donor", "milestone", "resumed_step", "first_attempt")
     return [
         (
@@ -467,7 +467,7 @@ def test_a_restart_of_the_service_between_generations_changes_nothing(
 
 @pytest.fixture
 def copied(tmp_path: Path) -> tuple[Settings, Settings]:
-    """Two services' settings, the second of which begins with what the first has at the end."""
+    """The settings of two services with a database each; the test copies the first database to the second."""
     first, second = (
         Settings(data_dir=tmp_path / one, database_url=f"sqlite:///{tmp_path / one}.db", storage=str(tmp_path / "all"))
         for one in ("first", "second")
@@ -589,7 +589,7 @@ def test_a_mistake_is_refused_at_submit(service: Api, changes: dict[str, Any], p
 
 
 def test_pbt_without_max_step_is_refused_with_an_explanation(service: Api) -> None:
-    """Else one of the worst would wait at its end, and go on from a better one only to end with params of its own."""
+    """Otherwise one of the worst trials would pause at its last step, and resume from its donor only to end."""
     problem = service.post("/v1/experiments", 422, json=a_population(early_stopping={"rule": "pbt"}))
     assert {one["path"]: one["message"] for one in problem["errors"]} == {
         "early_stopping.interval": "is required",
@@ -599,7 +599,7 @@ def test_pbt_without_max_step_is_refused_with_an_explanation(service: Api) -> No
 
 
 def test_a_member_that_ends_although_asked_to_pause_has_completed(service: Api) -> None:
-    """It has returned, whatever it was told with its last report."""
+    """The function has returned, although its last report was answered with a pause."""
     name = service.create(**a_population(early_stopping=RULE | {"max_step": 100}))["name"]
     first, second = two(service, name)
     first.report(loss=0.5)

@@ -1,4 +1,4 @@
-"""Halving with promotion: trials wait at rungs, and go on from their checkpoints when they have earned it."""
+"""Successive halving with promotion: trials pause at rungs, and resume from their checkpoints when promoted."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -45,13 +45,13 @@ def resumed_at(held: Held) -> int:
 
 
 def report(held: Held, value: float) -> str:
-    """The next step, with a checkpoint."""
+    """Report the next step, with a checkpoint."""
     step = resumed_at(held) + held.sequence + 1
     return str(held.report(accuracy=value, checkpoint=f"/{held.trial}/{step}")["decision"])
 
 
 def train(held: Held, value: float, last_step: int = STEPS) -> str:
-    """Report from where the trial's checkpoint ends, until it is told to leave or through; its new status."""
+    """Report from the checkpoint's step on until a stop or the last step; returns the trial's new status."""
     for step in range(resumed_at(held) + 1, last_step + 1):
         if report(held, value) == "stop" and step < last_step:
             return str(held.finish("stopped")["status"])
@@ -59,7 +59,7 @@ def train(held: Held, value: float, last_step: int = STEPS) -> str:
 
 
 def run_out(service: Api, name: str, values: Sequence[float]) -> list[tuple[int, int]]:
-    """Run whatever there is to run, one trial at a time: which ones, from which step."""
+    """Run trials one at a time until none is left; returns each one's number and first step."""
     ran = []
     while (held := asked(service, name)) is not None:
         ran.append((held.assignment["number"], resumed_at(held)))
@@ -95,7 +95,7 @@ def decisions(service: Api, name: str, *kinds: str) -> list[dict[str, Any]]:
 
 
 def paused_ones(service: Api, values: Sequence[float], **changes: Any) -> str:
-    """An experiment with room for more, whose trials so far all wait at the first rung."""
+    """An experiment that may have more trials, whose trials so far are all paused at the first rung."""
     name = started(service, **{"early_stopping": PROMOTE | {"reduction_factor": 9}} | changes)
     for value in values:
         assert train(given(service, name), value) == "paused"
@@ -185,7 +185,7 @@ def test_paused_trials_are_not_running_and_promoted_ones_start_before_new_ones(s
     assert [train(first, 0.9), train(second, 0.1)] == ["paused", "paused"]
     third, fourth = given(service, name), given(service, name)
     assert asked(service, name) is None
-    assert report(third, 0.2) == "stop"  # the first is promoted now, and waits for room
+    assert report(third, 0.2) == "stop"  # the first is promoted now, and queued
     assert (
         experiment(service, name)["counts"] | {"queued": 1, "running": 2, "paused": 1}
         == experiment(service, name)["counts"]
@@ -239,7 +239,7 @@ def test_a_trial_promoted_while_it_leaves_for_its_pause_continues_after_it_has_l
 
 
 def test_reports_made_while_a_trial_leaves_are_judged_when_it_continues(service: Api) -> None:
-    """It was told at rung 1, and left at step 4: it had reached rung 3 by then."""
+    """The trial was asked to leave at rung 1 and left at step 4. It had reached rung 3 by then."""
     name = started(service)
     eager = given(service, name)
     reports = [{"sequence": n, "metrics": {"accuracy": 0.5 + n / 10}, "checkpoint": f"/{n}"} for n in range(4)]
@@ -378,7 +378,7 @@ def failed(_service: Api, held: Held) -> None:
 def test_when_a_promoted_trial_fails_the_next_best_runs_to_the_end(
     service: Api, ends: Callable[[Api, Held], None]
 ) -> None:
-    """One after the other, as long as no trial has reached the rung."""
+    """The next ones are promoted one after the other, as long as none has reached the last rung."""
     name = started(service, max_trials=3)
     for value in (0.2, 0.9, 0.5):
         train(given(service, name), value)
@@ -413,7 +413,7 @@ def test_no_trial_is_promoted_when_all_fail(service: Api) -> None:
 def test_in_an_exhausted_space_the_best_trial_runs_to_the_end(service: Api) -> None:
     space = {"lr": {"type": "categorical", "choices": [0.1, 0.2]}}
     name = started(service, space=space, search={"sampler": "grid"})
-    assert run_out(service, name, [0.9, 0.1]) == [(0, 0), (1, 0), (0, 1), (0, 3)]  # no ask goes empty in between
+    assert run_out(service, name, [0.9, 0.1]) == [(0, 0), (1, 0), (0, 1), (0, 3)]  # every ask in between gets a trial
     ended = experiment(service, name)
     assert (ended["status"], ended["end_reason"]) == ("completed", "space_exhausted")
     assert statuses(service, name) == ["completed", "pruned"]
@@ -462,7 +462,7 @@ def test_a_trial_is_promoted_among_the_trials_of_its_bracket(service: Api) -> No
 
 
 def test_paused_trials_move_to_the_brackets_of_a_new_rule(service: Api) -> None:
-    """Who has reached no rung of its bracket goes on, and of the lowest bracket the best."""
+    """A trial that has reached no rung of its bracket continues, and so does the best of the lowest bracket."""
     name = paused_ones(service, GOOD_FIRST, max_trials=20, early_stopping=PROMOTE | {"reduction_factor": 10})
     patched(service, name, early_stopping=IN_BRACKETS)
     lowest = sorted((-value, number) for number, value in enumerate(GOOD_FIRST) if bracket_of(number) == 0)
@@ -475,7 +475,7 @@ def test_paused_trials_move_to_the_brackets_of_a_new_rule(service: Api) -> None:
 
 @pytest.mark.parametrize("end", ["stop", "fail"])
 def test_a_trial_retried_after_a_rule_change_is_judged_only_beyond_its_earlier_reports(service: Api, end: str) -> None:
-    """It was told to pause at rung 1, and came to step 4 all the same, which is beyond the new rule's second rung."""
+    """The trial was asked to pause at rung 1 and reported up to step 4, which is beyond the new rule's second rung."""
     name = started(service)
     eager = given(service, name)
     reports = [{"sequence": n, "metrics": {"accuracy": 0.5}, "checkpoint": f"/{n}"} for n in range(4)]
@@ -541,7 +541,7 @@ def test_promotion_is_replayed_on_complete_curves(service: Api) -> None:
 
 
 def simulated(service: Api, seed: int, *, trials: int = 14, **changes: Any) -> str:
-    """Trials, four at a time, that report and leave in any order, some of them lost or failing on their way."""
+    """Trials, four at a time, that report and leave in a random order; some are lost or fail."""
     chance = random.Random(seed)  # noqa: S311 - a simulation
     name = started(service, max_trials=trials, parallelism=4, failures={"max_retries": 1}, **changes)
     quality = {number: chance.choice([0.2, 0.4, chance.random()]) for number in range(trials)}

@@ -20,7 +20,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> "Computed":
 
 
 class Computed:
-    """Which trials' numbers something was computed for, and in which threads."""
+    """Records the trial numbers that proposals were computed for, and the threads."""
 
     def __init__(self, original: Any) -> None:
         self._original = original
@@ -102,7 +102,7 @@ def test_no_proposal_is_computed_ahead_if_no_trial_could_start(service: Api, com
 
 
 def test_proposals_are_those_of_an_undisturbed_search(service: Api) -> None:
-    """Whether they were ready or not: one search waits for its proposals, the other asks for several at once."""
+    """One search waits for its proposals, the other asks for several immediately: both get the same ones."""
     limits = {"max_trials": 12, "parallelism": 3}
     names = [service.create(name=name, search=TPE, limits=limits)["name"] for name in ("one", "other")]
     seen: dict[str, list[Any]] = {name: [] for name in names}
@@ -114,6 +114,6 @@ def test_proposals_are_those_of_an_undisturbed_search(service: Api) -> None:
                 seen[name].append(held.assignment["params"])
                 held.report(accuracy=number + held.assignment["params"]["lr"])
                 held.finish("completed")
-            if name == "one":  # waits until all is computed that can be
+            if name == "one":  # waits until every proposal is computed
                 service.app.state.context.proposals._ahead.submit(int).result()
     assert seen["one"] == seen["other"]

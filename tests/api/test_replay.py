@@ -26,7 +26,7 @@ STOP = ("step", "milestone", "value", "cutoff", "compared_count", "compared_with
 
 
 def simulated(service: Api, seed: int = 5, *, trials: int = 10, steps: int = 6, **changes: Any) -> str:
-    """An experiment whose trials, four at a time, report in any order as long as they may."""
+    """An experiment whose trials, four at a time, report in a random order until they are stopped or complete."""
     chance = random.Random(seed)  # noqa: S311 - a simulation
     name: str = service.create(limits={"max_trials": trials, "parallelism": 4}, **changes)["name"]
     running: list[tuple[Held, float, float, int]] = []
@@ -172,7 +172,7 @@ def test_a_wrong_rule_gets_every_mistake_and_changes_nothing(service: Api, whole
 
 @pytest.mark.parametrize("rule", [{"rule": "median", "n_startup_trials": 1}, {"rule": "hyperband", "max_step": 6}])
 def test_a_rule_set_later_knows_the_earlier_reports(service: Api, rule: dict[str, Any]) -> None:
-    """An experiment that gets the rule late decides like one that has had it from the start."""
+    """An experiment that gets the rule later decides as one that had it from the start."""
     rule = rule | {"grace_steps": 4}
     names = [service.create(early_stopping=one)["name"] for one in (rule, {"rule": "threshold", "lower": -9})]
     for curve in ([0.5, 0.6, 0.6], [0.7, 0.8, 0.8], [0.6, 0.7, 0.7]):

@@ -1,4 +1,4 @@
-"""A user has a trial tried again, over HTTP."""
+"""A user retries a trial, over HTTP."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The life of a trial over HTTP: asked for, reported on, decided, ended, and tried again."""
+"""The life of a trial over HTTP: ask, reports, decisions, end, retry."""
 
 import threading
 from datetime import timedelta
@@ -13,7 +13,7 @@ from tests.conftest import Api
 
 
 def ran(service: Api, experiment: str, *values: float) -> Any:
-    """A trial that reported the values, as long as it was let, and ended."""
+    """A trial that has reported the values until it was stopped, and has ended."""
     held = service.ask(experiment)
     assert held
     for value in values:
@@ -94,7 +94,7 @@ def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
 
 
 def test_a_late_repeat_does_not_add_a_dropped_checkpoint_again(service: Api) -> None:
-    """Its directory is removed by then; what the trial is to go on from is the newest."""
+    """Its directory is removed by then; the trial resumes from the newest one."""
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -109,7 +109,7 @@ def test_a_late_repeat_does_not_add_a_dropped_checkpoint_again(service: Api) -> 
 
 
 def test_of_checkpoints_sent_together_the_last_reports_is_kept(service: Api) -> None:
-    """Also where the step metric goes backwards: the slot, too, goes by the order of its reports."""
+    """Also when the step metric decreases, because the slot, too, uses the order of its reports."""
     held = service.ask(service.create(step_metric="epoch")["name"])
     assert held
     metrics = [{"accuracy": 0.5, "epoch": epoch} for epoch in (5, 3)]
@@ -263,7 +263,7 @@ def test_later_equal_failures_do_not_end_an_experiment_with_successful_trials(se
 def test_an_experiment_ends_when_its_first_trials_fail_in_the_same_way(
     service: Api, odd_one: str | None, status: str
 ) -> None:
-    """Unless one fared better, or the user said how many failures to bear."""
+    """Unless another trial was more successful, or the user set `max_failed_trials`."""
     bearing = {"max_failed_trials": 8} if odd_one == "tolerated" else {}
     name = service.create(failures=bearing, limits={"max_trials": 20, "parallelism": 1})["name"]
     for number in range(5):

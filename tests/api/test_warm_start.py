@@ -13,7 +13,7 @@ TPE = {"sampler": "tpe", "seed": 5, "options": {"n_startup_trials": 2}}
 
 
 def an_earlier_one(service: Api, *values: float, **changes: Any) -> str:
-    """Its trials are the given values of `hidden`, with as good a result."""
+    """An experiment with a completed trial for each value of `hidden`; a larger value has a better result."""
     spec = {"space": SPACE, "limits": {"max_trials": 50, "parallelism": 50}} | changes
     name: str = service.create(**spec)["name"]
     for value in values:

@@ -62,7 +62,7 @@ def reports() -> Iterator[tuple[int, int, float]]:
 
 
 def verdicts_of(rule: Rule, direction: Direction = "maximize", sign: int = 1) -> list[tuple[int, Verdict]]:
-    """Of trials that stop, or pause without being resumed, where the rule says so; with each trial's number."""
+    """The verdicts, with the trial's number, on trials that stop or pause where the rule says so, and never resume."""
     history, found, ended = InMemoryHistory(), list[tuple[int, Verdict]](), set[int]()
     for number, step, value in reports():
         if number in ended:

@@ -46,7 +46,7 @@ every_case = pytest.mark.parametrize("study", list(cases()))
 
 
 def proposal(study: Study, history: list[Observation], number: int) -> Params | str:
-    """The params, or why there are none."""
+    """The params, or the reason why there are none."""
     try:
         return propose(study, history, number)
     except SpaceExhausted as reason:

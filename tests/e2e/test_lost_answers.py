@@ -1,4 +1,4 @@
-"""The service is killed between its commits and its answers: callers repeat, and nothing is lost or done twice."""
+"""The service is killed between a commit and its answer: callers repeat the call, and nothing is lost or done twice."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ Call = Callable[[], Any]
 
 
 class Proxy:
-    """Forwards requests to `port`, and the answers back; while `deaf` is set, it keeps the answers."""
+    """Forwards requests to `port`, and the answers back; while `deaf` is set, it holds the answers back."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -39,7 +39,7 @@ class Proxy:
 
     @property
     def kept(self) -> list[Any]:
-        """Return the complete answers that it has kept."""
+        """Return the complete answers that it has held back."""
         split = [bytes(each).partition(b"\r\n\r\n") for each in self._kept]
         return [json.loads(body) for head, _, body in split if f"content-length: {len(body)}".encode() in head.lower()]
 

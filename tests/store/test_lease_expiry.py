@@ -172,7 +172,7 @@ def test_a_restarted_service_gives_every_holder_a_whole_lease(context: Context) 
 
 
 def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> None:
-    """Without its database, or suspended: for longer than a lease, and than a trial may be silent."""
+    """The service had no database or was suspended for longer than a lease and than `report_timeout_seconds`."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = [0.0]
     loop = LeaseExpiry(context, clock=lambda: seconds[0])
@@ -189,7 +189,7 @@ def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> No
 
 
 def test_a_delayed_pass_expires_no_lease(context: Context) -> None:
-    """While it waited for the database, so did those who had something to say."""
+    """While the pass waited for the database, so did the holders' calls."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = iter([0.0, 1.0, 1.0])
     loop = LeaseExpiry(context, clock=lambda: next(seconds, 100.0))

@@ -82,7 +82,7 @@ def test_the_upgrade_puts_paused_trials_into_their_pools(database_url: str, mile
 
 
 def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None:
-    """SQLite copies the table whose constraint changes; what refers to the old one must not go with it."""
+    """SQLite copies a table to change a constraint; rows that refer to the old table must not be deleted."""
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")
     with database.engine.begin() as connection:
         command.upgrade(config(connection), "0005")
@@ -101,7 +101,7 @@ def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None
 
 
 def test_sqlite_syncs_each_commit_to_disk(tmp_path: Path) -> None:
-    """In the service; the tests' own engines do not wait for the disk."""
+    """In the service: the tests' own engines do not sync."""
     with closing(sqlite3.connect(tmp_path / "paceline.db")) as connection:
         _set_up_sqlite(connection, None)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

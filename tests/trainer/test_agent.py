@@ -1,4 +1,4 @@
-"""An agent that ends, well or badly, and what becomes of its slots."""
+"""An agent that ends in an orderly way or is killed, and its slots."""
 
 import os
 import re
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[FakeService]:
-    """A service of this test's own: another agent works for the session's."""
+    """A service for this test alone, because another agent works for the session's one."""
     with FakeService(str(tmp_path)).serving() as service:
         yield service
 
@@ -72,7 +72,7 @@ def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_a
 
 
 def test_an_unreachable_cluster_is_reported_after_the_timeout() -> None:
-    # In a process of its own, because Ray tries without end.
+    # In a separate process, because Ray retries without end.
     code = "from trainer.agent.cluster import connect; connect('127.0.0.1:1', 'paceline', seconds=3)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "ClusterUnreachable: no Ray cluster" in ended.stderr

@@ -1,4 +1,4 @@
-"""How an agent ends: what it gives back, and with which words. Imports Ray, and starts none."""
+"""How an agent ends: what it gives back, and its error messages. Imports Ray, and starts none."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 class NoSlots:
-    """A pool on a cluster of one node, where nothing is ever started. `should_wait`: a slot is always about to end."""
+    """A pool on a cluster of one node that starts nothing. `should_wait`: a slot is always about to become idle."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.slots: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def working(run: Any, pool: NoSlots) -> tuple[threading.Thread, threading.Event]:
-    """An agent, and what stops it."""
+    """An agent, and the event that stops it."""
     stop = threading.Event()
     agent = threading.Thread(target=run, args=(pool, stop))
     agent.start()

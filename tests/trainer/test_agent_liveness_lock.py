@@ -31,13 +31,13 @@ input()
 
 @contextmanager
 def in_a_container(state: Path) -> Iterator[tuple[Instance, Callable[[], None]]]:
-    """A process in a PID namespace of its own, as in a container, that stands for an agent; and what kills it."""
+    """A process in its own PID namespace, as in a container, in the place of an agent; and a function that kills it."""
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", SHOWING, str(state)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as outer:
         assert outer.stdout is not None
         said = outer.stdout.readline()
         if not said:
-            pytest.skip("this user may make no PID namespace")
+            pytest.skip("this user may not create a PID namespace")
         (inner,) = psutil.Process(outer.pid).children()
 
         def kill() -> None:
@@ -68,7 +68,7 @@ def test_the_agent_of_a_killed_container_is_known_to_be_dead_and_a_living_one_is
         assert not is_dead(agent)
         assert not newcomer.is_known_dead(agent)
         kill()
-        assert not is_dead(agent), "its number says nothing here"
+        assert not is_dead(agent), "its process id means nothing here"
         assert newcomer.is_known_dead(agent)
         assert not newcomer.is_known_dead({**agent, "started": agent["started"] + 1}), "another of its kind"
         newcomer.remove_dead(agent)

@@ -1,4 +1,4 @@
-"""An attempt on its way to a slot that takes long to start, or that still ends another."""
+"""An assignment for a slot that takes long to start, or that is about to finish another attempt."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Two agents of one name: the second waits, takes over when the first is dead, and ends nothing of a living one."""
+"""Two agents of one name: the second waits, takes over when the first is dead, and leaves a living one alone."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ TRAINER = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
 class Watched(NoSlots):
-    """A pool that says whether it was touched."""
+    """A pool that records whether it was used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Watched(NoSlots):
 
 @pytest.fixture
 def another() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that stands for the first agent."""
+    """A process in the place of the first agent."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
@@ -97,7 +97,7 @@ def test_a_second_agent_waits_for_the_first_to_end_and_gives_way_to_a_third(
         another.wait()
         assert pool.adopted.wait(30)
         claim(api, first, 409)
-        # As when the second was out of reach for longer than its name's lease.
+        # as if the second one had been unreachable for longer than its name's lease
         claim(api, first, 204, replaces=current(api))
         second.join(30)
         assert "is replaced" in ends[0]

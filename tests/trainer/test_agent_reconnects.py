@@ -1,4 +1,4 @@
-"""A Ray head that dies with all that runs on it and comes back at its address; the service is a real one."""
+"""A Ray head dies with everything on it and restarts at the same address; the service is a real one."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def ray_directory() -> Iterator[Path]:
 
 @contextmanager
 def head(port: int, directory: Path) -> Iterator[None]:
-    """Killed with all its processes at the end, as a machine that loses its power."""
+    """Killed with all its processes at the end, as by a power failure."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
     command += ["--temp-dir", str(directory), "--num-cpus", "2", "--include-dashboard", "false"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -1,4 +1,4 @@
-"""Which checkpoints are on disk: those that the service knows, and no others for long. Real Ray, real kills."""
+"""The checkpoints on disk are those that the service knows; others are removed soon. Real Ray, real kills."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The line between an attempt and the service. Needs no Ray."""
+"""The heartbeat of an attempt. Needs no Ray."""
 
 import queue
 import time
@@ -25,7 +25,7 @@ def service(tmp_path: Path) -> Iterator[FakeService]:
 
 @contextmanager
 def beating(service: FakeService, trial: str, lease_seconds: float = 30) -> Iterator["queue.Queue[Any]"]:
-    """What the heartbeat says, as it says it."""
+    """The heartbeat's callbacks, in the order of their calls."""
     said: queue.Queue[Any] = queue.Queue()
     calls = ServiceClient(service.url, f"lease-{trial}")
     heartbeat = Heartbeat(calls, trial, lease_seconds, lambda *order: said.put(order), lambda: said.put("lost"))

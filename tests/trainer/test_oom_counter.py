@@ -1,4 +1,4 @@
-"""The kernel's count of its kills for memory, as the two versions of cgroups show it."""
+"""The kernel's count of its kills for lack of memory, in both versions of cgroups."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A package is fetched before anything can run: a service that is away is waited for, as with reports."""
+"""The package's download, which waits for an unreachable service as reports do."""
 
 from pathlib import Path
 

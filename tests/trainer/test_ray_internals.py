@@ -1,4 +1,4 @@
-"""What `trainer/ray_train` takes for granted about Ray's internals, one by one.
+"""What `trainer/ray_train` assumes about Ray's internals, one by one.
 
 When Ray is upgraded and one of these fails, its name says which assumption no longer holds. `reuse_workers: false`
 needs only those marked as the worker's, and those of the cluster's state. `tests/architecture/test_ray_internals.py`

@@ -1,4 +1,4 @@
-"""One answer for all ranks, whatever arrives in which order."""
+"""All ranks get the same answer, in whatever order reports and answers arrive."""
 
 import asyncio
 from typing import Any

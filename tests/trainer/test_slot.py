@@ -28,7 +28,7 @@ def alone(tmp_path: Path, shared: FakeService) -> Iterator[FakeService]:
 
 
 def ended(actor: Any) -> bool:
-    """Waits for the actor's end, at most as long as its tests may take."""
+    """Wait until the actor has ended."""
     import ray  # noqa: PLC0415 - heavy
 
     try:
@@ -136,7 +136,7 @@ def test_a_slot_whose_ray_head_was_restarted_gives_its_trial_back_once_and_ends(
     from ray.exceptions import AuthenticationError  # noqa: PLC0415 - heavy
 
     class Refused:
-        """Nothing that asks the head gets through; nor would `ray.kill`, by which the slot might end itself."""
+        """No call to the head succeeds; nor would `ray.kill`, by which the slot might end itself."""
 
         placement_group = None
 
@@ -241,7 +241,7 @@ def test_a_slot_killed_while_its_fresh_processes_start_leaves_nothing(service: F
         return sorted(group["state"] for id_, group in placement_group_table().items() if id_ not in earlier)
 
     trial = add(trainer={"reuse_workers": False}, config={"steps": 10_000, "pause": 0.1})
-    until(lambda: states() == ["CREATED", "REMOVED"], "the gang has its resources", 120)
+    until(lambda: states() == ["CREATED", "REMOVED"], "the worker group has its resources", 120)
     os.kill(pid_of(slot_of(trial)), signal.SIGKILL)  # most often before its workers have said where they are
     service.wait_for(lambda: trial in service.lost, what="that the agent says so")
     until(lambda: states() == ["REMOVED", "REMOVED"], "its resources are free")

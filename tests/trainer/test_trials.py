@@ -1,4 +1,4 @@
-"""Trials on a real Ray: what reaches the service, what the training functions do, and what is left afterwards."""
+"""Trials on a real Ray: what the service gets, what the training functions do, and what is left afterwards."""
 
 import time
 from collections.abc import Callable
@@ -194,7 +194,7 @@ def test_a_lost_lease_ends_the_workers_and_nothing_more_is_reported(
     service.lose(trial)
     assert service.finished(add()).outcome == Outcome.COMPLETED
     assert trial not in service.finishes
-    assert "end" in lines(record)  # of the second trial: the slot went on
+    assert "end" in lines(record)  # of the second trial, on the same slot
 
 
 def test_training_continues_while_the_service_is_away_and_nothing_is_lost(service: FakeService, add: Add) -> None:
