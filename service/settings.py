@@ -11,14 +11,15 @@ from typing import Self
 
 
 class BadSettings(Exception):
-    """The service cannot start with a setting; the message names it and says what would be right."""
+    """A setting with which the service cannot start. The message names it and says what is allowed."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Durations are seconds. Checkpoints go to `storage`: a directory that all workers share, or a bucket's URI.
 
-    `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; 0 is never.
+    `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; with 0 there
+    are no charts.
     """
 
     data_dir: Path

@@ -189,7 +189,7 @@ class FreshRunner:
             ray.kill(actor)
 
     def forget_checkpoint(self, uri: str) -> None:
-        """The controller is another process, which goes on listing the checkpoint."""
+        """The controller is another process, which continues to list the checkpoint."""
 
     def close(self) -> None:
         self.end_workers()

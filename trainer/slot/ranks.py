@@ -48,7 +48,7 @@ class Ranks:
         self._oom_kills[rank] = started.oom_kills
 
     def survived_oom_kills(self, rank: int, kills: int | None) -> None:
-        """The rank lives although its counter says so many: none of these kills was its own."""
+        """The rank is alive after this many kills, so none of them was its own."""
         self._oom_kills[rank] = kills
 
     def add_log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:

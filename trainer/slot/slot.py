@@ -324,7 +324,7 @@ class Slot:
         following = None
         if outcome is not None:
             following = attempt.finish(outcome, wants_next=not self._takes_no_more)
-        if following is None:  # Ray may still shut the run down: what the agent brings meanwhile waits for that
+        if following is None:  # a new assignment waits until Ray has shut the run down
             self._idle_since = time.monotonic()
         return following
 

@@ -300,7 +300,7 @@ def test_grid_refuses_a_continuous_parameter_without_values_and_values_outside_t
     assert told == [
         "space.lr: grid needs a step here, or values in search.options.search_space.lr",
         "search.options.search_space.momentum.1: must be between 0 and 0.99, not 2",
-        "search.options.search_space.momentum.2: 0.5 is there already",
+        "search.options.search_space.momentum.2: 0.5 appears twice",
         "search.options.search_space.hidden: must have at least one value",
         "search.options.search_space.depth: unknown parameter; the space has lr, hidden, optimizer, momentum",
     ]

@@ -57,8 +57,8 @@ def said(space: Space, params: dict[str, Any]) -> list[str]:
         ({"type": "float", "high": 2}, "p.low: is required"),
         ({"type": "float", "low": 1, "high": 2, "lower": 1}, "p.lower: unknown field"),
         ({"type": "categorical", "choices": []}, "p.choices: must have at least one choice"),
-        ({"type": "categorical", "choices": ["a", "b", "a"]}, 'p.choices.2: "a" is there already'),
-        ({"type": "categorical", "choices": [1, 1.0]}, "p.choices.1: 1.0 is there already"),
+        ({"type": "categorical", "choices": ["a", "b", "a"]}, 'p.choices.2: "a" appears twice'),
+        ({"type": "categorical", "choices": [1, 1.0]}, "p.choices.1: 1.0 appears twice"),
         (
             {"type": "categorical", "choices": [[1]]},
             "p.choices.0: must be a string, a number, true, false or null",
@@ -332,5 +332,5 @@ def test_conditions_may_be_deep_and_share_ancestors() -> None:
 def test_thousands_of_choices_are_distinguished() -> None:
     several = {"type": "categorical", "choices": [*range(20_000), True, False, "1", None]}
     assert Space.model_validate({"p": several}).size() == 20_004
-    with pytest.raises(ValidationError, match=r"19999.0 is there already"):
+    with pytest.raises(ValidationError, match=r"19999.0 appears twice"):
         Space.model_validate({"p": {**several, "choices": [*several["choices"], 19999.0]}})
