@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import requests
 
+from tests.trainer.agent.test_agent_shutdown import NoSlots, alone, run  # noqa: F401 - fixtures
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
-from tests.trainer.test_agent_ends import NoSlots, alone, run  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -15,10 +15,10 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import Api, running
+from tests.trainer.agent.test_agent_liveness_lock import in_a_container
+from tests.trainer.agent.test_agent_reconnects import database_url  # noqa: F401 - fixture
+from tests.trainer.agent.test_agent_shutdown import NoSlots
 from tests.trainer.conftest import until
-from tests.trainer.test_agent_ends import NoSlots
-from tests.trainer.test_agent_liveness_lock import in_a_container
-from tests.trainer.test_agent_reconnects import database_url  # noqa: F401 - fixture
 from trainer.agent.process_identity import instance_of, is_dead
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
