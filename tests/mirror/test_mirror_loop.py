@@ -9,7 +9,7 @@ import pytest
 import requests
 from sqlalchemy import delete
 
-from service.mirror.errors import MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowUnavailable
 from service.store.mirrors import advance, lag
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow

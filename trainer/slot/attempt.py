@@ -22,9 +22,9 @@ from trainer.slot.attempt_state import (
 )
 from trainer.slot.checkpoint_ledger import CheckpointLedger
 from trainer.slot.delivery import GIVE_BACK_SECONDS, Delivery
-from trainer.slot.failures import classify, slot_failed, undelivered
 from trainer.slot.outcome import End, Outcome, outcome_of
 from trainer.slot.ranks import Ranks, Unsent
+from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.slot.timers import Timers
 from trainer.worker.failures import LOST, Failure

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from trainer import wire
-from trainer.slot.failures import classify, to_json
+from trainer.slot.ray_errors import classify, to_json
 from trainer.worker import failures
 from trainer.worker.failures import Failure, describe
 from trainer.worker.user_code import call, find_function, unpack
