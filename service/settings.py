@@ -11,15 +11,14 @@ from typing import Self
 
 
 class BadSettings(Exception):
-    """A setting with which the service cannot start. The message names it and says what is allowed."""
+    """The service cannot start with a setting; the message names it and says what would be right."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Durations are seconds. Checkpoints go to `storage`: a directory that all workers share, or a bucket's URI.
 
-    `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; with 0 there
-    are no charts.
+    `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; 0 is never.
     """
 
     data_dir: Path

@@ -57,7 +57,7 @@ def lock_experiments_of(session: Session, tokens: Collection[str]) -> Sequence[E
 
 
 def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
-    """Return the attempts with their trials, refreshed from the database, and the database's time of the read."""
+    """Return the attempts with their trials, read anew, and the database's time of the read."""
     query = _with_trials(session.get_bind().dialect.name, clock_of(session))
     return session.execute(query, {"tokens": list(tokens)}).all()
 
