@@ -159,16 +159,16 @@ def test_a_restarted_agent_reports_attempts_that_no_slot_runs_as_lost(service: A
     assert service.get(f"/v1/experiments/{name}")["counts"]["failed"] == 0
 
 
-@pytest.mark.parametrize(("heard", "told", "began"), [(False, True, False), (True, True, True), (True, False, False)])
+@pytest.mark.parametrize(("heard", "said", "began"), [(False, True, False), (True, True, True), (True, False, False)])
 def test_a_lost_attempt_has_begun_if_a_slot_had_it_unless_the_agent_says_otherwise(
-    service: Api, heard: bool, told: bool, began: bool
+    service: Api, heard: bool, said: bool, began: bool
 ) -> None:
     service.create(trainer=TORCH)
     held = service.claim("here")
     assert held
     if heard:
         held.heartbeat()
-    service.claim("here", nodes=[], status=204, lost=[{"trial": held.trial, "attempt": 1, "began": told}])
+    service.claim("here", nodes=[], status=204, lost=[{"trial": held.trial, "attempt": 1, "began": said}])
     [attempt] = service.get(f"/v1/trials/{held.trial}")["attempts"]
     assert attempt["error"]["kind"] == "lost"
     assert attempt["error"]["began"] is began

@@ -21,8 +21,8 @@ def ran(service: Api, name: str, value: float, outcome: str = "completed") -> bo
 
 def ending(service: Api, name: str) -> tuple[str, str, str]:
     shown = service.get(f"/v1/experiments/{name}")
-    told = [event["data"] for event in service.events(name) if event["kind"] == "experiment.ending"]
-    assert [(one["reason"], one["detail"]) for one in told] == [(shown["end_reason"], shown["end_detail"])]
+    stored = [event["data"] for event in service.events(name) if event["kind"] == "experiment.ending"]
+    assert [(one["reason"], one["detail"]) for one in stored] == [(shown["end_reason"], shown["end_detail"])]
     return shown["status"], shown["end_reason"], shown["end_detail"]
 
 

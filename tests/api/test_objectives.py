@@ -202,14 +202,14 @@ def test_the_values_of_a_lost_attempt_stay(service: Api) -> None:
 
 
 def test_mistakes_in_objectives_and_constraints_are_reported(service: Api) -> None:
-    told = refused(
+    mistakes = refused(
         service,
         objectives=[*TWO, TWO[0]],
         constraints=[{"metric": "size"}, {"metric": "loss", "min": 2, "max": 1}],
     )
-    assert "needs a bound" in told["constraints.0"]
-    assert "at least 2 and at most 1" in told["constraints.1"]
-    assert "appears twice" in told["objectives.2.metric"]
+    assert "needs a bound" in mistakes["constraints.0"]
+    assert "at least 2 and at most 1" in mistakes["constraints.1"]
+    assert "appears twice" in mistakes["objectives.2.metric"]
     assert "max and min in one" in refused(service, constraints=[*SMALL, *SMALL])["constraints.1.metric"]
     assert "objectives" in refused(service, objectives=[TWO[0] | {"metric": str(number)} for number in range(9)])
 

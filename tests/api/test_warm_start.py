@@ -48,8 +48,8 @@ def test_a_search_learns_from_an_earlier_experiment_and_shows_how_many_trials(se
     assert (taken["experiment"], taken["taken"]) == (earlier, 5)
     assert taken["left_out"] == {"failed": 1, "not finished": 1}
     assert taken["id"] == service.get(f"/v1/experiments/{earlier}")["id"]
-    told = [one["data"] for one in service.events(warm["name"]) if one["kind"] == "experiment.warm_started"]
-    assert told == [{"sources": [taken]}]
+    stored = [one["data"] for one in service.events(warm["name"]) if one["kind"] == "experiment.warm_started"]
+    assert stored == [{"sources": [taken]}]
     assert first_proposal(service, warm["name"]) != first_proposal(service, cold)
     assert service.get(f"/v1/experiments/{cold}")["warm_start"] is None
 

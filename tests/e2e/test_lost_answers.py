@@ -144,7 +144,7 @@ def test_repeated_calls_get_the_answers_that_were_lost_with_the_service(
     with served(database_url, tmp_path) as (client, _):
         proxy.port, proxy.deaf = int(client.base_url.port or 0), False
         found = [answer.result(60) for answer in answers]
-        assert sorted(map(told, found)) == sorted(map(told, proxy.kept))
+        assert sorted(map(without_times, found)) == sorted(map(without_times, proxy.kept))
         assert len(client.get("/v1/experiments").json()["items"]) == 3
         (claimed,) = trials_of(client, agents["name"])
         assert claimed["attempt_count"] == 1
@@ -155,7 +155,7 @@ def test_repeated_calls_get_the_answers_that_were_lost_with_the_service(
 TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
-def told(answer: dict[str, Any]) -> str:
+def without_times(answer: dict[str, Any]) -> str:
     """Return an answer without its times."""
     following = answer.get("next") or answer
     lease = following.get("lease", {}).get("token")

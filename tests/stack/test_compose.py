@@ -59,7 +59,7 @@ class Compose:
             found[name] = docker("inspect", "--format", "{{.State.Health.Status}}", container).strip()
         return found
 
-    def leftovers(self) -> str:
+    def left_behind(self) -> str:
         mine = f"label=com.docker.compose.project={self.project}"
         return (
             docker("ps", "--all", "--quiet", "--filter", mine)
@@ -113,7 +113,7 @@ def test_the_stack_survives_kills_mirrors_to_mlflow_and_leaves_nothing_behind(co
     assert f":{compose.mlflow_port}/" in ended["mlflow_url"]
 
     compose("down", "--volumes")
-    assert compose.leftovers() == ""
+    assert compose.left_behind() == ""
 
 
 def create_digits(port: int) -> Any:

@@ -192,8 +192,8 @@ class Leases(RuleBasedStateMachine):
         assert len(trials) <= MAX_TRIALS
         assert {trial.id for trial in trials if trial.status == "running"} == set(living.values())
         assert [event.seq for event in events] == list(range(1, experiment.event_count + 1))
-        told = Counter((event.trial_id, event.data["step"]) for event in events if event.kind == "report")
-        assert told == Counter(tuple(step) for step in steps)
+        stored = Counter((event.trial_id, event.data["step"]) for event in events if event.kind == "report")
+        assert stored == Counter(tuple(step) for step in steps)
         assert not (experiment.ended_at and any(trial.status in LIVE_TRIAL for trial in trials))
         self._no_trial_waits_in_vain(experiment, trials)
         for trial in trials:

@@ -46,8 +46,8 @@ def test_trials_are_stopped_on_the_metric_that_is_named(service: Api, metric: st
     assert (decision["metric"], decision["value"], decision["cutoff"]) == (metric, 6.0, 5.0)
     assert (decision["step"], decision["milestone"], decision["compared_with"]) == (2, 1, [0])
     assert decision["reason"].startswith(f"{metric} 6 at step 2 is above 5, the cutoff")
-    told = [event["data"] for event in service.events(name) if event["kind"] == "decision"]
-    assert told[-1]["compared_with"] == [0]
+    decided = [event["data"] for event in service.events(name) if event["kind"] == "decision"]
+    assert decided[-1]["compared_with"] == [0]
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,10 @@ def test_every_generation_is_shown_with_its_donor_params_and_reason(service: Api
         "loss 3.98 at step 2 is among the worst 1 of 4; resumes from trial 0's checkpoint at step 2 (loss 0.98) with "
     )
     assert "(was " in exploited["reason"]
-    [told, _] = [event for event in service.events(name) if event["kind"] == "trial.exploited"]
-    assert (told["trial"], told["data"]["donor"], told["data"]["generation"]) == (worst["id"], 0, 1)
-    assert (told["data"]["params_before"], told["data"]["params"]) == (first["params"], second["params"])
-    assert told["data"]["reason"] == exploited["reason"]
+    [stored, _] = [event for event in service.events(name) if event["kind"] == "trial.exploited"]
+    assert (stored["trial"], stored["data"]["donor"], stored["data"]["generation"]) == (worst["id"], 0, 1)
+    assert (stored["data"]["params_before"], stored["data"]["params"]) == (first["params"], second["params"])
+    assert stored["data"]["reason"] == exploited["reason"]
     best = decisions(service, others[0])
     assert [one["decision"] for one in best] == ["pause", "continue", "pause", "continue"]
     assert best[1]["reason"] == "loss 0.98 at step 2 is among the best 1 of 4; resumes as it is"

@@ -149,9 +149,9 @@ def test_when_a_promoted_trial_fails_the_next_best_runs_to_the_end(
         ends(service, held)
     assert run_out(service, name, [0.2, 0.9, 0.5])[0] == (0, 1)
     assert statuses(service, name) == ["completed", ends.__name__, ends.__name__]
-    told = decisions(service, name, "promote")[1]
-    assert (told["number"], told["milestone"], told["cutoff"]) == (2, 1, None)
-    assert told["reason"] == (
+    stored = decisions(service, name, "promote")[1]
+    assert (stored["number"], stored["milestone"], stored["cutoff"]) == (2, 1, None)
+    assert stored["reason"] == (
         "accuracy 0.5 is the best of the trials paused at rung 1, and no trial has completed: promoted"
     )
     answer = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": PROMOTE})
