@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2, help="of each trial")
-    parser.add_argument("--parallel", type=int, default=2, help="trials at once")
+    parser.add_argument("--parallel", type=int, default=2, help="concurrent trials")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--gpu", action="store_true", help="a GPU for each worker, so NCCL between them")
     parser.add_argument("--runners", nargs="+", choices=NAMES, default=list(NAMES))

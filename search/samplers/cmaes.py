@@ -59,7 +59,7 @@ class CmaesProposer:
     def propose(self, number: int) -> Params:
         learned = [trial for trial in self._trials.without(number) if self._value(trial) is not None]
         started = len(learned) >= self._options.n_startup_trials
-        counted = learned[self._options.n_startup_trials :] if self._dimensions else []  # else nothing can evolve
+        counted = learned[self._options.n_startup_trials :] if self._dimensions else []  # else no generation
         optimizer = self._optimizers.after(counted)
 
         def draw(seed: int) -> Params:

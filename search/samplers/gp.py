@@ -73,6 +73,6 @@ class GpProposer:
 
 
 def _with_all_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Without completed trials whose violations are not known, if those of others are."""
+    """Leave out completed trials without known violations, if other trials have known ones."""
     count = max((len(trial.constraints) for trial in trials), default=0)
     return [trial for trial in trials if not trial.values or len(trial.constraints) == count]

@@ -43,6 +43,6 @@ def repetitions(values: Iterable[Scalar]) -> dict[int, str]:
     for index, value in enumerate(values):
         known = isinstance(value, bool), value
         if known in before:
-            found[index] = f"{shown(value)} is there already"
+            found[index] = f"{shown(value)} appears twice"
         before.add(known)
     return found

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Charting:
     """Renders an experiment's charts after trials have ended, at most every `refresh` seconds, and when it ends.
 
-    An experiment whose charts fail is tried again later, and delays no other one. After a crash the charts are rendered
+    Charts that fail are tried again later. After a crash the charts are rendered
     again; they replace the artifacts with the same names.
     """
 

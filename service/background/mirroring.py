@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from service.mirror.backoff import Backoff
 from service.mirror.connection import TrackingConnection
-from service.mirror.errors import MlflowRefused, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.projection import CONTENDING_ENDS, BestSoFar, Projection, ProjectionInput, project

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from service.cli.client import Client
-from service.cli.options import access_token
+from service.cli.shared_options import access_token
 from service.cli.submission import submit, unused_name
 from service.cli.watch import watch_experiment
 from service.stack.options import HOST

@@ -10,7 +10,7 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from service.app import create_app
-from service.cli.database import upgraded_database
+from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
 from service.runtime.context import Context

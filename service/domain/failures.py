@@ -23,11 +23,11 @@ MAX_LOSSES = 5
 """Losses from the same checkpoint before a trial fails: one that crashes its node must not be retried without end."""
 
 MAX_LOST_STARTS = 10
-"""Losses before any worker of the trial ran. The trial may only be next in line for slots that are broken, hence the
-larger budget. But a trial that cannot start, for lack of memory or for a variable in its environment, must fail."""
+"""Losses before any worker of the trial ran. The budget is larger because broken slots may lose a trial repeatedly.
+But a trial that cannot start, for lack of memory or for a variable in its environment, must fail."""
 
 MIN_LOST_START_INTERVAL = timedelta(seconds=10)
-"""Lost starts that follow one another faster count as one. When a Ray head restarts, a cluster may have many broken
+"""Lost starts at shorter intervals count as one. When a Ray head restarts, a cluster may have many broken
 slots at the same time, and each of them loses its trial within a second. With this interval, a trial fails only after
 it could not start for MAX_LOST_STARTS times as long, which is longer than a head takes to restart."""
 

@@ -60,9 +60,9 @@ def trial_end(status: str, data: Mapping[str, Any]) -> str:
 
 
 def exploit(data: Mapping[str, Any]) -> str:
-    """`goes on as generation 2 from trial 3's checkpoint at step 10`"""
+    """`continues as generation 2 from trial 3's checkpoint at step 10`"""
     where = f"trial {data.get('donor')}'s checkpoint at step {(data.get('checkpoint') or {}).get('step')}"
-    return f"goes on as generation {data.get('generation')} from {where}"
+    return f"continues as generation {data.get('generation')} from {where}"
 
 
 def warm_start(sources: Sequence[Mapping[str, Any]]) -> str:

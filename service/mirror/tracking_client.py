@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException, RestException
 
-from service.mirror.errors import MlflowRefused, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
 from service.mirror.run_update import RunUpdate
 from service.mirror.runs import EXPERIMENT_TAG, NewRun, experiment_tags

@@ -6,7 +6,7 @@ from service.mirror import descriptions
 from service.mirror.run_update import RunStatus, RunUpdate
 from service.store.tables import EventRow
 
-# A pruned trial ended in order, and MLflow shows KILLED as it shows a failure.
+# A pruned trial is FINISHED, because MLflow's UI shows KILLED like a failure.
 TRIAL_ENDS: Mapping[str, RunStatus] = {
     "trial.completed": "FINISHED",
     "trial.pruned": "FINISHED",

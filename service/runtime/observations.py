@@ -10,7 +10,7 @@ from service.store.tables import TrialRow
 from trainer.wire import FailureKind
 
 _STATUSES: dict[TrialStatus, Status] = {
-    TrialStatus.QUEUED: "running",  # proposed and not yet known: the same to a sampler
+    TrialStatus.QUEUED: "running",  # a sampler does not distinguish the two
     TrialStatus.RUNNING: "running",
     TrialStatus.COMPLETED: "completed",
     TrialStatus.PRUNED: "pruned",
@@ -51,6 +51,6 @@ def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
     if trial.status == TrialStatus.COMPLETED and not is_whole:
         return "failed"  # there is no value to learn from
     if trial.status == TrialStatus.PAUSED:
-        # A trial that waits because it is worse counts as pruned there; one that takes turns is simply not finished.
+        # With promotion, a paused trial is a worse one, stopped at its rung. With PBT it is unfinished.
         return "pruned" if spec.early_stopping.paused_trials_lose else "running"
     return _STATUSES[TrialStatus(trial.status)]

@@ -16,8 +16,8 @@ LOW_PRIORITY = 10
 class ChildProcess:
     """A process that can be started again after it has ended. Its output is appended to `log`.
 
-    `command` is called at each start, since it may contain what only another child's start makes known. Standard input
-    is empty; with `lifeline` it is a pipe that closes when the child is stopped or this process ends.
+    `command` is called at each start, because it may depend on values that only another child's start yields. Standard
+    input is empty; with `lifeline` it is a pipe that closes when the child is stopped or this process ends.
     """
 
     def __init__(

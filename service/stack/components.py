@@ -73,7 +73,7 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
     cluster = directory / "ray_current_cluster"
 
     def command() -> Sequence[str]:
-        _empty_directory(directory)  # the files of an earlier head would be taken for this one's
+        _empty_directory(directory)  # otherwise Ray finds an earlier head's files
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
         command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus), "--include-dashboard", "false"]
         return [*command, "--disable-usage-stats", "--log-style", "record", "--log-color", "false"]
@@ -88,7 +88,7 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port)
     child = ChildProcess(lambda: command, env, _empty_file(logs / "mlflow.log"))
     is_healthy = partial(_answers, f"{options.mlflow_url}/health")
-    # MLflow may lag; training may not.
+    # The mirror may lag; training must not.
     return Component("mlflow", child, is_healthy, is_healthy=is_healthy, low_priority=True)
 
 

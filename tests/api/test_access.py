@@ -82,7 +82,7 @@ def test_a_slot_needs_only_its_lease(guarded: Api, tokens: Tokens) -> None:
     guarded.get(f"/v1/packages/{package}", 401, headers=lease)
 
 
-def test_a_removed_token_is_refused_and_none_is_stored_in_the_clear(
+def test_a_removed_token_is_refused_and_tokens_are_stored_as_digests(
     guarded: Api, tokens: Tokens, database: Database
 ) -> None:
     token = tokens[Role.READ]["Authorization"].removeprefix("Bearer ")

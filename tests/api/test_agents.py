@@ -1,4 +1,4 @@
-"""What agents ask for, and what keeps an experiment from running."""
+"""Claims of agents, and what an experiment waits for."""
 
 import threading
 from typing import Any
@@ -15,7 +15,7 @@ def nodes(*sizes: dict[str, float]) -> list[dict[str, Any]]:
     return [{"total": size, "free": size} for size in sizes]
 
 
-def test_an_agent_gets_what_fits_and_the_same_again_for_the_same_request(service: Api) -> None:
+def test_a_claim_gives_a_trial_that_fits_and_a_repeated_request_the_same_one(service: Api) -> None:
     name = service.create(trainer=TORCH | {"scaling": {"num_workers": 2, "resources_per_worker": {"CPU": 2}}})["name"]
     assert service.claim(status=204, nodes=nodes({"CPU": 3})) is None
     first = service.claim(request_id="one", nodes=nodes({"CPU": 2}, {"CPU": 2}))
@@ -27,7 +27,7 @@ def test_an_agent_gets_what_fits_and_the_same_again_for_the_same_request(service
     assert first.assignment["trainer"]["scaling"]["num_workers"] == 2
 
 
-def test_a_claim_waits_for_work_to_come(service: Api) -> None:
+def test_a_claim_waits_until_there_is_a_trial(service: Api) -> None:
     got: list[Any] = []
     waiter = threading.Thread(target=lambda: got.append(service.claim(wait_seconds=20)))
     waiter.start()
@@ -38,12 +38,12 @@ def test_a_claim_waits_for_work_to_come(service: Api) -> None:
     assert got[0] is not None
 
 
-def test_external_experiments_are_not_for_agents(service: Api) -> None:
+def test_agents_get_no_trials_of_external_experiments(service: Api) -> None:
     service.create()
     assert service.claim(status=204) is None
 
 
-def test_priority_comes_first_and_then_who_runs_least(service: Api) -> None:
+def test_experiments_are_served_by_priority_and_then_by_fewest_running_trials(service: Api) -> None:
     low = service.create(trainer=TORCH, priority=0)["name"]
     other = service.create(trainer=TORCH, priority=0)["name"]
     high = service.create(trainer=TORCH, priority=5, limits={"max_trials": 1})["name"]
@@ -52,7 +52,7 @@ def test_priority_comes_first_and_then_who_runs_least(service: Api) -> None:
     assert got == [high, low, other, low]
 
 
-def test_the_last_in_line_is_found_behind_those_that_have_no_room(
+def test_an_experiment_is_found_behind_others_that_cannot_start_a_trial(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.store.experiments.PAGE", 2)
@@ -99,7 +99,7 @@ def test_an_experiment_says_what_it_waits_for(service: Api) -> None:
     assert waiting() is None
 
 
-def test_agents_are_listed_with_what_they_have_and_run(service: Api) -> None:
+def test_agents_are_listed_with_their_nodes_and_running_trials(service: Api) -> None:
     service.create(trainer=TORCH)
     held = service.claim("here")
     assert held
@@ -129,7 +129,7 @@ def test_a_waiting_claim_does_not_take_the_trial_that_a_warm_slot_is_about_to_ge
     assert stolen == [None]
 
 
-def test_experiments_that_no_agent_can_run_do_not_keep_slots_from_going_on(service: Api) -> None:
+def test_experiments_that_no_agent_can_run_do_not_keep_slots_from_their_next_trial(service: Api) -> None:
     service.create(priority=9)
     service.create(priority=9, trainer=TORCH | {"scaling": {"num_workers": 1, "use_gpu": True}})
     service.create(trainer=TORCH)
@@ -139,7 +139,7 @@ def test_experiments_that_no_agent_can_run_do_not_keep_slots_from_going_on(servi
     assert held.finish(next=True)["next"]
 
 
-def test_an_agent_that_starts_anew_gives_up_what_none_of_its_slots_runs(service: Api) -> None:
+def test_a_restarted_agent_reports_attempts_that_no_slot_runs_as_lost(service: Api) -> None:
     name = service.create(trainer=TORCH)["name"]
     lost, kept, others = service.claim("here"), service.claim("here"), service.claim("there")
     assert lost
@@ -159,16 +159,16 @@ def test_an_agent_that_starts_anew_gives_up_what_none_of_its_slots_runs(service:
     assert service.get(f"/v1/experiments/{name}")["counts"]["failed"] == 0
 
 
-@pytest.mark.parametrize(("heard", "told", "began"), [(False, True, False), (True, True, True), (True, False, False)])
-def test_what_is_lost_has_begun_if_a_slot_had_it_and_the_agent_does_not_know_better(
-    service: Api, heard: bool, told: bool, began: bool
+@pytest.mark.parametrize(("heard", "said", "began"), [(False, True, False), (True, True, True), (True, False, False)])
+def test_a_lost_attempt_has_begun_if_a_slot_had_it_unless_the_agent_says_otherwise(
+    service: Api, heard: bool, said: bool, began: bool
 ) -> None:
     service.create(trainer=TORCH)
     held = service.claim("here")
     assert held
     if heard:
         held.heartbeat()
-    service.claim("here", nodes=[], status=204, lost=[{"trial": held.trial, "attempt": 1, "began": told}])
+    service.claim("here", nodes=[], status=204, lost=[{"trial": held.trial, "attempt": 1, "began": said}])
     [attempt] = service.get(f"/v1/trials/{held.trial}")["attempts"]
     assert attempt["error"]["kind"] == "lost"
     assert attempt["error"]["began"] is began
@@ -178,7 +178,7 @@ def an_instance(pid: int) -> dict[str, Any]:
     return {"place": "a-host 1 2", "pid": pid, "started": 7}
 
 
-def test_a_second_process_under_an_agents_name_is_refused_unless_it_knows_the_first_for_dead(service: Api) -> None:
+def test_a_second_process_under_an_agents_name_is_refused_unless_it_knows_that_the_first_is_dead(service: Api) -> None:
     first, second = an_instance(1), an_instance(2)
     service.create(trainer=TORCH)
     held = service.claim("here", instance=first)
@@ -195,7 +195,7 @@ def test_a_second_process_under_an_agents_name_is_refused_unless_it_knows_the_fi
     assert service.claim("there", instance=first)
 
 
-def test_only_who_holds_a_name_can_give_it_back(service: Api) -> None:
+def test_only_the_holder_of_a_name_can_release_it(service: Api) -> None:
     first, second = an_instance(1), an_instance(2)
     service.post("/v1/agents/here/leave", 204, json=first)
     service.claim("here", 204, instance=first)
@@ -208,7 +208,7 @@ def test_only_who_holds_a_name_can_give_it_back(service: Api) -> None:
     service.claim("here", 409, instance=first)
 
 
-def test_an_agents_name_is_free_when_it_was_not_heard_for_a_lease(settings: Settings) -> None:
+def test_an_agents_name_is_free_after_a_lease_without_a_claim(settings: Settings) -> None:
     with running(changed(settings, lease_seconds=0.2)) as service:
         service.claim("here", 204, instance=an_instance(1))
         body = {"request_id": "one", "nodes": [], "instance": an_instance(2)}

@@ -47,8 +47,8 @@ def ran(service: Api, name: str, value: float) -> Held:
 
 
 def changes(service: Api, name: str) -> list[tuple[str, Any, Any]]:
-    told = [event["data"] for event in service.events(name) if event["kind"] == "experiment.changed"]
-    return [(one["field"], one["before"], one["after"]) for one in told]
+    recorded_changes = [event["data"] for event in service.events(name) if event["kind"] == "experiment.changed"]
+    return [(one["field"], one["before"], one["after"]) for one in recorded_changes]
 
 
 def test_each_change_is_in_the_spec_and_an_event_with_before_and_after(service: Api) -> None:

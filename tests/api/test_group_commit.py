@@ -1,4 +1,4 @@
-"""Reports that come at the same time share a transaction, and nothing else."""
+"""Concurrent reports share a transaction and do not affect each other."""
 
 import re
 import threading
@@ -27,7 +27,7 @@ def post(held: Held, report: dict[str, Any]) -> int:
 def in_one_batch(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[list[tuple[Held, dict[str, Any]]]], list[int]]:
-    """Post all so that they are taken in one go, after a first one that waits for them; returns their statuses."""
+    """Post all while a first, delayed one is stored, so that one transaction stores them; returns the statuses."""
 
     def send(calls: list[tuple[Held, dict[str, Any]]]) -> list[int]:
         queue, real = service.app.state.reporting._calls, ingest._ingest
@@ -45,7 +45,7 @@ def in_one_batch(
     return send
 
 
-def test_many_at_once_are_few_commits(service: Api, in_one_batch: Any) -> None:
+def test_concurrent_reports_share_commits(service: Api, in_one_batch: Any) -> None:
     name = service.create()["name"]
     held = [service.ask(name) for _ in range(TRIALS)]
     commits: list[Any] = []
@@ -90,8 +90,8 @@ def test_a_batch_that_fails_does_not_affect_the_others(
     assert sum(one["kind"] == "report" for one in events) == TRIALS - 1
 
 
-def test_many_take_no_other_statements_than_few(service: Api) -> None:
-    """PostgreSQL prepares each statement by its text; and nothing is read of each trial by itself."""
+def test_the_statements_do_not_depend_on_the_number_of_reports(service: Api) -> None:
+    """PostgreSQL prepares each statement by its text, and no statement is executed per trial."""
     name = service.create(early_stopping={"rule": "asha", "min_step": 2})["name"]
     held = [one for _ in range(TRIALS) if (one := service.ask(name))]
     context: Context = service.app.state.context

@@ -1,4 +1,4 @@
-"""A holder waits at its heartbeat, so that it hears at once what it is to do."""
+"""A holder's heartbeat is a long poll, so that orders reach the holder immediately."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ import pytest
 from service.settings import Settings
 from tests.conftest import Api, Held, running
 
-# Longer than the client waits for an answer: a holder that is not told makes the test fail.
+# Longer than the client's timeout: a heartbeat that is not answered early makes the test fail.
 WAIT = {"wait_seconds": 60}
 
 
 @contextmanager
 def waiting(held: Held, at: Api | None = None) -> Iterator[Future[httpx.Response]]:
-    """A heartbeat that waits already when the block begins; `at` another service process than the trial came from."""
+    """A heartbeat that is already waiting when the block begins; `at`: at another service process than the trial's."""
     api = at or held.api
     with ThreadPoolExecutor(1) as pool:
         path = f"/v1/trials/{held.trial}/heartbeat"
@@ -32,7 +32,7 @@ def until(true: Callable[[], bool]) -> None:
         threading.Event().wait(0.01)
 
 
-def test_a_cancel_is_heard_at_once(service: Api) -> None:
+def test_a_cancel_answers_a_waiting_heartbeat_immediately(service: Api) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -41,7 +41,7 @@ def test_a_cancel_is_heard_at_once(service: Api) -> None:
         assert answer.result().json()["decision"] == "kill"
 
 
-def test_the_end_of_the_attempt_ends_the_wait(service: Api) -> None:
+def test_the_end_of_the_attempt_answers_a_waiting_heartbeat(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     with waiting(held) as answer:
@@ -50,7 +50,7 @@ def test_the_end_of_the_attempt_ends_the_wait(service: Api) -> None:
         assert answer.result().json()["type"] == "lease-lost"
 
 
-def test_a_target_that_another_trial_reaches_is_heard(service: Api) -> None:
+def test_a_target_that_another_trial_reaches_answers_a_waiting_heartbeat(service: Api) -> None:
     name = service.create(objectives=[{"metric": "accuracy", "direction": "maximize", "target": 0.9}])["name"]
     first, second = service.ask(name), service.ask(name)
     assert first
@@ -60,7 +60,7 @@ def test_a_target_that_another_trial_reaches_is_heard(service: Api) -> None:
         assert answer.result().json()["decision"] == "stop"
 
 
-def test_without_news_the_wait_ends_with_its_time(service: Api) -> None:
+def test_without_an_order_a_heartbeat_is_answered_after_its_wait(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     assert held.call("heartbeat", body={"wait_seconds": 0.05})["decision"] == "continue"
@@ -69,7 +69,7 @@ def test_without_news_the_wait_ends_with_its_time(service: Api) -> None:
 
 
 @pytest.mark.slow
-def test_a_cancel_at_another_service_process_is_heard_too(settings: Settings) -> None:
+def test_a_cancel_at_another_service_process_answers_a_waiting_heartbeat(settings: Settings) -> None:
     if settings.database_url.startswith("sqlite"):
         pytest.skip("SQLite has one service process")
     with running(settings) as here, running(settings) as there:

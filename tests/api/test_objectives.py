@@ -40,7 +40,7 @@ def test_a_trial_shows_the_newest_value_of_each_objective(service: Api) -> None:
     assert (shown["status"], shown["values"], shown["feasible"]) == ("completed", [0.5, 0.5], None)
 
 
-def test_a_trial_that_lacks_one_of_the_objectives_is_silent(service: Api) -> None:
+def test_a_trial_that_lacks_one_of_the_objectives_fails_as_silent(service: Api) -> None:
     shown = ran(service, service.create(objectives=TWO)["name"], loss=0.5, other=1)
     assert (shown["status"], shown["failure_kind"]) == ("failed", "silent")
     assert shown["reason"] == "ended without ever reporting 'accuracy'; it reported: loss, other"
@@ -122,7 +122,7 @@ def test_infeasible_trials_are_not_on_the_front(service: Api) -> None:
 
 
 @pytest.mark.parametrize("objectives", [TWO[1:], TWO])
-def test_while_no_trial_is_feasible_the_nearest_is_named(service: Api, objectives: list[dict[str, str]]) -> None:
+def test_while_no_trial_is_feasible_the_nearest_one_is_named(service: Api, objectives: list[dict[str, str]]) -> None:
     name = service.create(objectives=objectives, constraints=[*SMALL, {"metric": "loss", "max": 5}])["name"]
     assert "has completed with all of its constraints' metrics yet" in best_missing(service, name)["detail"]
     for loss, size in [(9, 12), (5, 11.5), (4, 30)]:
@@ -202,14 +202,14 @@ def test_the_values_of_a_lost_attempt_stay(service: Api) -> None:
 
 
 def test_mistakes_in_objectives_and_constraints_are_reported(service: Api) -> None:
-    told = refused(
+    mistakes = refused(
         service,
         objectives=[*TWO, TWO[0]],
         constraints=[{"metric": "size"}, {"metric": "loss", "min": 2, "max": 1}],
     )
-    assert "needs a bound" in told["constraints.0"]
-    assert "at least 2 and at most 1" in told["constraints.1"]
-    assert "appears twice" in told["objectives.2.metric"]
+    assert "needs a bound" in mistakes["constraints.0"]
+    assert "at least 2 and at most 1" in mistakes["constraints.1"]
+    assert "appears twice" in mistakes["objectives.2.metric"]
     assert "max and min in one" in refused(service, constraints=[*SMALL, *SMALL])["constraints.1.metric"]
     assert "objectives" in refused(service, objectives=[TWO[0] | {"metric": str(number)} for number in range(9)])
 

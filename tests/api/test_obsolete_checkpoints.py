@@ -1,11 +1,11 @@
-"""What earlier attempts have saved is counted with what the next one saves, and handed to it to be removed."""
+"""An attempt gets the checkpoints of the trial's earlier attempts: they count with its own, and it removes them."""
 
 from typing import Any
 
 from service.operations.attempts.obsolete_checkpoints import REPEATED_RUNS
 from service.store.generations import exploiters_beside, resume_points
 from service.store.tables import TrialRow
-from tests.api.test_pbt import a_population
+from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held
 from tests.store.test_indexes import recorded
 
@@ -15,7 +15,7 @@ def known(held: Held) -> list[str]:
 
 
 def saving(service: Api, name: str, count: int) -> Held:
-    """The next attempt, which saves so often and is still running."""
+    """The next attempt, which saves this many checkpoints and is still running."""
     held = service.ask(name)
     assert held
     for number in range(count):
@@ -23,7 +23,7 @@ def saving(service: Api, name: str, count: int) -> Held:
     return held
 
 
-def test_an_attempt_gets_what_is_left_of_those_before_it(service: Api) -> None:
+def test_an_attempt_gets_the_checkpoints_of_earlier_attempts(service: Api) -> None:
     name = service.create(checkpoints={"keep": 2})["name"]
     first = saving(service, name, 3)
     assert (first.assignment["earlier_checkpoints"], first.assignment["earlier_runs"]) == ([], [])
@@ -39,8 +39,8 @@ def test_an_attempt_gets_what_is_left_of_those_before_it(service: Api) -> None:
     assert known(third) == ["/3/1", "/3/0"]
 
 
-def test_an_attempt_that_begins_anew_leaves_no_more_than_are_kept_either(service: Api) -> None:
-    """It has saved a step again: what an earlier attempt had saved until then is not to be gone on from any more."""
+def test_checkpoints_that_an_attempt_has_replaced_are_not_kept(service: Api) -> None:
+    """It has saved a step again, so the earlier attempt's checkpoints up to that step are replaced."""
     name = service.create(checkpoints={"keep": 2}, step_metric="epoch")["name"]
     first = service.ask(name)
     assert first
@@ -53,7 +53,7 @@ def test_an_attempt_that_begins_anew_leaves_no_more_than_are_kept_either(service
     assert known(second) == ["/2/5"]
 
 
-def test_runs_that_attempts_must_have_removed_long_ago_are_named_no_more(service: Api) -> None:
+def test_runs_that_later_attempts_have_removed_are_not_listed_again(service: Api) -> None:
     name = service.create()["name"]
     runs = []
     for count in [1] * (REPEATED_RUNS + 4) + [0] * 3:
@@ -65,7 +65,7 @@ def test_runs_that_attempts_must_have_removed_long_ago_are_named_no_more(service
     assert last.assignment["earlier_runs"] == runs[3:]
 
 
-def test_while_nothing_was_saved_all_runs_are_named(service: Api) -> None:
+def test_while_no_checkpoint_was_saved_all_runs_are_listed(service: Api) -> None:
     name = service.create()["name"]
     for count in range(REPEATED_RUNS + 4):
         held = saving(service, name, 0)
@@ -88,7 +88,7 @@ def test_a_repeated_claim_does_not_list_the_attempts_own_files(service: Api) -> 
 def a_generation(
     service: Api, name: str, storage: str = "/s", outcome: str = "stopped", count: int = 2
 ) -> list[dict[str, Any]]:
-    """All four trials to where they wait for each other, the first ones better; their assignments, by number."""
+    """Run all four trials to their first milestone, the first ones better; returns their assignments by number."""
     held = [one for _ in range(4) if (one := service.ask(name))]
     for one in held:
         for step in range(1, count + 1):
@@ -98,7 +98,7 @@ def a_generation(
     return sorted((one.assignment for one in held), key=lambda one: int(one["number"]))
 
 
-def test_what_another_trial_goes_on_from_stays_until_that_has_saved_by_itself(service: Api) -> None:
+def test_a_checkpoint_that_another_trial_resumes_from_is_kept_until_that_trial_has_saved_its_own(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     first, second, third = (a_generation(service, name) for _ in range(3))
     donor, run = first[0], first[0]["run_name"]
@@ -110,7 +110,7 @@ def test_what_another_trial_goes_on_from_stays_until_that_has_saved_by_itself(se
     assert third[0]["earlier_runs"] == [donor["run_name"]]
 
 
-def test_where_others_go_on_is_found_without_reading_all_of_their_generations(service: Api) -> None:
+def test_donated_checkpoints_are_found_without_reading_all_generations(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     _, second, third = (a_generation(service, name) for _ in range(3))
     database = service.app.state.context.database
@@ -126,7 +126,7 @@ def test_where_others_go_on_is_found_without_reading_all_of_their_generations(se
 
 
 def a_torch_population(service: Api) -> tuple[str, str]:
-    """Its name, and where its checkpoints are."""
+    """The run's name, and the directory of its checkpoints."""
     spec = a_population(
         limits={"max_trials": 4, "parallelism": 4}, trainer={"kind": "torch", "entrypoint": "train:train_fn"}
     )
@@ -148,7 +148,7 @@ def test_agents_get_the_obsolete_directories_of_ended_experiments(service: Api) 
     assert obsolete(service) == [f"{storage}/{one[0]['run_name']}" for one in (first, second)]
 
 
-def test_what_a_stopped_trial_would_go_on_from_stays(service: Api) -> None:
+def test_a_checkpoint_that_a_stopped_trial_would_resume_from_is_kept(service: Api) -> None:
     name, storage = a_torch_population(service)
     first, _ = (a_generation(service, name, storage) for _ in range(2))
     service.post(f"/v1/experiments/{name}/stop")
@@ -156,7 +156,7 @@ def test_what_a_stopped_trial_would_go_on_from_stays(service: Api) -> None:
     assert obsolete(service) == [f"{storage}/{first[0]['run_name']}"]
 
 
-def test_nothing_is_named_that_our_slots_have_not_saved(service: Api) -> None:
+def test_only_checkpoints_that_slots_have_saved_are_listed(service: Api) -> None:
     torch, storage = a_torch_population(service)
     external = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     for name, place in ((torch, "/elsewhere"), (external, storage)):

@@ -1,4 +1,4 @@
-"""The database goes away and comes back: callers are told to ask again, and nothing that was answered is lost."""
+"""Outages of the database: callers are asked to retry, and nothing that was answered is lost."""
 
 import shutil
 import tempfile
@@ -59,7 +59,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def report_until_stored(held: Any, metrics: dict[str, float], sequence: int) -> int:
-    """As a slot does it; returns how often it was told to come back."""
+    """Report as a slot does; returns how often the service asked to retry."""
     refused = 0
     body = {"reports": [{"sequence": sequence, "metrics": metrics}]}
     path = f"/v1/trials/{held.trial}/reports"
@@ -71,9 +71,7 @@ def report_until_stored(held: Any, metrics: dict[str, float], sequence: int) -> 
 
 
 @pytest.mark.slow
-def test_a_database_that_crashes_amid_reports_and_comes_back_has_lost_none(
-    service: Api, server: PostgresServer
-) -> None:
+def test_a_crash_of_the_database_loses_no_answered_report(service: Api, server: PostgresServer) -> None:
     name = service.create(limits={"max_trials": 4, "parallelism": 4})["name"]
     held = [service.ask(name) for _ in range(4)]
 
@@ -109,7 +107,7 @@ create trigger full_disk before insert on reports execute function full_disk();
 
 
 def fill(engine: Engine) -> Callable[[], None]:
-    """Leave the database no room for reports; returns what gives it some again."""
+    """Leave the database no room for reports; returns a function that frees some."""
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:
             connection.exec_driver_sql(FULL)
@@ -140,7 +138,7 @@ def small(settings: Settings) -> Iterator[Api]:
         yield api
 
 
-def test_a_full_disk_is_said_and_what_could_not_be_stored_can_be_sent_again(small: Api) -> None:
+def test_a_full_disk_is_reported_and_refused_reports_can_be_sent_again(small: Api) -> None:
     held = small.ask(small.create()["name"])
     assert held
     held.report(accuracy=0.1)

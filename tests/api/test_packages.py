@@ -14,7 +14,7 @@ from tests.conftest import Api, a_spec, changed, running
 
 TRAIN = b"def train_fn(config): pass\n"
 DIRECTORY = b"PK\1\2"
-"""What a zip's directory begins with."""
+"""The signature of an entry in a zip's directory."""
 
 
 def zipped(*members: tuple[str, bytes]) -> bytes:

@@ -20,7 +20,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> "Computed":
 
 
 class Computed:
-    """Which trials' numbers something was computed for, and in which threads."""
+    """Records the trial numbers that proposals were computed for, and the threads."""
 
     def __init__(self, original: Any) -> None:
         self._original = original
@@ -53,7 +53,7 @@ def run_one(service: Api, name: str, accuracy: float) -> None:
     held.finish("completed")
 
 
-def test_an_ask_is_given_what_was_computed_after_the_trial_before_it_ended(service: Api, computed: Computed) -> None:
+def test_an_ask_gets_the_proposal_that_was_computed_after_the_last_trial(service: Api, computed: Computed) -> None:
     name = service.create(search=TPE, limits={"max_trials": 9, "parallelism": 1})["name"]
     for number in range(4):
         run_one(service, name, number)
@@ -62,7 +62,7 @@ def test_an_ask_is_given_what_was_computed_after_the_trial_before_it_ended(servi
     assert all("ahead" in thread for _, thread in computed.calls[1:])
 
 
-def test_what_was_computed_ahead_counts_no_more_when_the_history_has_changed(service: Api, computed: Computed) -> None:
+def test_a_proposal_is_computed_again_when_the_history_changes(service: Api, computed: Computed) -> None:
     name = service.create(search=TPE, limits={"max_trials": 20, "parallelism": 2})["name"]
     first = service.ask(name)
     computed.wait_for(1)
@@ -77,9 +77,7 @@ def test_what_was_computed_ahead_counts_no_more_when_the_history_has_changed(ser
     computed.wait_for(2, times=2)
 
 
-def test_what_was_ready_is_not_given_after_the_history_has_changed(
-    service: Api, computed: Computed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outdated_proposal_is_not_used(service: Api, computed: Computed, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a change by another service process, before this one has computed a new proposal."""
     name = service.create(search=TPE, limits={"max_trials": 20, "parallelism": 1})["name"]
     held = service.ask(name)
@@ -95,7 +93,7 @@ def test_what_was_ready_is_not_given_after_the_history_has_changed(
     assert [number for number, _ in computed.calls] == [0, 1, 1]
 
 
-def test_nothing_is_computed_ahead_where_nothing_could_be_asked_for(service: Api, computed: Computed) -> None:
+def test_no_proposal_is_computed_ahead_if_no_trial_could_start(service: Api, computed: Computed) -> None:
     name = service.create(search=TPE, limits={"max_trials": 2, "parallelism": 1})["name"]
     for number in range(2):
         run_one(service, name, number)
@@ -104,7 +102,7 @@ def test_nothing_is_computed_ahead_where_nothing_could_be_asked_for(service: Api
 
 
 def test_proposals_are_those_of_an_undisturbed_search(service: Api) -> None:
-    """Whether they were ready or not: one search waits for its proposals, the other asks for several at once."""
+    """One search waits for its proposals, the other asks for several immediately: both get the same ones."""
     limits = {"max_trials": 12, "parallelism": 3}
     names = [service.create(name=name, search=TPE, limits=limits)["name"] for name in ("one", "other")]
     seen: dict[str, list[Any]] = {name: [] for name in names}
@@ -116,6 +114,6 @@ def test_proposals_are_those_of_an_undisturbed_search(service: Api) -> None:
                 seen[name].append(held.assignment["params"])
                 held.report(accuracy=number + held.assignment["params"]["lr"])
                 held.finish("completed")
-            if name == "one":  # waits until all is computed that can be
+            if name == "one":  # waits until every proposal is computed
                 service.app.state.context.proposals._ahead.submit(int).result()
     assert seen["one"] == seen["other"]

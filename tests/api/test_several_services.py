@@ -53,14 +53,14 @@ def services(database_url: str, tmp_path: Path) -> Iterator[list[tuple[httpx.Cli
         yield list(pool.map(stack.enter_context, started))
 
 
-def test_all_of_them_at_once_keep_the_limits_and_one_may_be_killed(services: Any) -> None:
+def test_several_processes_keep_the_limits_even_if_one_is_killed(services: Any) -> None:
     limits = {"max_trials": MAX_TRIALS, "parallelism": PARALLELISM}
     clients = [client for client, _ in services]
     name = clients[0].post("/v1/experiments", json=a_spec(limits=limits)).raise_for_status().json()["name"]
     third_killed = threading.Event()
 
     def run_trials(number: int) -> list[str]:
-        """Train until the experiment is over; a worker whose service is gone calls another one."""
+        """Train until the experiment has ended; a worker whose service is gone calls another one."""
         mine, done = clients[number % 3], list[str]()
         while True:
             try:
@@ -88,7 +88,7 @@ def test_all_of_them_at_once_keep_the_limits_and_one_may_be_killed(services: Any
 
 
 def run_one(client: httpx.Client, assignment: dict[str, Any]) -> str:
-    """Report and finish; the same again where the answer got lost, which is harmless."""
+    """Report and finish; a call whose answer got lost is repeated."""
     path, lease = f"/v1/trials/{assignment['trial']}", {"Authorization": f"Bearer {assignment['lease']['token']}"}
     report = {"reports": [{"sequence": 0, "metrics": {"accuracy": assignment["params"]["lr"]}}]}
     client.post(f"{path}/reports", json=report, headers=lease).raise_for_status()
@@ -107,8 +107,8 @@ def most_at_once(events: list[dict[str, Any]]) -> int:
     return most
 
 
-def test_whichever_is_asked_knows_the_whole_history(services: Any) -> None:
-    """The same search with the same seed, once at one process and once at each in turn."""
+def test_every_process_proposes_from_the_whole_history(services: Any) -> None:
+    """The same search with the same seed, once at one process and once at all processes in turn."""
     clients = [client for client, _ in services]
     alone, in_turn = search(clients[:1]), search(clients)
     assert alone == in_turn

@@ -27,7 +27,7 @@ def previewed(service: Api, **body: Any) -> Any:
 
 def test_a_finite_space_is_counted_and_sampled(service: Api) -> None:
     seen = previewed(service, space=SPACE, search={"sampler": "brute_force"}, n=100)
-    # sgd: momentum 0 with three layers, two momenta with one layer, and with two and three layers each of two ways.
+    # sgd: 3 with momentum 0; with another momentum 2 of one layer, and 2 * 2 * 2 of two or three layers
     assert seen["size"] == 3 + (3 + 2 + 2 * 2 * 2)
     assert len(seen["samples"]) == len({repr(one) for one in seen["samples"]}) == 16
     assert seen["dead"] == []

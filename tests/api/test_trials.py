@@ -1,19 +1,15 @@
-"""The life of a trial over HTTP: asked for, reported on, decided, ended, and tried again."""
+"""The life of a trial over HTTP: ask, reports, decisions, end, retry."""
 
 import threading
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from service.domain import failures
-from service.runtime.proposal_cache import ProposalCache
-from service.store.sql.database import Database
 from tests.conftest import Api
 
 
 def ran(service: Api, experiment: str, *values: float) -> Any:
-    """A trial that reported the values, as long as it was let, and ended."""
+    """A trial that has reported the values until it was stopped, and has ended."""
     held = service.ask(experiment)
     assert held
     for value in values:
@@ -93,8 +89,8 @@ def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
     assert [one["uri"] for one in checkpoints] == ["/store/3", "/store/2"]
 
 
-def test_a_late_repeat_brings_no_forgotten_checkpoint_back(service: Api) -> None:
-    """Its directory is removed by then; what the trial is to go on from is the newest."""
+def test_a_late_repeat_does_not_add_a_dropped_checkpoint_again(service: Api) -> None:
+    """Its directory is removed by then; the trial resumes from the newest one."""
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -104,12 +100,12 @@ def test_a_late_repeat_brings_no_forgotten_checkpoint_back(service: Api) -> None
     held.call("reports", body={"reports": reports})
     held.call("reports", body={"reports": reports[:1]})
     assert [one["uri"] for one in service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]] == ["/2"]
-    told = [event["data"]["uri"] for event in service.events(name) if event["kind"] == "checkpoint"]
-    assert told == ["/0", "/1", "/2"]
+    stored = [event["data"]["uri"] for event in service.events(name) if event["kind"] == "checkpoint"]
+    assert stored == ["/0", "/1", "/2"]
 
 
-def test_of_checkpoints_sent_together_the_last_report_s_stays(service: Api) -> None:
-    """Also where the step metric goes backwards: the slot, too, goes by the order of its reports."""
+def test_of_checkpoints_sent_together_the_last_reports_is_kept(service: Api) -> None:
+    """Also when the step metric decreases, because the slot, too, uses the order of its reports."""
     held = service.ask(service.create(step_metric="epoch")["name"])
     assert held
     metrics = [{"accuracy": 0.5, "epoch": epoch} for epoch in (5, 3)]
@@ -129,7 +125,7 @@ def test_the_step_metric_is_the_step(service: Api) -> None:
     assert [(one["step"], one["metrics"]) for one in reports] == [(5, {"epoch": 5, "accuracy": 0.5, "loss": 1.5})]
 
 
-def test_asha_stops_a_trial_at_the_report_that_shows_it_cannot_keep_up(service: Api) -> None:
+def test_asha_stops_a_trial_at_the_report_that_reaches_the_rung(service: Api) -> None:
     name = service.create(early_stopping={"rule": "asha", "min_step": 1, "reduction_factor": 2})["name"]
     for value in (0.9, 0.8):
         ran(service, name, value)
@@ -170,7 +166,7 @@ def test_reaching_the_target_ends_the_experiment_and_its_other_trials(service: A
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "a word"])
-def test_a_trial_whose_objective_is_no_finite_number_diverged(service: Api, value: str) -> None:
+def test_a_trial_whose_objective_is_not_a_finite_number_diverges(service: Api, value: str) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -192,134 +188,7 @@ def test_a_bare_nan_in_json_is_kept_as_text(service: Api) -> None:
     assert reports[0]["metrics"] == {"accuracy": 0.5, "loss": "NaN"}
 
 
-def test_a_trial_that_never_reported_the_objective_is_silent(service: Api) -> None:
-    held = service.ask(service.create()["name"])
-    assert held
-    held.report(acc=0.5)
-    held.finish()
-    shown = held.shown()
-    assert (shown["status"], shown["failure_kind"]) == ("failed", "silent")
-    assert shown["reason"] == "ended without ever reporting 'accuracy'; it reported: acc"
-
-
-def test_a_users_error_is_tried_again_only_on_the_users_budget(service: Api) -> None:
-    name = service.create(failures={"max_retries": 1})["name"]
-    held = service.ask(name)
-    assert held
-    held.fail()
-    assert held.shown()["status"] == "queued"
-    again = service.ask(name)
-    assert again
-    assert (again.trial, again.assignment["attempt"]) == (held.trial, 2)
-    again.fail(message="ValueError: no, again")
-    shown = held.shown()
-    assert (shown["status"], shown["reason"]) == ("failed", "ValueError: no, again")
-    assert [attempt["error"]["message"] for attempt in shown["attempts"]] == ["ValueError: no", "ValueError: no, again"]
-
-
-def test_a_lost_attempt_goes_on_from_its_newest_checkpoint_and_keeps_its_curve(service: Api) -> None:
-    name = service.create()["name"]
-    first = service.ask(name)
-    assert first
-    for value in (0.1, 0.2, 0.3):
-        first.report(accuracy=value, checkpoint="/store/2" if value == 0.2 else None)
-    first.fail("lost", "the node is gone")
-    second = service.ask(name)
-    assert second
-    assert second.assignment["resume"] == {"uri": "/store/2", "step": 2}
-    for value in (0.35, 0.4):
-        second.report(accuracy=value)
-    second.finish()
-    reports = service.get(f"/v1/trials/{first.trial}/reports")["items"]
-    assert [(one["step"], one["metrics"]["accuracy"]) for one in reports] == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
-    steps = [event["data"]["step"] for event in service.events(name) if event["kind"] == "report"]
-    assert steps == [1, 2, 3, 4]
-
-
-def test_the_first_trials_that_cannot_start_alike_end_the_experiment_with_the_error(service: Api) -> None:
-    name = service.create()["name"]
-    for _ in range(3):
-        held = service.ask(name)
-        assert held
-        error = {"message": "ModuleNotFoundError: No module named 'torchvision'", "traceback": "Traceback: torchvision"}
-        held.finish("failed", error={"kind": "cannot_start", **error})
-    experiment = service.get(f"/v1/experiments/{name}")
-    assert (experiment["status"], experiment["end_reason"]) == ("failed", "cannot_start")
-    assert "torchvision" in experiment["end_detail"]
-    assert experiment["traceback"] == "Traceback: torchvision"
-
-
-def test_trials_that_go_well_are_not_stopped_because_later_ones_fail_alike(service: Api) -> None:
-    name = service.create(limits={"max_trials": 20, "parallelism": 10})["name"]
-    good, *bad = [held for _ in range(8) if (held := service.ask(name))]
-    good.report(accuracy=0.9)
-    for held in bad:
-        held.fail()
-    assert service.get(f"/v1/experiments/{name}")["ending"] is False
-    assert good.report(accuracy=0.95)["decision"] == "continue"
-
-
-@pytest.mark.parametrize(("odd_one", "status"), [(None, "failed"), ("completed", "running"), ("tolerated", "running")])
-def test_the_first_trials_that_fail_alike_end_the_experiment(service: Api, odd_one: str | None, status: str) -> None:
-    """Unless one fared better, or the user said how many failures to bear."""
-    bearing = {"max_failed_trials": 8} if odd_one == "tolerated" else {}
-    name = service.create(failures=bearing, limits={"max_trials": 20, "parallelism": 1})["name"]
-    for number in range(5):
-        held = service.ask(name)
-        assert held
-        held.report(accuracy=number)
-        if number == 0 and odd_one == "completed":
-            held.finish()
-        held = service.ask(name) if number == 0 and odd_one == "completed" else held
-        assert held
-        held.fail(message=f"ValueError: no such column (rank {number} of 8, train.py:12)")
-    experiment = service.get(f"/v1/experiments/{name}")
-    assert experiment["status"] == status
-    if status == "failed":
-        assert experiment["end_reason"] == "too_many_failures"
-        assert "the first 5 trials failed in the same way: ValueError: no such column" in experiment["end_detail"]
-
-
-@pytest.mark.parametrize(
-    ("how", "status"), [("never began", "failed"), ("began", "running"), ("another may have begun", "running")]
-)
-def test_the_first_trials_of_which_no_worker_ever_ran_end_the_experiment(
-    service: Api, monkeypatch: pytest.MonkeyPatch, how: str, status: str
-) -> None:
-    monkeypatch.setattr(failures, "MAX_LOST_STARTS", 1)
-    monkeypatch.setattr(failures, "MAX_LOSSES", 1)
-    monkeypatch.setattr(failures, "MIN_LOST_START_INTERVAL", timedelta(0))
-    name = service.create(limits={"max_trials": 20, "parallelism": 4})["name"]
-    first = [held for _ in range(3) if (held := service.ask(name))]
-    other = service.ask(name) if how == "another may have begun" else None
-    for again in range(2):
-        for number in range(3):
-            held = first[number] if not again else service.ask(name)
-            assert held
-            error = {"kind": "lost", "message": f"Ray failed: process {again}{number}", "began": how == "began"}
-            held.finish("failed", error=error)
-    experiment = service.get(f"/v1/experiments/{name}")
-    assert experiment["counts"]["failed"] == 3
-    assert experiment["status"] == status
-    if status == "failed":
-        assert experiment["end_reason"] == "too_many_failures"
-        assert "no worker of the first 3 trials ever ran" in experiment["end_detail"]
-        assert "Ray failed: process 10. If" in experiment["end_detail"]
-    if other:
-        assert other.report(accuracy=0.5)["decision"] == "continue"
-
-
-def test_too_many_failed_trials_end_the_experiment(service: Api) -> None:
-    name = service.create(failures={"max_failed_trials": 1})["name"]
-    for _ in range(2):
-        held = service.ask(name)
-        assert held
-        held.fail()
-    experiment = service.get(f"/v1/experiments/{name}")
-    assert (experiment["status"], experiment["end_reason"]) == ("failed", "too_many_failures")
-
-
-def test_finish_brings_the_next_assignment_and_a_repeat_brings_the_same(service: Api) -> None:
+def test_finish_answers_the_next_assignment_and_a_repeat_the_same_one(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.report(accuracy=0.5)
@@ -329,7 +198,7 @@ def test_finish_brings_the_next_assignment_and_a_repeat_brings_the_same(service:
     assert first == again
 
 
-def test_a_token_that_no_longer_holds_is_refused(service: Api) -> None:
+def test_the_token_of_an_ended_attempt_is_refused(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.report(accuracy=0.5)
@@ -356,7 +225,7 @@ def test_enqueued_configurations_are_tried_first(service: Api) -> None:
     assert held.shown()["origin"] == "enqueue"
 
 
-def test_a_grid_ends_when_it_is_used_up(service: Api) -> None:
+def test_an_experiment_ends_when_its_grid_is_exhausted(service: Api) -> None:
     space = {"a": {"type": "categorical", "choices": ["x", "y"]}}
     name = service.create(space=space, search={"sampler": "grid"})["name"]
     tried = {ran(service, name, 0.1)["params"]["a"] for _ in range(2)}
@@ -367,7 +236,7 @@ def test_a_grid_ends_when_it_is_used_up(service: Api) -> None:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_pages_of_the_best_are_one_list_with_those_without_a_value_at_its_end(service: Api, direction: str) -> None:
+def test_pages_by_value_end_with_the_trials_without_a_value(service: Api, direction: str) -> None:
     objectives = [{"metric": "accuracy", "direction": direction}]
     name = service.create(objectives=objectives, limits={"max_trials": 20, "parallelism": 20})["name"]
     values = [0.5, None, 0.1, 0.5, -2.0, None, 0.5, 3e300, 0.0, None]
@@ -398,28 +267,10 @@ def paged(service: Api, name: str, query: str) -> list[int]:
     return [trial["number"] for trial in [*found, *page["items"]]]
 
 
-def test_constants_reach_the_training_function_under_the_parameters(service: Api) -> None:
+def test_the_config_has_the_constants_with_the_params_over_them(service: Api) -> None:
     held = service.ask(service.create(config={"epochs": 3}, enqueue=[{"lr": 0.5}])["name"])
     assert held
     assert held.assignment["config"] == {"epochs": 3, "lr": 0.5}
-
-
-def test_a_trial_lost_after_the_space_was_exhausted_is_tried_again(service: Api) -> None:
-    space = {"a": {"type": "categorical", "choices": ["x", "y"]}}
-    name = service.create(space=space, search={"sampler": "grid"})["name"]
-    first, second = service.ask(name), service.ask(name)
-    assert first
-    assert second
-    assert service.ask(name) is None
-    first.fail("lost", "the node is gone")
-    again = service.ask(name)
-    assert again
-    assert again.trial == first.trial
-    for held in (again, second):
-        held.report(accuracy=0.5)
-        held.finish()
-    shown = service.get(f"/v1/experiments/{name}")
-    assert (shown["status"], shown["end_reason"]) == ("completed", "space_exhausted")
 
 
 def test_an_exhausted_experiment_can_still_be_stopped(service: Api) -> None:
@@ -434,7 +285,7 @@ def test_an_exhausted_experiment_can_still_be_stopped(service: Api) -> None:
     assert service.get(f"/v1/experiments/{name}")["status"] == "stopped"
 
 
-def test_a_trial_stopped_before_its_first_report_is_not_completed_and_does_no_harm(service: Api) -> None:
+def test_a_trial_stopped_before_its_first_report_does_not_affect_the_search(service: Api) -> None:
     search = {"sampler": "tpe", "options": {"n_startup_trials": 1}}
     name = service.create(search=search, limits={"max_trials": 20})["name"]
     held = service.ask(name)
@@ -456,7 +307,7 @@ def test_a_key_whose_trial_has_ended_gives_a_conflict_and_not_another_trial(serv
     assert "new key" in problem["detail"]
 
 
-def test_the_same_key_many_times_at_once_gives_one_trial(service: Api) -> None:
+def test_concurrent_asks_with_one_key_get_one_trial(service: Api) -> None:
     name = service.create()["name"]
     statuses: list[int] = []
 
@@ -473,7 +324,7 @@ def test_the_same_key_many_times_at_once_gives_one_trial(service: Api) -> None:
     assert service.get(f"/v1/experiments/{name}")["counts"]["running"] == 1
 
 
-def test_a_repeated_finish_whose_next_trial_has_ended_brings_nothing(service: Api) -> None:
+def test_a_repeated_finish_whose_next_trial_has_ended_answers_no_assignment(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
     held.report(accuracy=0.5)
@@ -481,23 +332,3 @@ def test_a_repeated_finish_whose_next_trial_has_ended_brings_nothing(service: Ap
     following.report(accuracy=0.5)
     following.finish()
     assert held.finish(next=True)["next"] is None
-
-
-def test_a_search_that_fails_ends_its_experiment_and_no_other(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = {"kind": "torch", "entrypoint": "a_module:train_fn"}
-    broken = service.create(priority=5, trainer=torch)
-    healthy = service.create(trainer=torch)["name"]
-    propose = ProposalCache.propose
-
-    def fail_for_one(self: ProposalCache, database: Database, experiment_id: str, number: int) -> Any:
-        if experiment_id == broken["id"]:
-            raise IndexError("a defect of the search")
-        return propose(self, database, experiment_id, number)
-
-    monkeypatch.setattr(ProposalCache, "propose", fail_for_one)
-    held = service.claim()
-    assert held
-    assert held.assignment["experiment"] == healthy
-    shown = service.get(f"/v1/experiments/{broken['name']}")
-    assert (shown["status"], shown["end_reason"]) == ("failed", "search_failed")
-    assert "a defect of the search" in shown["end_detail"]

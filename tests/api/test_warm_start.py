@@ -13,7 +13,7 @@ TPE = {"sampler": "tpe", "seed": 5, "options": {"n_startup_trials": 2}}
 
 
 def an_earlier_one(service: Api, *values: float, **changes: Any) -> str:
-    """Its trials are the given values of `hidden`, with as good a result."""
+    """An experiment with a completed trial for each value of `hidden`; a larger value has a better result."""
     spec = {"space": SPACE, "limits": {"max_trials": 50, "parallelism": 50}} | changes
     name: str = service.create(**spec)["name"]
     for value in values:
@@ -48,8 +48,8 @@ def test_a_search_learns_from_an_earlier_experiment_and_shows_how_many_trials(se
     assert (taken["experiment"], taken["taken"]) == (earlier, 5)
     assert taken["left_out"] == {"failed": 1, "not finished": 1}
     assert taken["id"] == service.get(f"/v1/experiments/{earlier}")["id"]
-    told = [one["data"] for one in service.events(warm["name"]) if one["kind"] == "experiment.warm_started"]
-    assert told == [{"sources": [taken]}]
+    stored = [one["data"] for one in service.events(warm["name"]) if one["kind"] == "experiment.warm_started"]
+    assert stored == [{"sources": [taken]}]
     assert first_proposal(service, warm["name"]) != first_proposal(service, cold)
     assert service.get(f"/v1/experiments/{cold}")["warm_start"] is None
 

@@ -99,7 +99,7 @@ OF_INSTANCES = {
 }
 
 PUBLIC = {"_exit", "_replace"}
-"""Names with an underscore that are documented all the same: `os._exit`, and the methods of named tuples."""
+"""Documented names with an underscore: `os._exit`, and the methods of named tuples."""
 
 ELSEWHERE = {"_mixture_distribution": "of a Parzen estimator", "_rng": "of an optimizer of the library cmaes"}
 """Checked by building one: see `test_an_estimator_and_an_optimizer_have_their_private_attributes`."""

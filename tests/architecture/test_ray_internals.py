@@ -95,5 +95,5 @@ def test_each_internal_that_is_used_is_named_in_a_test() -> None:
         ("import ray.train.torch", []),
     ],
 )
-def test_the_search_finds_what_it_is_for(code: str, names: list[str]) -> None:
+def test_each_private_use_in_the_samples_is_found(code: str, names: list[str]) -> None:
     assert [module for module, _ in private_imports(ast.parse(code))] == names

@@ -20,7 +20,7 @@ def test_a_good_run_is_summed_up_with_what_was_done_twice() -> None:
     assert words.endswith("Nothing was lost, and nothing was counted twice.")
 
 
-def test_violations_are_the_last_word() -> None:
+def test_the_report_ends_with_the_violations() -> None:
     assert report(good_run(), ["a trial is lost"]).endswith("1 VIOLATIONS\n  a trial is lost")
 
 

@@ -20,7 +20,7 @@ class Experiment(Protocol):
         """Store a report of the trial."""
 
     def of(self, number: int, previous_step: int | None = None) -> History:
-        """The history, as a rule sees it that judges a report of the trial after one of `previous_step`."""
+        """The history for a rule that judges a report of the trial, whose earlier reports end at `previous_step`."""
 
     def complete(self, number: int) -> None:
         """Record that the trial has completed, for rules that compare with completed trials."""

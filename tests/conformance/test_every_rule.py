@@ -62,7 +62,7 @@ def reports() -> Iterator[tuple[int, int, float]]:
 
 
 def verdicts_of(rule: Rule, direction: Direction = "maximize", sign: int = 1) -> list[tuple[int, Verdict]]:
-    """Of trials that stop, or pause without being resumed, where the rule says so; with each trial's number."""
+    """The verdicts, with the trial's number, on trials that stop or pause where the rule says so, and never resume."""
     history, found, ended = InMemoryHistory(), list[tuple[int, Verdict]](), set[int]()
     for number, step, value in reports():
         if number in ended:
@@ -86,7 +86,7 @@ def _report(
 
 
 @every_rule
-def test_what_is_stored_of_a_rule_is_the_rule(options: dict[str, Any]) -> None:
+def test_a_stored_rule_is_the_same_rule(options: dict[str, Any]) -> None:
     rule = rule_of(options)
     assert rule.rule == options["rule"]
     assert rule_of(rule.model_dump(mode="json")) == rule
@@ -136,7 +136,7 @@ def test_a_trial_is_judged_once_at_each_milestone_and_not_before_the_first(optio
 
 
 @every_rule
-def test_a_retry_that_reports_the_same_steps_again_is_not_judged_again(options: dict[str, Any]) -> None:
+def test_a_retry_that_repeats_steps_is_not_judged_again(options: dict[str, Any]) -> None:
     rule, history = rule_of(options), InMemoryHistory()
     for number, step, value in reports():
         list(rule.decide(_report(history, number, step, value), history.of(number)))
@@ -147,7 +147,7 @@ def test_a_retry_that_reports_the_same_steps_again_is_not_judged_again(options: 
 
 
 @every_rule
-def test_no_trial_is_stopped_before_its_grace_is_over(options: dict[str, Any]) -> None:
+def test_no_trial_is_stopped_before_its_grace_steps_are_over(options: dict[str, Any]) -> None:
     if "grace_steps" not in RULES[options["rule"]].model_fields:
         pytest.skip("never stops a trial")
     for _, verdict in verdicts_of(rule_of(options, grace_steps=GRACE)):

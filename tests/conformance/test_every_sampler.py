@@ -46,7 +46,7 @@ every_case = pytest.mark.parametrize("study", list(cases()))
 
 
 def proposal(study: Study, history: list[Observation], number: int) -> Params | str:
-    """The params, or why there are none."""
+    """The params, or the reason why there are none."""
     try:
         return propose(study, history, number)
     except SpaceExhausted as reason:
@@ -85,7 +85,7 @@ def test_a_proposal_is_a_configuration_of_the_space(study: Study) -> None:
 
 
 @every_case
-def test_a_view_that_learns_incrementally_proposes_what_a_rebuilt_one_does(study: Study) -> None:
+def test_a_view_that_learns_incrementally_proposes_the_same_as_a_rebuilt_one(study: Study) -> None:
     history = history_of(study.problem, COUNT)
     view = StudyView(study)
     for changes in changes_of(history):
@@ -103,7 +103,7 @@ def test_proposing_changes_nothing(study: Study) -> None:
 
 
 @every_case
-def test_what_is_known_of_a_trial_does_not_change_its_own_proposal(study: Study) -> None:
+def test_observations_of_a_trial_do_not_change_its_own_proposal(study: Study) -> None:
     history = history_of(study.problem, COUNT)
     own = Observation(COUNT, history[0].params, "running")
     assert proposal(study, [*history, own], COUNT) == proposal(study, history, COUNT)

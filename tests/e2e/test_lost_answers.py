@@ -1,4 +1,4 @@
-"""The service is killed between its commits and its answers: callers repeat, and nothing is lost or done twice."""
+"""The service is killed between a commit and its answer: callers repeat the call, and nothing is lost or done twice."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ Call = Callable[[], Any]
 
 
 class Proxy:
-    """Forwards requests to `port`, and the answers back; while `deaf` is set, it keeps the answers."""
+    """Forwards requests to `port`, and the answers back; while `deaf` is set, it holds the answers back."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -39,7 +39,7 @@ class Proxy:
 
     @property
     def kept(self) -> list[Any]:
-        """Return the complete answers that it has kept."""
+        """Return the complete answers that it has held back."""
         split = [bytes(each).partition(b"\r\n\r\n") for each in self._kept]
         return [json.loads(body) for head, _, body in split if f"content-length: {len(body)}".encode() in head.lower()]
 
@@ -128,7 +128,7 @@ def calls_of_all_kinds(proxy: Proxy, client: httpx.Client, name: str) -> list[Ca
     ]
 
 
-def test_calls_whose_answers_died_with_the_service_are_answered_as_if_it_had_lived(
+def test_repeated_calls_get_the_answers_that_were_lost_with_the_service(
     database_url: str, tmp_path: Path, proxy: Proxy, pool: ThreadPoolExecutor
 ) -> None:
     mine, agents = a_spec(limits={"max_trials": MAX_TRIALS, "parallelism": MAX_TRIALS}), a_spec(trainer=TORCH)
@@ -144,7 +144,7 @@ def test_calls_whose_answers_died_with_the_service_are_answered_as_if_it_had_liv
     with served(database_url, tmp_path) as (client, _):
         proxy.port, proxy.deaf = int(client.base_url.port or 0), False
         found = [answer.result(60) for answer in answers]
-        assert sorted(map(told, found)) == sorted(map(told, proxy.kept))
+        assert sorted(map(without_times, found)) == sorted(map(without_times, proxy.kept))
         assert len(client.get("/v1/experiments").json()["items"]) == 3
         (claimed,) = trials_of(client, agents["name"])
         assert claimed["attempt_count"] == 1
@@ -155,7 +155,7 @@ def test_calls_whose_answers_died_with_the_service_are_answered_as_if_it_had_liv
 TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
-def told(answer: dict[str, Any]) -> str:
+def without_times(answer: dict[str, Any]) -> str:
     """Return an answer without its times."""
     following = answer.get("next") or answer
     lease = following.get("lease", {}).get("token")

@@ -33,4 +33,4 @@ def test_the_readmes_tour_works_as_written(stack: Stack, tmp_path: Path) -> None
     )
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     assert "event: experiment.completed" in ended.stdout, "the search ran to its end"
-    assert "space.lr.low: must be > 0 when log is true" in ended.stdout, "mistakes are told with their place"
+    assert "space.lr.low: must be > 0 when log is true" in ended.stdout, "each mistake is reported with its path"

@@ -68,7 +68,7 @@ def test_each_generation_has_its_params_and_its_part_of_the_curve(
     curves = [mirror.curve(run, "val_accuracy") for run in (first, second, third)]
     assert curves == [[(1, 0.1), (2, 0.2)], [(3, 0.7)], [(5, 0.8)]]
     assert [run.info.status for run in (first, second, third)] == ["FINISHED"] * 3
-    assert first.data.tags["mlflow.note.content"] == "goes on as generation 1 from trial 1's checkpoint at step 2"
+    assert first.data.tags["mlflow.note.content"] == "continues as generation 1 from trial 1's checkpoint at step 2"
     assert "paceline.generation" not in first.data.tags
     assert {run.data.tags["paceline.trial_id"] for run in (first, second, third)} == {trial}
     parent = runs[history.name]

@@ -9,7 +9,7 @@ import pytest
 import requests
 from sqlalchemy import delete
 
-from service.mirror.errors import MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowUnavailable
 from service.store.mirrors import advance, lag
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
@@ -301,7 +301,7 @@ def test_a_name_that_is_taken_in_mlflow_gets_the_experiments_id(
     assert mirror.client.get_experiment_by_name(f"taken ({history.experiment_id})") is not None
 
 
-def test_one_experiment_that_mlflow_refuses_leaves_the_others_alone(
+def test_an_experiment_that_mlflow_refuses_does_not_affect_the_others(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
     refused, other = (

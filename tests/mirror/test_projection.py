@@ -112,14 +112,14 @@ def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
 @example(".")
 @example("..")
 @example("a/../b")
-def test_every_name_becomes_one_that_mlflow_takes(name: str) -> None:
+def test_every_name_becomes_one_that_mlflow_accepts(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name  # noqa: PLC0415 - MLflow takes seconds to import
 
     _validate_metric_name(mlflow_limits.name(name))
 
 
 @pytest.mark.parametrize("name", ["val/accuracy", "loss", "top-5 accuracy", "a.b:c", "größe"])
-def test_names_that_mlflow_takes_stay(name: str) -> None:
+def test_names_that_mlflow_accepts_are_unchanged(name: str) -> None:
     assert mlflow_limits.name(name) == name
 
 

@@ -59,7 +59,7 @@ class Compose:
             found[name] = docker("inspect", "--format", "{{.State.Health.Status}}", container).strip()
         return found
 
-    def leftovers(self) -> str:
+    def left_behind(self) -> str:
         mine = f"label=com.docker.compose.project={self.project}"
         return (
             docker("ps", "--all", "--quiet", "--filter", mine)
@@ -84,7 +84,7 @@ def compose() -> Iterator[Compose]:
         docker("image", "rm", "--no-prune", f"{compose.project}:latest")
 
 
-def test_the_stack_runs_digits_whatever_dies_shows_it_in_mlflow_and_goes_down_without_a_trace(compose: Compose) -> None:
+def test_the_stack_survives_kills_mirrors_to_mlflow_and_leaves_nothing_behind(compose: Compose) -> None:
     healthy = dict.fromkeys(SERVERS, "healthy")
     wait_until(lambda: compose.health() == healthy, UP_SECONDS, lambda: f"{compose.health()}\n{compose('logs')}")
 
@@ -113,7 +113,7 @@ def test_the_stack_runs_digits_whatever_dies_shows_it_in_mlflow_and_goes_down_wi
     assert f":{compose.mlflow_port}/" in ended["mlflow_url"]
 
     compose("down", "--volumes")
-    assert compose.leftovers() == ""
+    assert compose.left_behind() == ""
 
 
 def create_digits(port: int) -> Any:

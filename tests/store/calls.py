@@ -1,4 +1,4 @@
-"""One caller's reports, as the API takes them together with others'."""
+"""One caller's reports, stored as the API stores them."""
 
 from collections.abc import Sequence
 

@@ -14,7 +14,7 @@ RUN = "insert into mirror_runs (trial_id, experiment_id, run_id) values ('t-1', 
 LATER = "insert into mirror_runs (trial_id, experiment_id, run_id, generation) values ('t-1', 'x-1', 'run-2', 1)"
 
 
-def test_a_trial_keeps_its_run_when_it_may_have_several(database_url: str) -> None:
+def test_the_upgrade_to_generations_keeps_each_trials_run(database_url: str) -> None:
     database = Database(database_url)
     with database.engine.begin() as connection:
         command.downgrade(config(connection), "0006")

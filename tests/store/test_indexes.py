@@ -1,4 +1,4 @@
-"""No call reads whole tables: each is followed to its queries, and the database asked how it would find the rows."""
+"""No call scans a whole table: the queries of each call are recorded, and the database explains their plans."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Engine, event
 
 from tests.conftest import Api, Held
 
-# Those that grow with trials and reports. Experiments and agents are few beside them.
+# The tables that grow with trials and reports. Experiments and agents are few.
 GROWING = {"trials", "attempts", "reports", "milestones", "decisions", "checkpoints", "events", "mirror_runs"}
 
-# Indexes that hold the attempts that run and no others.
+# Partial indexes, of running attempts only.
 OF_THE_LIVING = ("ix_attempts_expiry", "uq_attempts_living")
 
 
@@ -29,7 +29,7 @@ def held(service: Api) -> Held:
 
 
 def amid_others(service: Api, early_stopping: dict[str, Any], **changes: Any) -> Held:
-    """One trial amid a few others that have reports, decisions and ends."""
+    """One running trial beside a few others that have reports, decisions and ends."""
     name = service.create(early_stopping=early_stopping, **changes)["name"]
     for value in (0.1, 0.5, 0.3):
         one = service.ask(name)
@@ -63,7 +63,7 @@ def tables_read_whole(connection: Connection, statement: str, parameters: Any) -
             line for line in plan if line.startswith("SCAN ") and not any(index in line for index in OF_THE_LIVING)
         ]
         return {line.split()[1] for line in scans} & GROWING
-    # On small tables it would rightly read them whole; what is left to it then has no index to go by.
+    # PostgreSQL rightly scans small tables; with scans disabled, a scan means that no index fits.
     connection.exec_driver_sql("set local enable_seqscan = off")
     plan = [row[0] for row in connection.exec_driver_sql(f"explain {statement}", parameters)]
     return {table for line in plan for table in re.findall(r"Seq Scan on (\w+)", line)} & GROWING
@@ -124,7 +124,7 @@ READS = (
     "metrics",
     "replay",
 )
-"""They leave everything as it is, so that one experiment will do for all of them."""
+"""The calls change nothing, so one experiment serves all of them."""
 
 
 @pytest.mark.parametrize("calls", [READS, *((call,) for call in CALLS if call not in READS)], ids=", ".join)
@@ -162,14 +162,14 @@ def test_no_rule_reads_a_growing_table_whole(service: Api, engine: Engine, rule:
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize("query", ["", "&status=completed"])
 def test_the_best_trials_are_found_in_their_order(service: Api, engine: Engine, direction: str, query: str) -> None:
-    """At most those of one value are put in order: there may be thousands of others."""
+    """At most the trials with one value are sorted: there may be thousands of others."""
     held = amid_others(service, {"rule": "none"}, objectives=[{"metric": "accuracy", "direction": direction}])
     with recorded(engine) as queries:
         by_value(held, held.assignment["experiment"], query)
     pages = [(statement, values) for statement, values in queries if "ORDER BY trials.value" in statement]
     assert len(pages) == 2
     with engine.connect() as connection:
-        if connection.dialect.name == "postgresql":  # of a handful it would rather sort all
+        if connection.dialect.name == "postgresql":  # PostgreSQL prefers to sort a few rows
             connection.exec_driver_sql("set local enable_sort = off; set local enable_bitmapscan = off")
         plans = [plan_of(connection, statement, values) for statement, values in pages]
     assert all("_value_number" in plan for plan in plans)
@@ -178,7 +178,7 @@ def test_the_best_trials_are_found_in_their_order(service: Api, engine: Engine, 
 
 @pytest.mark.parametrize("path", ["/v1/experiments?limit=1", "/v1/experiments?limit=1&status=running"])
 def test_experiments_are_found_in_their_order_and_the_best_of_each(service: Api, engine: Engine, path: str) -> None:
-    """None of them is put in order, and of its trials at most those of one value."""
+    """No experiment is sorted, and of its trials at most those with one value."""
     amid_others(service, {"rule": "none"})
     amid_others(service, {"rule": "none"}, objectives=[{"metric": "accuracy", "direction": "minimize"}])
     with recorded(engine) as queries:
@@ -187,14 +187,14 @@ def test_experiments_are_found_in_their_order_and_the_best_of_each(service: Api,
     bests = [one for one in queries if "ORDER BY trials.value" in one[0]]
     assert (len(pages), len(bests)) == (2, 2)
     with engine.connect() as connection:
-        if connection.dialect.name == "postgresql":  # of a handful it would rather sort all
+        if connection.dialect.name == "postgresql":  # PostgreSQL prefers to sort a few rows
             connection.exec_driver_sql("set local enable_sort = off; set local enable_bitmapscan = off")
         assert all("created_at_id" in plan_of(connection, *one) for one in pages)
         assert not [one for one in pages if "FOR ORDER BY" in plan_of(connection, *one)]
         assert all("status_value_number" in plan_of(connection, *one) for one in bests)
 
 
-def test_who_waits_is_found_by_an_index_of_those_alone(service: Api, engine: Engine) -> None:
+def test_paused_trials_are_found_by_an_index_of_paused_trials(service: Api, engine: Engine) -> None:
     """When no other trial can come, all paused trials are considered."""
     limits = {"max_trials": 2, "parallelism": 2}
     name = service.create(early_stopping={"rule": "asha", "promote": True}, limits=limits)["name"]

@@ -112,7 +112,7 @@ def test_heartbeats_and_reports_keep_the_lease(context: Context) -> None:
     assert expire_leases(context) == 0
 
 
-def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) -> None:
+def test_a_trial_that_is_lost_too_often_fails(context: Context) -> None:
     trial = an_assignment(context)
     held: Assignment | None = trial
     losses = 0
@@ -127,7 +127,7 @@ def test_a_trial_that_is_lost_again_and_again_fails_at_last(context: Context) ->
 
 
 @pytest.mark.parametrize("heard", [False, True])
-def test_an_attempt_that_no_slot_ever_took_up_never_began(context: Context, heard: bool) -> None:
+def test_an_attempt_whose_lease_no_slot_extended_has_not_begun(context: Context, heard: bool) -> None:
     held = an_assignment(context)
     if heard:
         take_heartbeat(context, held.trial, held.lease.token)
@@ -136,7 +136,7 @@ def test_an_attempt_that_no_slot_ever_took_up_never_began(context: Context, hear
     assert failure_of(context, held).began is heard
 
 
-def test_who_asks_for_a_trial_runs_it_from_then_on(context: Context) -> None:
+def test_an_attempt_of_an_asking_caller_has_begun(context: Context) -> None:
     experiment = create_experiment(context, parse_spec(a_spec()))
     held = ask(context, experiment.id, None)
     assert held
@@ -145,7 +145,7 @@ def test_who_asks_for_a_trial_runs_it_from_then_on(context: Context) -> None:
     assert failure_of(context, held).began
 
 
-def test_a_trial_that_gets_on_between_its_losses_goes_on(context: Context) -> None:
+def test_a_trial_that_saves_checkpoints_between_its_losses_does_not_fail(context: Context) -> None:
     held = an_assignment(context)
     for loss in range(2 * MAX_LOSSES):
         report = Report(sequence=0, metrics={"accuracy": 0.5}, checkpoint=f"/{loss}")
@@ -159,7 +159,7 @@ def test_a_trial_that_gets_on_between_its_losses_goes_on(context: Context) -> No
         held = again
 
 
-def test_a_service_that_was_away_gives_every_holder_a_whole_lease(context: Context) -> None:
+def test_a_restarted_service_gives_every_holder_a_whole_lease(context: Context) -> None:
     held = an_assignment(context)
     let_pass(context, 1000)
     extend_all_leases(context)
@@ -172,7 +172,7 @@ def test_a_service_that_was_away_gives_every_holder_a_whole_lease(context: Conte
 
 
 def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> None:
-    """Without its database, or suspended: for longer than a lease, and than a trial may be silent."""
+    """The service had no database or was suspended for longer than a lease and than `report_timeout_seconds`."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = [0.0]
     loop = LeaseExpiry(context, clock=lambda: seconds[0])
@@ -188,8 +188,8 @@ def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> No
     assert trial_of(context, held).status == "queued"
 
 
-def test_a_pass_that_hung_expires_no_lease(context: Context) -> None:
-    """While it waited for the database, so did those who had something to say."""
+def test_a_delayed_pass_expires_no_lease(context: Context) -> None:
+    """While the pass waited for the database, so did the holders' calls."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = iter([0.0, 1.0, 1.0])
     loop = LeaseExpiry(context, clock=lambda: next(seconds, 100.0))
@@ -201,7 +201,7 @@ def test_a_pass_that_hung_expires_no_lease(context: Context) -> None:
     assert trial_of(context, held).status == "running"
 
 
-def test_an_agents_name_is_free_when_it_could_be_heard_for_a_lease_and_was_not(context: Context) -> None:
+def test_an_agents_name_is_free_after_a_lease_of_silence_while_the_service_was_reachable(context: Context) -> None:
     """After an outage, a second agent's claim may be the first call of all."""
     seconds = [0.0]
     loop = LeaseExpiry(context, clock=lambda: seconds[0])
@@ -225,7 +225,7 @@ def test_an_agents_name_is_free_when_it_could_be_heard_for_a_lease_and_was_not(c
         register_agent(context, "one", first)
 
 
-def test_an_attempt_that_was_taken_away_gets_no_lease_again(context: Context) -> None:
+def test_the_lease_of_an_ended_attempt_is_not_extended(context: Context) -> None:
     held = an_assignment(context)
     let_pass(context, 31)
     expire_leases(context)
@@ -247,7 +247,7 @@ def test_a_trial_over_its_time_limit_is_asked_to_stop(context: Context) -> None:
     assert trial_of(context, held).status == "stopped"
 
 
-def test_an_experiment_over_its_time_ends(context: Context) -> None:
+def test_an_experiment_over_its_time_limit_ends(context: Context) -> None:
     held = an_assignment(context, limits={"max_trials": 3, "max_seconds": 60})
     let_pass(context, 61)
     enforce_time_limits(context)
@@ -276,7 +276,7 @@ def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) 
     assert trial_of(context, held).status == "stopped"
 
 
-def test_a_lost_holder_that_says_it_failed_is_not_believed_either(context: Context) -> None:
+def test_a_failure_reported_by_a_lost_holder_is_refused(context: Context) -> None:
     first = an_assignment(context)
     let_pass(context, 31)
     expire_leases(context)
@@ -285,7 +285,7 @@ def test_a_lost_holder_that_says_it_failed_is_not_believed_either(context: Conte
         finish(context, first.trial, first.lease.token, message)
 
 
-def test_one_attempt_that_cannot_be_rescued_does_not_keep_the_others_from_it(
+def test_an_error_with_one_attempt_does_not_affect_the_others(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = an_assignment(context), an_assignment(context)
@@ -302,7 +302,7 @@ def test_one_attempt_that_cannot_be_rescued_does_not_keep_the_others_from_it(
     assert trial_of(context, second).status == "queued"
 
 
-def test_secrets_stay_out_of_the_databases_errors(context: Context) -> None:
+def test_errors_of_the_database_contain_no_secrets(context: Context) -> None:
     held = an_assignment(context)
     with pytest.raises(IntegrityError) as caught, context.database.write() as session:
         session.execute(insert(AttemptRow).values(lease_token=held.lease.token, trial_id=held.trial))

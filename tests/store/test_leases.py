@@ -1,4 +1,4 @@
-"""Claims, reports, losses, ends and cancels in any order: only the holder of the living lease is believed."""
+"""Claims, reports, losses, ends and cancels in any order: only the holder of the living lease can change the trial."""
 
 import itertools
 from collections import Counter
@@ -98,7 +98,7 @@ class Leases(RuleBasedStateMachine):
         error = Failure(kind=FailureKind.USER_ERROR, message="no") if outcome is Outcome.FAILED else None
         message = Finish(outcome=outcome, error=error)
         if token in self.finished:
-            return  # a repeat of one's own finish is answered: another test's business
+            return  # a holder's repeated finish is answered, which another test covers
         self._believed_only_if_living(token, lambda: finish(self.context, assignment.trial, token, message))
         if token in self.living:
             self.finished.add(token)
@@ -106,7 +106,7 @@ class Leases(RuleBasedStateMachine):
 
     @rule(target=held, assignment=held, times=st.integers(1, 2))
     def finish_and_go_on(self, assignment: Assignment, times: int) -> Assignment:
-        """A slot that asks for its next trial, and once more if it may not have heard the answer."""
+        """A slot that asks for its next trial, and repeats the call if the answer may be lost."""
         token = assignment.lease.token
         if token not in self.living:
             return multiple()  # type: ignore[return-value]
@@ -123,7 +123,7 @@ class Leases(RuleBasedStateMachine):
 
     @rule(value=st.floats(0, 1))
     def run_as_told(self, value: float) -> None:
-        """One whose holder leaves when it is told to, and is through after a few steps."""
+        """A trial whose holder leaves when asked to, and completes after a few steps."""
         self.requests += 1
         assignment = assign(self.context, self.experiment, Claimant("a holder", f"request {self.requests}"))
         if assignment is None:
@@ -144,7 +144,7 @@ class Leases(RuleBasedStateMachine):
         with self.context.database.write() as session:
             row = session.scalar(select(AttemptRow).where(AttemptRow.lease_token == token))
             assert row
-            if row.lease_expires_at is not None:  # else it was taken away before
+            if row.lease_expires_at is not None:  # otherwise it has ended before
                 row.lease_expires_at -= timedelta(days=1)
         assert expire_leases(self.context) == (token in self.living)
         self.living.pop(token, None)
@@ -192,8 +192,8 @@ class Leases(RuleBasedStateMachine):
         assert len(trials) <= MAX_TRIALS
         assert {trial.id for trial in trials if trial.status == "running"} == set(living.values())
         assert [event.seq for event in events] == list(range(1, experiment.event_count + 1))
-        told = Counter((event.trial_id, event.data["step"]) for event in events if event.kind == "report")
-        assert told == Counter(tuple(step) for step in steps)
+        stored = Counter((event.trial_id, event.data["step"]) for event in events if event.kind == "report")
+        assert stored == Counter(tuple(step) for step in steps)
         assert not (experiment.ended_at and any(trial.status in LIVE_TRIAL for trial in trials))
         self._no_trial_waits_in_vain(experiment, trials)
         for trial in trials:
@@ -222,7 +222,7 @@ class Leases(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_only_the_living_lease_is_believed(settings: Settings) -> None:
+def test_only_the_holder_of_the_living_lease_can_change_a_trial(settings: Settings) -> None:
     def fresh() -> Context:
         context = Context(settings, Database(settings.database_url))
         with context.database.write() as session:
@@ -234,7 +234,7 @@ def test_only_the_living_lease_is_believed(settings: Settings) -> None:
         max_examples=20,
         stateful_step_count=25,
         deadline=None,
-        phases=[Phase.generate],  # a failure is told as it is: making it smaller takes minutes
+        phases=[Phase.generate],  # without the shrinking phase, which takes minutes
         suppress_health_check=list(HealthCheck),
         database=None,
     )

@@ -36,7 +36,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Add:
-    """`tells`: where the trial has not been there before, it is added as one that cannot have been."""
+    """`tells`: a trial that is new at the milestone is added with `is_new`."""
 
     number: int
     milestone: int
@@ -200,7 +200,7 @@ def _same(session: Session, id_: str, milestone: int, there: dict[int, tuple[flo
 
 
 def _weight(session: WriteSession) -> int:
-    """The size of the process's cache, counted again."""
+    """The weight of the process's cache, recomputed."""
     cached = session.caches.of(MilestoneCache)._experiments
     weight = sum(BASE_WEIGHT + sum(one.weight for one in each.milestones.values()) for each in cached.values())
     assert weight == cached.currsize
@@ -209,7 +209,7 @@ def _weight(session: WriteSession) -> int:
 
 @contextmanager
 def _counting_reads(database: Database) -> Iterator[list[str]]:
-    """The reads of who has reached a milestone."""
+    """The queries that read the trials at a milestone."""
     reads: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -262,7 +262,7 @@ def test_a_loop_over_more_milestones_than_are_cached_finds_the_first_ones(
 
 
 def _come_back_without(database: Database, id_: str, number: int) -> None:
-    """A standby takes over that has not heard of the last change."""
+    """A standby takes over that lacks the last change."""
     with database.engine.begin() as connection:
         connection.execute(delete(MilestoneRow).where(MilestoneRow.trial_id == f"{id_}-{number}"))
         lower = update(ExperimentRow).where(ExperimentRow.id == id_)
@@ -281,7 +281,7 @@ def test_what_a_standby_has_lost_is_not_cached(processes: tuple[Database, Databa
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.slow
 def test_the_cache_is_cleared_when_a_connection_breaks(processes: tuple[Database, Database]) -> None:
-    """As many changes may have come to a standby since as it has lost."""
+    """The standby may have stored as many new changes as it has lost."""
     first, second = processes
     id_ = _an_experiment(first)
     _add(first, id_, 0, 1)

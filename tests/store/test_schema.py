@@ -50,7 +50,7 @@ def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
         session.add(second)
 
 
-def test_a_population_that_was_begun_without_a_last_step_goes_on(tmp_path: Path) -> None:
+def test_a_population_started_without_max_step_continues_after_the_upgrade(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")
     upgrade(database)
     with database.engine.begin() as connection:
@@ -66,7 +66,7 @@ def test_a_population_that_was_begun_without_a_last_step_goes_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("milestone", "pool"), [(3, 2), (9, 0)], ids=["as it reached it", "where there was one"])
-def test_trials_that_wait_are_put_into_their_pools(database_url: str, milestone: int, pool: int) -> None:
+def test_the_upgrade_puts_paused_trials_into_their_pools(database_url: str, milestone: int, pool: int) -> None:
     database = Database(database_url)
     with database.engine.begin() as connection:
         command.downgrade(config(connection), "0010")
@@ -82,7 +82,7 @@ def test_trials_that_wait_are_put_into_their_pools(database_url: str, milestone:
 
 
 def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None:
-    """SQLite copies the table whose constraint changes; what refers to the old one must not go with it."""
+    """SQLite copies a table to change a constraint; rows that refer to the old table must not be deleted."""
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")
     with database.engine.begin() as connection:
         command.upgrade(config(connection), "0005")
@@ -100,8 +100,8 @@ def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None
     database.close()
 
 
-def test_sqlite_has_each_commit_on_the_disk_before_it_is_answered(tmp_path: Path) -> None:
-    """In the service; the tests' own engines do not wait for the disk."""
+def test_sqlite_syncs_each_commit_to_disk(tmp_path: Path) -> None:
+    """In the service: the tests' own engines do not sync."""
     with closing(sqlite3.connect(tmp_path / "paceline.db")) as connection:
         _set_up_sqlite(connection, None)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -28,7 +28,7 @@ def ids(service: Api) -> list[str]:
     return [service.create()["id"] for _ in range(3)]
 
 
-def test_added_rows_hold_what_they_were_given(database: Database, ids: list[str]) -> None:
+def test_added_rows_have_the_given_values(database: Database, ids: list[str]) -> None:
     with database.write() as session:
         for seq, one in enumerate(ids, 100):
             row = {"experiment_id": one, "seq": seq, "kind": "odd", "trial_id": None, "data": DATA, "at": AT}
@@ -60,7 +60,7 @@ def test_changes_of_some_columns_leave_the_others_and_other_rows_alone(database:
     assert rows[third].event_count < 71
 
 
-def test_what_was_changed_last_stands_however_it_was_changed(database: Database, ids: list[str]) -> None:
+def test_the_last_change_of_a_column_wins_however_it_was_made(database: Database, ids: list[str]) -> None:
     with database.write() as session:
         rows = [session.get_one(ExperimentRow, one) for one in ids]
         change_later(rows[0], event_count=71)
@@ -73,7 +73,7 @@ def test_what_was_changed_last_stands_however_it_was_changed(database: Database,
         assert [session.get_one(ExperimentRow, one).event_count for one in ids] == [72, 72, 72]
 
 
-def test_nothing_of_it_is_left_when_the_transaction_fails(database: Database, ids: list[str]) -> None:
+def test_no_pending_write_is_left_when_the_transaction_fails(database: Database, ids: list[str]) -> None:
     def fail() -> None:
         with database.write() as session:
             change_later(session.get_one(ExperimentRow, ids[0]), event_count=71)
@@ -152,7 +152,7 @@ def test_a_read_after_stale_reads_sees_pending_changes(database: Database, ids: 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 @pytest.mark.slow
-def test_one_statement_serves_whatever_is_put_off_first(database: Database, ids: list[str]) -> None:
+def test_the_statement_does_not_depend_on_the_order_of_pending_writes(database: Database, ids: list[str]) -> None:
     """PostgreSQL prepares each statement by its text."""
     statements: list[str] = []
     event.listen(database.engine, "before_cursor_execute", lambda *facts: statements.append(facts[2]))

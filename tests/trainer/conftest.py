@@ -101,7 +101,7 @@ def service(shared: FakeService) -> Iterator[FakeService]:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    """Where the training function writes what it did."""
+    """The file in which the training function records what it did."""
     return tmp_path / "record"
 
 

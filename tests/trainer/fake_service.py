@@ -42,7 +42,7 @@ def encoded(status: int, value: Any) -> tuple[int, bytes]:
 
 
 class FakeService:
-    """Its attributes have every call, in order. `wait_for` waits for calls."""
+    """Its attributes record every call, in order. `wait_for` waits for calls."""
 
     def __init__(self, storage: str) -> None:
         self.storage = storage

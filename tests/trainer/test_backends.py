@@ -1,4 +1,4 @@
-"""What holds for every kind of trainer. A new line in the registry is tested here without another line of test."""
+"""What holds for every kind of trainer. A new line in the registry is tested here without an edit."""
 
 import contextlib
 from importlib.util import find_spec

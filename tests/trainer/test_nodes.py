@@ -1,4 +1,4 @@
-"""Nodes of a Ray cluster that die or are about to be taken away: a second, real one beside the session's head."""
+"""Nodes of a Ray cluster that die or are drained: a second, real node beside the session's head."""
 
 import os
 import signal
@@ -24,14 +24,14 @@ NODE_SECONDS = 240
 
 @dataclass
 class SecondNode:
-    """`only`: the scaling of a gang that fits on this node alone."""
+    """`only`: the scaling of a worker group that fits only on this node."""
 
     process: subprocess.Popen[bytes]
     id: str = ""
     only: dict[str, Any] | None = None
 
     def kill(self) -> None:
-        """All its processes together, as when its machine loses its power."""
+        """Kill all its processes at the same time, as a power failure does."""
         family = [self.process.pid, *(child.pid for child in psutil.Process(self.process.pid).children(recursive=True))]
         for pid in family:
             os.kill(pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ def lives(node: str) -> bool:
 
 
 def drain(address: str, node: str, seconds: float) -> None:
-    """As the autoscaler does for a spot node that is taken away."""
+    """Drain the node, as the autoscaler does for a reclaimed spot node."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # noqa: PLC0415 - heavy
     from ray.core.generated.autoscaler_pb2 import DrainNodeReason  # noqa: PLC0415 - heavy
 
@@ -86,7 +86,7 @@ def drain(address: str, node: str, seconds: float) -> None:
     assert accepted, why
 
 
-def test_what_runs_on_a_node_that_is_taken_away_leaves_it_in_time_and_goes_on_elsewhere(
+def test_attempts_leave_a_drained_node_in_time_and_continue_elsewhere(
     service: FakeService, add: Add, ray_address: str
 ) -> None:
     with second_node(service, ray_address, "beta") as node:
@@ -102,7 +102,7 @@ def test_what_runs_on_a_node_that_is_taken_away_leaves_it_in_time_and_goes_on_el
         until(lambda: not held_on(node.id), "nothing is held on the node")
 
 
-def test_a_node_that_dies_takes_a_gang_and_a_slot_with_it_and_the_next_gang_runs_on_what_is_left(
+def test_after_the_death_of_a_node_its_attempts_run_on_the_remaining_one(
     service: FakeService, add: Add, ray_address: str
 ) -> None:
     spread = {"scaling": {"num_workers": 2, "placement_strategy": "SPREAD"}}
@@ -114,12 +114,12 @@ def test_a_node_that_dies_takes_a_gang_and_a_slot_with_it_and_the_next_gang_runs
         service.wait_for(lambda: service.reports[whole], 120)
         assert len(held_on(node.id)) == 2
         node.kill()
-        # Its own slot lives and says so; the other attempt's slot was on the node, and the agent says so.
+        # The slot of one attempt lives and reports it; the slot of the other was on the node, so the agent reports it.
         error = service.finished(half, 60).error
         service.wait_for(lambda: whole in service.lost, 60)
     assert error is not None
     assert error.kind == FailureKind.LOST
-    until(lambda: not lives(node.id), "Ray has noticed")  # until then it would give the gang the dead node again
+    until(lambda: not lives(node.id), "Ray has noticed")  # earlier it would use the dead node again
     second = add("say_who", trainer=spread, experiment="x-spread")
     assert service.finished(second, 120).outcome == Outcome.COMPLETED, service.finishes[second]
     until(lambda: not held_on(node.id), "nothing is held on the node")

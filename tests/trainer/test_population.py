@@ -1,4 +1,4 @@
-"""A population that trains on a real Ray: who is exploited goes on with the donor's weights and other params."""
+"""A population on a real Ray: an exploited trial continues with its donor's weights and other params."""
 
 import subprocess
 import sys
@@ -39,12 +39,12 @@ def written(record: Path) -> set[tuple[int, float, str, int, float]]:
 
 
 def weight_of(record: Path, lr: float, step: int) -> float:
-    """What it had come to after the step, the same on both ranks."""
+    """The weight after the step, the same on both ranks."""
     [weight] = {one[4] for one in written(record) if one[1:4] == (lr, "step", step)}
     return weight
 
 
-def test_who_is_exploited_trains_on_with_the_donors_weights_and_its_new_params(api: Api, record: Path) -> None:
+def test_an_exploited_trial_trains_on_with_the_donors_weights_and_its_new_params(api: Api, record: Path) -> None:
     package = api.post("/v1/packages", 201, params={"filename": "train.py"}, content=CODE.read_bytes())["id"]
     rule = {"rule": "pbt", "interval": 2, "max_step": 6, "resample_probability": 0, "perturbation_factors": [FACTOR]}
     spec = a_spec(
@@ -70,7 +70,7 @@ def test_who_is_exploited_trains_on_with_the_donors_weights_and_its_new_params(a
         inherited = weight_of(record, RATES[0], milestone)
         assert weight_of(record, RATES[trial["number"]], milestone) < inherited
         assert {(rank, LR, "from", milestone, inherited) for rank in (0, 1)} <= written(record)
-    # It took the longer way: two steps with its donor's rate, and four with its own.
+    # Two steps with its donor's rate, and four with its own.
     assert worst["values"][0] == pytest.approx(0.2**2 * 0.4**4, rel=1e-3)
     assert worst["checkpoint"]["step"] == 6
 

@@ -1,4 +1,4 @@
-"""What `trainer/ray_train` takes for granted about Ray's internals, one by one.
+"""What `trainer/ray_train` assumes about Ray's internals, one by one.
 
 When Ray is upgraded and one of these fails, its name says which assumption no longer holds. `reuse_workers: false`
 needs only those marked as the worker's, and those of the cluster's state. `tests/architecture/test_ray_internals.py`
@@ -25,7 +25,7 @@ def parameters(function: Any) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def test_the_controller_makes_its_group_by_a_class_attribute_that_may_be_replaced() -> None:
+def test_the_controller_creates_its_worker_group_through_a_replaceable_class_attribute() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 
     assert hasattr(TrainController, "worker_group_cls")
@@ -41,13 +41,13 @@ def test_the_controller_polls_in_one_coroutine_after_a_pause_counted_from_the_la
     assert "time_monotonic() - self._latest_poll_time" in source(TrainController._poll_workers)
 
 
-def test_the_controller_reads_whether_to_watch_for_preemption_only_when_it_is_made() -> None:
+def test_the_controller_reads_whether_to_watch_for_preemption_only_in_its_constructor() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 
     assert "ENABLE_PREEMPTION_WATCHER_ENV_VAR" in source(TrainController.__init__)
 
 
-def test_the_controller_sets_its_loggers_up_only_when_it_is_made_and_unless_it_is_told_not_to() -> None:
+def test_the_controller_configures_its_loggers_only_in_its_constructor_and_only_if_enabled() -> None:
     from ray.train.v2._internal.constants import ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR
     from ray.train.v2._internal.execution.controller import TrainController
 
@@ -58,14 +58,14 @@ def test_the_controller_sets_its_loggers_up_only_when_it_is_made_and_unless_it_i
     assert source(TrainController).count("configure_controller_logger") == 1
 
 
-def test_the_controller_takes_a_poll_for_the_end_that_finds_all_workers_through_without_an_error() -> None:
+def test_the_controller_ends_the_run_when_a_poll_finds_all_workers_finished_without_an_error() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 
     assert parameters(TrainController._is_training_succeeded) == ["worker_group_status"]
     assert "if self._is_training_succeeded(worker_group_status):" in source(TrainController._step)
 
 
-def test_where_a_workers_log_is_nobody_asks_but_the_export_of_rays_state() -> None:
+def test_only_rays_state_export_uses_the_path_of_a_workers_log() -> None:
     from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
     assert "log_file_path" in source(WorkerGroup._decorate_worker_log_file_paths)
@@ -74,7 +74,7 @@ def test_where_a_workers_log_is_nobody_asks_but_the_export_of_rays_state() -> No
     ) + source(WorkerGroup).count("self._decorate_worker_log_file_paths")
 
 
-def test_torchs_backend_does_nothing_with_what_its_calls_to_all_workers_return() -> None:
+def test_torchs_backend_ignores_the_results_of_its_calls_to_all_workers() -> None:
     from ray.train.torch.config import _TorchBackend
 
     lines = [line.strip() for line in source(_TorchBackend.on_start).splitlines() if ".execute(" in line]
@@ -91,7 +91,7 @@ def test_torchs_backend_asks_the_first_worker_for_its_address_before_it_does_any
     assert config.get_address_and_port is get_address_and_port
 
 
-def test_torchs_backend_leaves_alone_a_process_group_that_is_no_more() -> None:
+def test_torchs_backend_destroys_a_process_group_only_if_it_exists() -> None:
     from ray.train.torch import config
     from torch.distributed import distributed_c10d
 
@@ -99,7 +99,7 @@ def test_torchs_backend_leaves_alone_a_process_group_that_is_no_more() -> None:
     assert isinstance(distributed_c10d._world.pg_map, dict)
 
 
-def test_a_scaling_policy_is_made_of_a_configuration_and_asks_for_its_resources_from_run_to_run() -> None:
+def test_a_scaling_policy_is_constructed_from_a_configuration_and_requests_resources_for_each_run() -> None:
     from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
     from ray.train.v2._internal.execution.scaling_policy.factory import create_scaling_policy
     from ray.train.v2.api.config import ScalingConfig
@@ -120,7 +120,7 @@ def test_a_run_of_the_controller_ends_without_ending_its_process() -> None:
     assert "exit_actor" not in source(TrainController._shutdown)
 
 
-def test_a_trainers_fit_hands_its_controllers_arguments_to_one_method() -> None:
+def test_a_trainers_fit_passes_its_controllers_arguments_to_one_method() -> None:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     assert parameters(DataParallelTrainer._initialize_and_run_controller) == ["self", "controller_init_kwargs"]
@@ -136,7 +136,7 @@ def test_the_callbacks_left_out_are_among_the_default_ones() -> None:
     assert [c.__name__ for c in OMITTED_CALLBACKS if c.__name__ not in made] == []
 
 
-def test_a_worker_group_makes_placement_group_and_workers_in_methods_of_their_own() -> None:
+def test_a_worker_group_creates_placement_group_and_workers_in_separate_methods() -> None:
     from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
     assert parameters(WorkerGroup._create_placement_group) == ["self", "scaling_config", "worker_group_context"]
@@ -153,7 +153,7 @@ def test_a_worker_group_finds_the_synchronization_actor_by_a_name_of_its_module(
     assert hasattr(worker_group, "SynchronizationActor")
 
 
-def test_a_worker_group_makes_its_workers_of_a_class_attribute_that_may_be_replaced() -> None:
+def test_a_worker_group_creates_its_workers_from_a_replaceable_class_attribute() -> None:
     from ray.train.v2._internal.execution.worker_group.worker_group import RayTrainWorker, WorkerGroup
 
     assert WorkerGroup._worker_cls is RayTrainWorker
@@ -170,14 +170,14 @@ def test_no_worker_reads_its_backends_configuration() -> None:
     assert parameters(WorkerGroup._init_train_context_on_workers)[:2] == ["self", "workers"]
 
 
-def test_a_worker_group_is_asked_but_once_to_change_to_its_working_directory() -> None:
+def test_a_worker_group_changes_to_its_working_directory_by_one_call_only() -> None:
     from ray.train.v2._internal.callbacks import WorkingDirectorySetupCallback
 
     change = source(WorkingDirectorySetupCallback.after_execution_group_start)
     assert re.findall(r"execution_group\.(.*)", change) == ["execute(chdir_to_working_dir)"]
 
 
-def test_a_worker_sets_its_loggers_up_unless_it_is_told_not_to_and_filters_by_its_context() -> None:
+def test_a_worker_configures_its_loggers_if_enabled_and_filters_by_its_context() -> None:
     from ray.train.v2._internal.constants import ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR
     from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
     from ray.train.v2._internal.logging.logging import TrainContextFilter
@@ -190,7 +190,7 @@ def test_a_worker_sets_its_loggers_up_unless_it_is_told_not_to_and_filters_by_it
     assert parameters(TrainContextFilter) == ["context"]
 
 
-def test_a_worker_that_is_polled_says_whether_its_training_thread_lives() -> None:
+def test_a_poll_of_a_worker_tells_whether_its_training_thread_lives() -> None:
     from ray.train.v2._internal.execution.context import ExecutionContext
     from ray.train.v2._internal.execution.worker_group.thread_runner import ThreadRunner
     from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
@@ -216,7 +216,7 @@ def test_a_placement_group_handle_has_the_methods_we_stand_in_for() -> None:
     assert PlacementGroupHandle.__abstractmethods__ == {"placement_group", "ready", "wait", "shutdown"}
 
 
-def test_the_controllers_checkpoint_manager_lists_what_it_has_been_told_of() -> None:
+def test_the_controllers_checkpoint_manager_lists_the_registered_checkpoints() -> None:
     from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
     from ray.train.v2._internal.execution.controller import TrainController
 
@@ -231,14 +231,14 @@ def test_a_report_callback_is_called_once_for_each_report_of_all_ranks() -> None
     assert parameters(ReportCallback.after_report) == ["self", "training_report", "metrics"]
 
 
-def test_a_storage_context_is_made_of_a_path_and_a_name_and_tries_to_write() -> None:
+def test_a_storage_context_is_constructed_from_a_path_and_a_name_and_writes_a_file() -> None:
     from ray.train.v2._internal.execution.storage import StorageContext
 
     assert parameters(StorageContext)[:2] == ["storage_path", "experiment_dir_name"]
     assert "self._create_validation_file()" in source(StorageContext.__init__)
 
 
-def test_of_the_worker_its_context_may_be_given_new_pools_and_a_checkpoint() -> None:
+def test_in_a_worker_the_context_can_get_new_pools_and_a_checkpoint() -> None:
     from ray.train.v2._internal.execution import context
 
     names = {field.name for field in dataclasses.fields(context.TrainContext)}
@@ -247,7 +247,7 @@ def test_of_the_worker_its_context_may_be_given_new_pools_and_a_checkpoint() -> 
     assert context.MAX_CHECKPOINT_UPLOAD_THREADS >= 1
 
 
-def test_of_the_worker_its_report_may_be_replaced_and_blocks_until_the_checkpoint_is_saved() -> None:
+def test_in_a_worker_report_can_be_replaced_and_blocks_until_the_checkpoint_is_saved() -> None:
     from ray.train.v2._internal.execution import train_fn_utils
     from ray.train.v2._internal.execution.context import TrainContext
 
@@ -262,7 +262,7 @@ def test_of_the_worker_its_report_may_be_replaced_and_blocks_until_the_checkpoin
     assert "self.checkpoint = training_report.checkpoint" in source(TrainContext._wait_then_report)
 
 
-def test_of_the_worker_print_can_be_put_back() -> None:
+def test_in_a_worker_print_can_be_restored() -> None:
     from ray.train.v2._internal.logging import patch_print
 
     assert callable(patch_print._original_print)
@@ -275,7 +275,7 @@ def test_torchs_backend_is_chosen_by_the_trainer_and_set_up_on_start() -> None:
     assert isinstance(config.TorchConfig.backend_cls, property)
 
 
-def test_of_the_worker_one_function_finds_the_context_of_its_run() -> None:
+def test_in_a_worker_one_function_finds_the_context_of_its_run() -> None:
     from ray.train.v2._internal.execution.context import TrainContext, get_train_context
 
     assert parameters(get_train_context) == []

@@ -9,7 +9,7 @@ from trainer.resources import bundles_of, describe_workers, find_placement, reso
 from trainer.wire import Scaling
 
 
-def test_a_gang_fits_only_where_every_worker_finds_room() -> None:
+def test_a_worker_group_fits_only_if_every_worker_does() -> None:
     two_gpus = bundles_of({"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1}})
     assert two_gpus == [{"CPU": 1, "GPU": 1}] * 2
     nodes = {"a": {"CPU": 1.0, "GPU": 4.0}, "b": {"CPU": 8.0, "GPU": 1.0}}

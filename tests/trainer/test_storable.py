@@ -49,7 +49,7 @@ def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_nam
     assert dropped == ["d"]
 
 
-def test_metrics_hold_no_text_that_a_database_cannot_keep() -> None:
+def test_metrics_have_no_text_that_a_database_cannot_store() -> None:
     values, _ = json_metrics({"\ud800": "a\0b", "nested": [{"c": "\udcff"}]})
     assert values == {"?": "a?b", "nested": [{"c": "?"}]}
 
@@ -62,7 +62,7 @@ def test_a_long_text_keeps_its_head_and_its_tail() -> None:
     assert "characters left out" in cut
 
 
-def test_what_is_read_of_a_log_can_be_kept(tmp_path: Path) -> None:
+def test_the_text_of_a_log_can_be_stored(tmp_path: Path) -> None:
     path = tmp_path / "worker.out"
     path.touch()
     stream = OutputFile(str(path))

@@ -1,4 +1,4 @@
-"""Trials on a real Ray: what reaches the service, what the training functions do, and what is left afterwards."""
+"""Trials on a real Ray: what the service gets, what the training functions do, and what is left afterwards."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,9 @@ def test_both_ranks_train_and_every_report_arrives_once_in_order(service: FakeSe
     assert lines(record, 0) == lines(record, 1) == [*(f"step {n}" for n in range(1, 6)), "end"]
 
 
-def test_nothing_of_ours_is_imported_where_the_users_code_runs(service: FakeService, add: Add, record: Path) -> None:
+def test_nothing_of_paceline_is_imported_where_the_users_code_runs(
+    service: FakeService, add: Add, record: Path
+) -> None:
     service.finished(add("say_who"))
     assert [line for line in lines(record) if "modules" in line and not line.endswith("modules ")] == []
 
@@ -59,13 +61,15 @@ def test_the_next_trial_runs_in_the_same_processes_and_finds_them_clean(
     assert [line for line in lines(record) if "leaks []" not in line] == []
 
 
-def test_a_thread_left_behind_costs_the_processes_not_the_trial(service: FakeService, add: Add, record: Path) -> None:
+def test_a_thread_left_running_replaces_the_processes_and_does_not_fail_the_trial(
+    service: FakeService, add: Add, record: Path
+) -> None:
     first, second = add("leave_a_thread"), add("say_who")
     assert service.finished(first).outcome == service.finished(second).outcome == Outcome.COMPLETED
     assert len(set(pids(record))) == 4
 
 
-def test_checkpoints_are_whole_and_a_trial_goes_on_from_one(service: FakeService, add: Add, record: Path) -> None:
+def test_checkpoints_are_complete_and_a_trial_resumes_from_one(service: FakeService, add: Add, record: Path) -> None:
     trial = add("save", config={"steps": 3}, keep_checkpoints=2)
     assert service.finished(trial).outcome == Outcome.COMPLETED
     saved = [r.checkpoint for r in service.reports[trial] if r.checkpoint]
@@ -78,7 +82,7 @@ def test_checkpoints_are_whole_and_a_trial_goes_on_from_one(service: FakeService
     assert [line for line in lines(record) if line.startswith("from")] == ["from 0", "from 0", "from 3", "from 3"]
 
 
-def test_a_checkpoint_saved_in_the_background_is_told_with_its_report(service: FakeService, add: Add) -> None:
+def test_a_checkpoint_saved_in_the_background_is_delivered_with_its_report(service: FakeService, add: Add) -> None:
     trial = add("save_in_the_background", config={"steps": 2})
     assert service.finished(trial).outcome == Outcome.COMPLETED
     saved = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
@@ -97,7 +101,7 @@ def test_every_line_of_every_rank_reaches_the_log_once(service: FakeService, add
         assert log.endswith("no newline at the end") or "no newline at the end" in log
 
 
-def test_a_trial_ends_though_its_log_cannot_be_kept(
+def test_a_trial_ends_although_its_log_cannot_be_stored(
     service: FakeService, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "keeps_no_logs", True)
@@ -105,7 +109,7 @@ def test_a_trial_ends_though_its_log_cannot_be_kept(
     assert service.finished(trial).outcome == Outcome.COMPLETED
 
 
-def test_metrics_arrive_as_json_can_say_them(service: FakeService, add: Add) -> None:
+def test_metrics_arrive_as_json_values(service: FakeService, add: Add) -> None:
     trial = add("report_odd_values")
     assert service.finished(trial).outcome == Outcome.COMPLETED
     assert service.reports[trial][0].metrics == {"a": 0.5, "b": "NaN", "c": 3, "d": "-Infinity"}
@@ -127,9 +131,7 @@ def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: Fa
     assert "session.py" not in (error.traceback or "")
 
 
-def test_a_rank_that_dies_without_a_word_loses_the_attempt_and_its_last_line_is_kept(
-    service: FakeService, add: Add
-) -> None:
+def test_a_rank_that_dies_silently_loses_the_attempt_and_its_last_line_is_kept(service: FakeService, add: Add) -> None:
     trial = add("leave_without_a_word")
     error = service.finished(trial).error
     assert error is not None
@@ -158,7 +160,9 @@ def test_a_stop_that_is_ignored_ends_in_a_kill_after_the_grace_period(
     assert service.finished(trial, 20).outcome == Outcome.STOPPED
 
 
-def test_a_kill_ends_the_workers_at_once_and_the_slot_goes_on(service: FakeService, add: Add, record: Path) -> None:
+def test_a_kill_ends_the_workers_immediately_and_the_slot_continues(
+    service: FakeService, add: Add, record: Path
+) -> None:
     trial = add("ignore_everything")
     service.wait_for(lambda: "started" in lines(record), what="the start")
     service.order(trial, Decision.KILL)
@@ -166,7 +170,9 @@ def test_a_kill_ends_the_workers_at_once_and_the_slot_goes_on(service: FakeServi
     assert service.finished(add()).outcome == Outcome.COMPLETED
 
 
-def test_a_users_stop_lets_the_next_report_count_and_leaves_there(service: FakeService, add: Add, record: Path) -> None:
+def test_after_a_users_stop_the_next_report_counts_and_ends_the_function(
+    service: FakeService, add: Add, record: Path
+) -> None:
     trial = add(config={"steps": 1000, "pause": 0.1})
     service.wait_for(lambda: service.reports[trial], what="a report")
     service.order(trial, Decision.STOP, "the user")
@@ -180,16 +186,18 @@ def test_a_trial_over_its_time_limit_is_stopped(service: FakeService, add: Add) 
     assert service.finished(trial, 20).outcome == Outcome.STOPPED
 
 
-def test_a_lost_lease_ends_the_workers_and_nothing_more_is_said(service: FakeService, add: Add, record: Path) -> None:
+def test_a_lost_lease_ends_the_workers_and_nothing_more_is_reported(
+    service: FakeService, add: Add, record: Path
+) -> None:
     trial = add(config={"steps": 1000, "pause": 0.05})
     service.wait_for(lambda: service.reports[trial], what="a report")
     service.lose(trial)
     assert service.finished(add()).outcome == Outcome.COMPLETED
     assert trial not in service.finishes
-    assert "end" in lines(record)  # of the second trial: the slot went on
+    assert "end" in lines(record)  # of the second trial, on the same slot
 
 
-def test_training_goes_on_while_the_service_is_away_and_nothing_is_lost(service: FakeService, add: Add) -> None:
+def test_training_continues_while_the_service_is_away_and_nothing_is_lost(service: FakeService, add: Add) -> None:
     trial = add(config={"steps": 4, "pause": 0.1})
     service.wait_for(lambda: service.reports[trial], what="a report")
     service.away = True
@@ -199,14 +207,14 @@ def test_training_goes_on_while_the_service_is_away_and_nothing_is_lost(service:
     assert [r.sequence for r in service.reports[trial]] == [0, 1, 2, 3]
 
 
-def test_a_missing_function_says_which_there_are(service: FakeService, add: Add) -> None:
+def test_a_missing_function_is_reported_with_the_existing_ones(service: FakeService, add: Add) -> None:
     error = service.finished(add(trainer={"entrypoint": "train:train"})).error
     assert error is not None
     assert error.kind == FailureKind.CANNOT_START
     assert error.message.startswith("train.py has no function 'train'; it has: be_killed_by_the_kernel")
 
 
-def test_a_syntax_error_says_where_and_a_package_of_ones_own_may_be_called_trainer(service: FakeService) -> None:
+def test_a_syntax_error_names_its_line_and_a_users_package_may_be_called_trainer(service: FakeService) -> None:
     broken = service.add_package("def train_fn(config:\n    pass\n", "trainer.py")
     spec = {"entrypoint": "trainer:train_fn", "package": broken}
     error = service.finished(service.add_trial(spec)).error
@@ -251,7 +259,7 @@ def test_a_report_that_the_service_refuses_ends_the_trial_and_says_why(service: 
     assert service.reports[trial] == []
 
 
-def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_the_users_error(
+def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_a_user_error(
     service: FakeService, add: Add
 ) -> None:
     error = service.finished(add("reduce_and_lose_a_rank")).error
@@ -260,7 +268,7 @@ def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_the_users
     assert "rank 1" in error.message or "a worker process died" in error.message
 
 
-def test_a_lone_worker_serves_as_many_trials_as_it_may_and_is_then_replaced(
+def test_a_worker_serves_the_configured_number_of_trials_and_is_then_replaced(
     service: FakeService, add: Add, record: Path
 ) -> None:
     for _ in range(4):
@@ -270,7 +278,9 @@ def test_a_lone_worker_serves_as_many_trials_as_it_may_and_is_then_replaced(
     assert first == second == third != fourth
 
 
-def test_an_idle_slot_makes_room_for_the_second_of_two_trials_that_come_at_once(service: FakeService, add: Add) -> None:
+def test_an_idle_slot_closes_to_make_room_for_the_second_of_two_concurrent_trials(
+    service: FakeService, add: Add
+) -> None:
     def add_a_worker_with(cpus: int, kind: str) -> str:
         scaling = {"num_workers": 1, "resources_per_worker": {"CPU": cpus}}
         return add(trainer={"scaling": scaling, "env": {"KIND": kind}})

@@ -44,18 +44,18 @@ IDLE_WAIT_SECONDS = 2.0
 """How long a claim waits at the service."""
 
 BUSY_WAIT_SECONDS = 1.0
-"""The same while slots are busy, whose end changes what the agent offers."""
+"""The same while slots are busy: when one becomes idle, the next claim offers its resources."""
 
 LAST_CLAIM_SECONDS = IDLE_WAIT_SECONDS + 1.0
-"""At the end, for the answer to a claim that is under way."""
+"""When the agent ends: the time to wait for the answer to a pending claim."""
 
 LEAVE_SECONDS = 2.0
-"""At the end, to give the name back. A service that is away notices by itself in time that the agent has left."""
+"""When the agent ends: the time to release its name. If the service is unreachable, the name's lease expires."""
 
 CONNECT_SECONDS = 30.0
 
 SETTLE_SECONDS = 0.5
-"""How long an assignment waits for a slot that may become idle in a moment. Starting a new slot takes longer."""
+"""How long an assignment waits for a slot that may become idle soon. Starting a new slot takes longer."""
 
 SETTLE_TICK_SECONDS = 0.02
 AUDIT_SECONDS = 5.0
@@ -102,7 +102,7 @@ def run_agent(
         raise ClusterUnreachable(f"the Ray cluster at {ray_address} is lost: {headline(error)}") from error
     except AgentNameTaken as taken:
         raise AgentReplaced(
-            f"agent {name} did not reach the service for long, and is replaced: {taken.detail}"
+            f"agent {name} did not reach the service for too long, and is replaced: {taken.detail}"
         ) from taken
     except CallRefused as refused:
         raise AgentRefused(f"the service at {service_url} does not let agent {name} work: {refused}") from refused
@@ -219,7 +219,7 @@ class Agent:
         return TICK_SECONDS if self._claim_call and not self._claim_call.done() else 0
 
     def close(self) -> None:
-        """Give running attempts back, and what a claim under way still brings; close all slots."""
+        """Give back the running attempts and the assignment of a pending claim; close all slots."""
         self._stopping.set()
         try:
             self._pool.close_all()
@@ -227,16 +227,16 @@ class Agent:
             self._give_last_claim_back()
 
     def leave(self) -> None:
-        """Give the name back, if the service answers in time, and make no further call."""
+        """Release the name, if the service answers in time, and make no further call."""
         self._stopping.set()
-        wait([self._calls.submit(self._give_name_back)], LEAVE_SECONDS)
+        wait([self._calls.submit(self._release_name)], LEAVE_SECONDS)
         self._calls.shutdown(wait=False, cancel_futures=True)
 
-    def _give_name_back(self) -> None:
+    def _release_name(self) -> None:
         try:
             self._client.post(f"{self._path}/leave", self._instance, read_seconds=LEAVE_SECONDS)
         except (CallRefused, ServiceUnreachable) as problem:
-            logger.info("the service will notice by itself that this agent has left: %s", problem)
+            logger.info("this agent's name could not be released; its lease will expire: %s", problem)
         else:
             self._liveness_lock.release()
 
@@ -251,7 +251,7 @@ class Agent:
             self._lost = dict.fromkeys(found, True) | self._lost
 
     def _run_claimed(self) -> None:
-        """Run what the claim has brought, once no slot is about to become idle for it."""
+        """Run the claimed assignment, once no slot is about to become idle for it."""
         if self._claim_call is None or not self._claim_call.done():
             return
         assignment, self._claimed_at = self._claim_call.result(), self._claimed_at or time.monotonic()
@@ -287,7 +287,7 @@ class Agent:
         """The lost attempts, without those that have ended before, as their slots have reported to the service."""
         held = sorted(lost.keys() & self._fetch_held_attempts())
         for trial, attempt in held:
-            logger.warning("no slot runs attempt %d of trial %s: it is given up", attempt, trial)
+            logger.warning("no slot runs attempt %d of trial %s: it is reported as lost", attempt, trial)
         return [{"trial": one[0], "attempt": one[1], "began": lost[one]} for one in held]
 
     def _extend_lease(self, assignment: dict[str, Any]) -> None:
@@ -337,7 +337,7 @@ class Agent:
         try:
             assignment = self._claim_call.result(LAST_CLAIM_SECONDS)
         except (NotYet, CallRefused) as error:
-            logger.info("the last claim brought nothing: %s", error or "no answer in time")
+            logger.info("the last claim got no assignment: %s", error or "no answer in time")
             return
         if assignment is not None:
             self._give_back(assignment)
@@ -350,4 +350,4 @@ class Agent:
             client = ServiceClient(self._url, assignment["lease"]["token"])
             client.post(f"/v1/trials/{assignment['trial']}/finish", body)
         except (CallRefused, ServiceUnreachable) as problem:
-            logger.info("the service will notice by itself that %s is over: %s", assignment["trial"], problem)
+            logger.info("trial %s could not be given back; its lease will expire: %s", assignment["trial"], problem)

@@ -52,7 +52,7 @@ class LivenessLock:
             logger.info("no liveness lock can be held in %s: %s", self._directory, error)
 
     def release(self) -> None:
-        """For an agent that has given its name back."""
+        """For an agent that has released its name."""
         if self._held is not None:
             Path(self._held.name).unlink(missing_ok=True)
             self._held.close()

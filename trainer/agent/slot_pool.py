@@ -236,7 +236,7 @@ class SlotPool:
         return free
 
     def should_wait(self, assignment: dict[str, Any], since: float) -> bool:
-        """Whether a busy slot with the assignment's key may become idle in a moment, and no such slot is idle now.
+        """Whether a busy slot with the assignment's key may become idle soon, and no such slot is idle now.
 
         A slot may if it is between two attempts, or if its last status is older than `since`.
         """

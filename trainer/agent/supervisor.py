@@ -35,7 +35,7 @@ STEADY_SECONDS = 60.0
 """A child that has lived so long had a cluster: after its end the delays start small again."""
 
 STOP_SECONDS = 12.0
-"""As long as an agent takes to close its slots and to give back what its last claim brought."""
+"""The time that an agent takes to close its slots and to give back the assignment of its last claim."""
 
 
 def supervise_agent(service_url: str, name: str, ray_address: str, token: str | None = None) -> int:

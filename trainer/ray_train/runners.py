@@ -57,7 +57,7 @@ class RunPlan:
         )
 
 
-class GangNotFormed(RuntimeError):
+class ResourcesTimeout(RuntimeError):
     """The resources of a worker group did not become free in time."""
 
 
@@ -160,7 +160,7 @@ class FreshRunner:
         return None
 
     def _await_resources(self, plan: RunPlan) -> None:
-        """Raise GangNotFormed unless the worker group's resources become free.
+        """Raise ResourcesTimeout unless the worker group's resources become free.
 
         Ray's controller would wait for them, too, but in another process that cannot be cancelled meanwhile.
         """
@@ -170,7 +170,7 @@ class FreshRunner:
             deadline = time.monotonic() + self._start_seconds
             while not group.wait(1):
                 if plan.is_cancelled() or time.monotonic() > deadline:
-                    raise GangNotFormed
+                    raise ResourcesTimeout
         finally:
             remove_placement_group(group)
 
@@ -189,7 +189,7 @@ class FreshRunner:
             ray.kill(actor)
 
     def forget_checkpoint(self, uri: str) -> None:
-        """The controller is another process, which goes on listing the checkpoint."""
+        """The controller is another process, which continues to list the checkpoint."""
 
     def close(self) -> None:
         self.end_workers()

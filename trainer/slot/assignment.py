@@ -1,7 +1,7 @@
 """What a slot needs of an assignment.
 
 `trainer.wire.Assignment` describes the JSON for both sides, but needs pydantic, which a node of the cluster may not
-have. `tests/trainer/test_assignment.py` checks that the two agree.
+have. `tests/trainer/slot/test_assignment.py` checks that the two agree.
 """
 
 from dataclasses import dataclass

@@ -22,9 +22,9 @@ from trainer.slot.attempt_state import (
 )
 from trainer.slot.checkpoint_ledger import CheckpointLedger
 from trainer.slot.delivery import GIVE_BACK_SECONDS, Delivery
-from trainer.slot.failures import classify, slot_failed, undelivered
 from trainer.slot.outcome import End, Outcome, outcome_of
-from trainer.slot.ranks import LastWords, Ranks
+from trainer.slot.ranks import Ranks, Unsent
+from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.slot.timers import Timers
 from trainer.worker.failures import LOST, Failure
@@ -163,12 +163,12 @@ class Attempt:
 
     # The end. Called from the slot's own thread.
 
-    def conclude(self, error: BaseException | None, read_last_words: Callable[[int], LastWords]) -> Outcome | None:
+    def conclude(self, error: BaseException | None, read_unsent: Callable[[int], Unsent]) -> Outcome | None:
         """Deliver everything; returns the outcome, or None if the lease is lost.
 
-        `error` is what Ray Train raised. `read_last_words(rank)` is called for each rank that has not reported its end.
+        `error` is what Ray Train raised. `read_unsent(rank)` is called for each rank that has not reported its end.
         """
-        self.ranks.read_last_words(read_last_words, self.delivery.logs.put)
+        self.ranks.send_unsent(read_unsent, self.delivery.logs.put)
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
         state = self.state.conclude()
         self._close()

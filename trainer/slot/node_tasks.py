@@ -29,7 +29,7 @@ def run_on_node(node: str, function: Callable[..., Result], *arguments: Any) -> 
     return result
 
 
-def read_last_words(positions: dict[str, int], oom_counter: str | None) -> tuple[str, int | None]:
+def read_unsent(positions: dict[str, int], oom_counter: str | None) -> tuple[str, int | None]:
     """What a dead worker could not send: the rest of its log, and the count of its OOM counter."""
     return read_rest(positions), read_oom_kills(oom_counter)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, State
-from trainer.slot.failures import killed_by_kernel, to_json
 from trainer.slot.ranks import Ranks
+from trainer.slot.ray_errors import killed_by_kernel, to_json
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, Failure
 
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"

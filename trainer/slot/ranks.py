@@ -11,7 +11,7 @@ from trainer.worker.messages import WorkerEnded, WorkerStarted
 ALIVE_SECONDS = 2.0
 """A living worker answers within milliseconds, unless native code holds its interpreter."""
 
-LastWords = tuple[str, int | None]
+Unsent = tuple[str, int | None]
 """The unsent rest of a dead rank's log, and the present count of its OOM counter."""
 
 
@@ -48,7 +48,7 @@ class Ranks:
         self._oom_kills[rank] = started.oom_kills
 
     def survived_oom_kills(self, rank: int, kills: int | None) -> None:
-        """The rank lives although its counter says so many: none of these kills was its own."""
+        """The rank is alive after this many kills, so none of them was its own."""
         self._oom_kills[rank] = kills
 
     def add_log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
@@ -64,7 +64,7 @@ class Ranks:
         answers = await asyncio.gather(*(_is_alive(self.started[rank].actor) for rank in silent))
         self.dead |= {rank for rank, is_alive in zip(silent, answers, strict=True) if not is_alive}
 
-    def read_last_words(self, read: Callable[[int], LastWords], send: Callable[[int, int, str], None]) -> None:
+    def send_unsent(self, read: Callable[[int], Unsent], send: Callable[[int, int, str], None]) -> None:
         """Send the rest of the logs of the silent ranks, and note whether the kernel has killed any for memory."""
         for rank in self.silent:
             text, oom_kills = read(rank)

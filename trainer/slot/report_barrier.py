@@ -8,7 +8,7 @@ from typing import Any
 CONTINUE, STOP = "continue", "stop"
 
 ANSWER_SECONDS = 5.0
-"""How long training waits for the service's decision on a report before it goes on without one.
+"""How long training waits for the service's decision on a report before it continues without one.
 
 After one report without a decision it does not wait again until the service has answered.
 """

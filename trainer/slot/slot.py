@@ -26,9 +26,9 @@ from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt import Attempt
 from trainer.slot.attempt_state import Preempted
 from trainer.slot.checkpoint_removal import DirectoryRemover
-from trainer.slot.node_tasks import read_last_words, remove_folder, run_on_node
+from trainer.slot.node_tasks import read_unsent, remove_folder, run_on_node
 from trainer.slot.outcome import Outcome
-from trainer.slot.ranks import LastWords
+from trainer.slot.ranks import Unsent
 from trainer.slot.user_package import UserPackage
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
@@ -304,7 +304,7 @@ class Slot:
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
-        outcome = attempt.conclude(error, lambda rank: self._last_words(attempt, rank))
+        outcome = attempt.conclude(error, lambda rank: self._read_unsent(attempt, rank))
         is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
         self._is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
         if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
@@ -324,7 +324,7 @@ class Slot:
         following = None
         if outcome is not None:
             following = attempt.finish(outcome, wants_next=not self._takes_no_more)
-        if following is None:  # Ray may still shut the run down: what the agent brings meanwhile waits for that
+        if following is None:  # a new assignment waits until Ray has shut the run down
             self._idle_since = time.monotonic()
         return following
 
@@ -353,11 +353,11 @@ class Slot:
             resume=assignment.resume,
         )
 
-    def _last_words(self, attempt: Attempt, rank: int) -> LastWords:
+    def _read_unsent(self, attempt: Attempt, rank: int) -> Unsent:
         """What a dead worker could not send, read on its node."""
         worker, positions = attempt.ranks.started[rank], attempt.ranks.log_positions[rank]
         try:
-            return run_on_node(worker.node, read_last_words, positions, worker.oom_counter)
+            return run_on_node(worker.node, read_unsent, positions, worker.oom_counter)
         except (ray.exceptions.RayError, OSError):
             return "", None  # the node is gone
 

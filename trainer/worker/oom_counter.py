@@ -20,7 +20,7 @@ def find_oom_counter(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup
         *([configured] if configured else []),
         f"{root}/{groups.get('', '')}/memory.events",
         f"{root}/memory/{groups.get('memory', '')}/memory.oom_control",
-        f"{root}/memory/memory.oom_control",  # a container that sees its path outside of the container
+        f"{root}/memory/memory.oom_control",  # in a container, /proc shows the path outside of it
     ]
     return next((path for path in candidates if read_oom_kills(path) is not None), None)
 

@@ -16,7 +16,7 @@ from typing import Any
 from trainer.worker.user_code import is_inside
 
 HARMLESS_THREADS = ("TMonitor", "tqdm_monitor", "asyncio_", "pin_memory", "InductorSubproc")
-"""Threads of widely used libraries. They wait for work, hold nothing of a trial, and never end."""
+"""Threads of widely used libraries. They wait for work, hold no data of a trial, and never end."""
 
 FROZEN_MODULE = "_paceline_frozen"
 """Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)"""

@@ -54,6 +54,6 @@ class Hyperband(SuccessiveHalving):
 
     @cached_property
     def _share_ends(self) -> list[int]:
-        """The end of each bracket's share of the trials, in parts of the last end."""
+        """The cumulative shares of the brackets among the trials; the last one is the total."""
         count = math.floor(math.log(self.max_step / self.min_step, self.reduction_factor)) + 1
         return list(accumulate(math.ceil(count * self.reduction_factor**s / (s + 1)) for s in reversed(range(count))))

@@ -24,7 +24,7 @@ Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Pbt(StoppingRule):
-    """All trials are one population. Each is paused at every multiple of `interval` until the others are there or over.
+    """All trials are one population. Each is paused at every multiple of `interval` until the others reach it or end.
 
     Then each of the worst `quantile` resumes from the newest checkpoint of a random one of the best `quantile`, the
     donor, with the donor's params explored: each param is resampled with `resample_probability`, otherwise perturbed by
@@ -81,7 +81,7 @@ class Pbt(StoppingRule):
             value=report.value,
             cutoff=None,
             compared_count=0,
-            reason=f"{value} ends a generation at step {milestone}; paused until the rest of the population is there",
+            reason=f"{value} ends a generation at step {milestone}; paused until the other trials reach it",
         )
 
     def releases(self, paused: PausedTrials) -> Iterator[Release]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from service.cli import analysis_tables, arguments, console, submission
-from service.cli.options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 
 PANEL = "Analysis"
 app = typer.Typer()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import arguments, console
-from service.cli.options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 
 PANEL = "Control of experiments"
 app = typer.Typer()

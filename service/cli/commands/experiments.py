@@ -8,7 +8,7 @@ import typer
 
 from service.cli import console, submission, terminal_tables
 from service.cli.client import Client
-from service.cli.options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 
 PANEL = "Experiments"
 app = typer.Typer()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from service.cli import console
-from service.cli.options import LOCAL_URL, Url, access_token
+from service.cli.shared_options import LOCAL_URL, Url, access_token
 from service.runtime import garbage_collection
 
 PANEL = "Deployment"
@@ -66,7 +66,7 @@ def agent(
 @database.command()
 def upgrade() -> None:
     """Upgrade the database (PACELINE_DATABASE_URL) to this version's schema. `paceline serve` does it, too."""
-    from service.cli.database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
 
     with upgraded_database():
         pass

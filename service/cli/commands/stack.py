@@ -6,7 +6,7 @@ import typer
 
 from service.cli import console
 from service.cli.commands.experiments import exit_code_of
-from service.cli.options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port
+from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port
 
 PANEL = "Everything on this machine"
 app = typer.Typer()

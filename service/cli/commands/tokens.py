@@ -18,7 +18,7 @@ def create(
     name: Name, role: Annotated[Role, typer.Option(help="What callers with this token may do.")] = Role.WRITE
 ) -> None:
     """Create a token and print it. Only its digest is stored, so it cannot be shown again."""
-    from service.cli.database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
     from service.operations.tokens import create_token  # noqa: PLC0415
 
     with upgraded_database() as database:
@@ -28,7 +28,7 @@ def create(
 @app.command("ls")
 def list_tokens() -> None:
     """List the tokens: name, role, time of creation."""
-    from service.cli.database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
     from service.operations.tokens import all_tokens  # noqa: PLC0415
 
     table = Table("name", "role", "created", box=None, pad_edge=False)
@@ -41,7 +41,7 @@ def list_tokens() -> None:
 @app.command("rm")
 def remove(name: Name) -> None:
     """Remove a token. The service refuses it from then on."""
-    from service.cli.database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
     from service.operations.tokens import remove_token  # noqa: PLC0415
 
     with upgraded_database() as database:

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 from service.cli import arguments, console, terminal_tables
 from service.cli.client import Client
-from service.cli.options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
+from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 
 PANEL = "Trials"
 app = typer.Typer()

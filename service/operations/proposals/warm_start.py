@@ -64,7 +64,7 @@ def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterat
         if row is None:
             yield Mistake(path, f"there is no experiment {name!r}; GET /v1/experiments lists them")
         elif row in found[:index]:
-            yield Mistake(path, f"experiment {row.name!r} is there already")
+            yield Mistake(path, f"experiment {row.name!r} appears twice")
         elif missing := sorted(wanted - _metrics(spec_of(row))):
             known = ", ".join(sorted(_metrics(spec_of(row))))
             yield Mistake(path, f"the trials of {row.name!r} have no {' and no '.join(missing)}, only {known}")

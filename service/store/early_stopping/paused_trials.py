@@ -22,7 +22,7 @@ class StoredWaiting:
     """`search.early_stopping.PausedTrials` of an experiment. Each method is a query.
 
     `more_to_come`: new trials may still be created. `reached`: the milestones that trials have reached or paused at
-    since the last look; None means all.
+    since the last call; None means all.
     """
 
     session: Session
@@ -88,6 +88,6 @@ class StoredWaiting:
         return TrialRow.paused_milestone == milestone
 
     def _after(self, milestone: int) -> int | None:
-        """The next milestone at which a trial is paused, by one look into the index."""
+        """The next milestone at which a trial is paused, by one index lookup."""
         query = select(TrialRow.paused_milestone).where(*self._paused, TrialRow.paused_milestone > milestone)
         return self.session.scalar(query.order_by(TrialRow.paused_milestone).limit(1))

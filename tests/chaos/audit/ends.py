@@ -46,7 +46,7 @@ def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
         if (trial.status, trial.failure_kind) != ("failed", "user_error"):
             yield f"should have failed by the user's error, and is {trial.status} ({trial.failure_kind})"
     elif trial.status not in allowed(experiment):
-        yield f"ended as {trial.status} ({trial.failure_kind}): {_last_words(trial)}"
+        yield f"ended as {trial.status} ({trial.failure_kind}): {_ends_of_attempts(trial)}"
 
 
 def is_broken(experiment: Experiment, trial: Trial) -> bool:
@@ -60,7 +60,7 @@ def allowed(experiment: Experiment) -> set[str]:
     return {"completed", "pruned"} if stops else {"completed"}
 
 
-def _last_words(trial: Trial) -> str:
+def _ends_of_attempts(trial: Trial) -> str:
     return "; ".join(f"{attempt.number}: {attempt.kind or attempt.outcome}" for attempt in trial.attempts)
 
 

@@ -1,6 +1,6 @@
 """One weight that learns to be 1, as fast as `lr` lets it, on two ranks whose gradients are averaged.
 
-It knows Ray Train and nothing of Paceline: what it goes on from is `ray.train.get_checkpoint()`.
+It uses Ray Train and nothing of Paceline, and resumes from `ray.train.get_checkpoint()`.
 """
 
 import tempfile

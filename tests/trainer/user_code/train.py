@@ -1,6 +1,6 @@
-"""The user's side of the tests: training functions that write down what they did, each a behaviour under test.
+"""The user code of the tests: training functions that record what they did, each with a behaviour under test.
 
-Shipped as the package of the tests' trials. It knows Ray Train and nothing of Paceline.
+Shipped as the package of the tests' trials. It uses Ray Train and nothing of Paceline.
 """
 
 import errno
@@ -53,7 +53,7 @@ def say_who(config: dict[str, Any]) -> None:
 
 
 def reduce_and_lose_a_rank(config: dict[str, Any]) -> None:
-    """Ranks that meet in a collective at every step, of which one is killed."""
+    """The ranks run a collective at every step, and one of them is killed."""
     for step in range(1, 1000):
         if step == 3 and ray.train.get_context().get_world_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)

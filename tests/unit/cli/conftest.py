@@ -19,8 +19,8 @@ import yaml
 
 from service.app import create_app
 from service.cli import console
-from service.cli.database import upgraded_database
 from service.cli.main import main
+from service.cli.upgraded_database import upgraded_database
 from service.settings import Settings
 from service.stack.ports import free_port
 

@@ -45,7 +45,7 @@ def test_the_service_explains_a_file_that_is_not_yaml(run: Run, project: Path) -
     assert "line" in ended.err
 
 
-def test_a_spec_that_is_not_there_is_a_usage_error(run: Run, tmp_path: Path) -> None:
+def test_a_missing_spec_file_is_a_usage_error(run: Run, tmp_path: Path) -> None:
     assert run("submit", str(tmp_path / "absent.yaml")).code == 2
 
 
@@ -153,7 +153,7 @@ def test_configurations_are_enqueued_from_the_argument_or_a_file(run: Run, proje
     assert "no room for 1 more" in run("enqueue", name, '{"params": {"lr": 0.5}}').err
 
 
-def test_a_failed_trial_is_tried_again(run: Run, project: Path, url: str) -> None:
+def test_a_failed_trial_is_retried(run: Run, project: Path, url: str) -> None:
     name = str(external(run, project, failures={"max_retries": 0, "max_failed_trials": 5})["name"])
     trial = finish_one(url, name, {"outcome": "failed", "error": {"kind": "user_error", "message": "no luck"}})
     assert run("retry", trial).out == f"{trial} is queued again.\n"
@@ -199,7 +199,7 @@ def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
     assert run("--version").out.startswith("paceline ")
 
 
-def test_tokens_are_made_listed_and_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     assert run("token", "create", "alice", "--role", "read").out.startswith("pl_")
     assert run("token", "create", "alice").code == 2

@@ -11,8 +11,8 @@ def test_a_trial_that_beats_the_best_by_more_than_min_delta_is_an_improvement() 
 
 
 def test_stagnation_is_described_with_its_figures() -> None:
-    told = describe_stagnation([EndedTrial(5, 0.94), EndedTrial(4, 0.1)], BEST, "maximize", "accuracy", 0.05)
-    assert told == (
+    sentence = describe_stagnation([EndedTrial(5, 0.94), EndedTrial(4, 0.1)], BEST, "maximize", "accuracy", 0.05)
+    assert sentence == (
         "the last 2 finished trials did not improve accuracy 0.9 (trial 3) by more than 0.05; "
         "the best of them: 0.94 (trial 5)"
     )
@@ -22,9 +22,9 @@ def test_stagnation_is_described_with_its_figures() -> None:
 
 
 def test_a_trial_that_was_stopped_early_is_no_improvement() -> None:
-    told = describe_stagnation([EndedTrial(5, 1.0, contends=False)], BEST, "maximize", "accuracy", 0.0)
-    assert told
-    assert "none of them" in told
+    sentence = describe_stagnation([EndedTrial(5, 1.0, contends=False)], BEST, "maximize", "accuracy", 0.0)
+    assert sentence
+    assert "none of them" in sentence
 
 
 def test_without_a_best_before_there_is_nothing_to_improve_on() -> None:

@@ -114,9 +114,9 @@ def test_the_worst_exploit_the_best_and_the_others_resume_as_they_are() -> None:
 
 def test_the_reason_of_an_exploit_names_the_donor_and_the_changed_params() -> None:
     population = Population({10: [member(0, 0.9, 0.5), member(1, 0.2, 0.1, 9)]}, direction="minimize")
-    told = released(population, quantile=0.5, resample_probability=0, perturbation_factors=[2.0])[0]
-    assert told.params == {"lr": 0.2}
-    assert told.reason == (
+    release = released(population, quantile=0.5, resample_probability=0, perturbation_factors=[2.0])[0]
+    assert release.params == {"lr": 0.2}
+    assert release.reason == (
         "loss 0.9 at step 10 is among the worst 1 of 2; "
         "resumes from trial 1's checkpoint at step 9 (loss 0.2) with lr 0.2 (was 0.5)"
     )

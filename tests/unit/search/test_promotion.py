@@ -195,8 +195,13 @@ def test_trials_that_are_paused_when_the_events_end_have_lost() -> None:
 
 
 def test_a_trial_that_is_leaving_is_not_promoted_and_its_reports_are_judged_when_it_resumes() -> None:
-    told = Report(0, 1, 0.5, pause_requested=True)
-    before = [told, *(Report(0, step, 0.5 + step / 10) for step in (2, 3)), Report(1, 1, 0.1), Report(2, 1, 0.2)]
+    pausing = Report(0, 1, 0.5, pause_requested=True)
+    before = [
+        pausing,
+        *(Report(0, step, 0.5 + step / 10) for step in (2, 3)),
+        Report(1, 1, 0.1),
+        Report(2, 1, 0.2),
+    ]
     assert not replayed(before)[0].releases
     course = replayed([*before, Left(0)])[0]
     assert [one.milestone for one in course.releases] == [1]
@@ -207,9 +212,16 @@ def test_a_trial_that_is_leaving_is_not_promoted_and_its_reports_are_judged_when
 
 
 def test_a_paused_trial_that_a_user_stops_is_not_promoted() -> None:
-    told = [replace(one, pause_requested=True) for one in (Report(0, 1, 0.5), Report(1, 1, 0.4))]
+    pausing = [replace(one, pause_requested=True) for one in (Report(0, 1, 0.5), Report(1, 1, 0.4))]
     courses = replayed(
-        [*told, Left(0), Left(1), Left(0, final=True), Report(2, 1, 0.1), *(Report(n, 1, 0) for n in (3, 4, 5))]
+        [
+            *pausing,
+            Left(0),
+            Left(1),
+            Left(0, final=True),
+            Report(2, 1, 0.1),
+            *(Report(n, 1, 0) for n in (3, 4, 5)),
+        ]
     )
     assert not courses[0].releases
     assert [one.milestone for one in courses[1].releases] == [1]

@@ -57,8 +57,8 @@ def said(space: Space, params: dict[str, Any]) -> list[str]:
         ({"type": "float", "high": 2}, "p.low: is required"),
         ({"type": "float", "low": 1, "high": 2, "lower": 1}, "p.lower: unknown field"),
         ({"type": "categorical", "choices": []}, "p.choices: must have at least one choice"),
-        ({"type": "categorical", "choices": ["a", "b", "a"]}, 'p.choices.2: "a" is there already'),
-        ({"type": "categorical", "choices": [1, 1.0]}, "p.choices.1: 1.0 is there already"),
+        ({"type": "categorical", "choices": ["a", "b", "a"]}, 'p.choices.2: "a" appears twice'),
+        ({"type": "categorical", "choices": [1, 1.0]}, "p.choices.1: 1.0 appears twice"),
         (
             {"type": "categorical", "choices": [[1]]},
             "p.choices.0: must be a string, a number, true, false or null",
@@ -84,8 +84,8 @@ def test_all_mistakes_are_reported_together() -> None:
         "e": {**FLAT, "when": {"f": "t", "d": 0.5}},
         "f": {"type": "categorical", "choices": ["s"]},
     }
-    told = complaints(space, name=1)
-    assert [line.split(":")[0] for line in told] == [
+    reported = complaints(space, name=1)
+    assert [line.split(":")[0] for line in reported] == [
         "space.a.colour",
         "space.a.low",
         "space.a.low",
@@ -98,9 +98,9 @@ def test_all_mistakes_are_reported_together() -> None:
         "space.e.when.d",
         "name",
     ]
-    assert 'space.e.when.f: must be one of "s", not "t"' in told
-    assert any(line == "space.e.when.d: d is continuous; its conditions need a range: {min, max}" for line in told)
-    assert "space.c.when: a parameter cannot depend on itself: c -> d -> c" in told
+    assert 'space.e.when.f: must be one of "s", not "t"' in reported
+    assert any(line == "space.e.when.d: d is continuous; its conditions need a range: {min, max}" for line in reported)
+    assert "space.c.when: a parameter cannot depend on itself: c -> d -> c" in reported
 
 
 def test_a_space_needs_a_parameter_and_a_parameter_needs_a_name() -> None:
@@ -138,9 +138,9 @@ def test_a_configuration_of_the_space_has_no_mistakes() -> None:
     ],
 )
 def test_params_outside_of_the_space_are_reported(change: dict[str, Any], complaints: list[str]) -> None:
-    told = said(Space.model_validate(DIGITS), {**GOOD, **change})
-    assert len(told) == len(complaints)
-    assert all(line.startswith(complaint) for line, complaint in zip(told, complaints, strict=True))
+    reported = said(Space.model_validate(DIGITS), {**GOOD, **change})
+    assert len(reported) == len(complaints)
+    assert all(line.startswith(complaint) for line, complaint in zip(reported, complaints, strict=True))
 
 
 def test_a_missing_parameter_is_reported_unless_its_parent_has_a_mistake() -> None:
@@ -221,19 +221,19 @@ def test_nearby_replaces_a_forbidden_configuration_and_keeps_an_allowed_one(data
 def test_dead_branches_are_those_that_no_configuration_has(data: st.DataObject, draws: Any) -> None:
     space = data.draw(draws.forbidden(data.draw(draws.spaces(finite=True))))
     everything = [space.configurations[index] for index in range(space.configurations.size)]
-    told = [str(mistake) for mistake in dead_branches(space)]
+    reported = [str(mistake) for mistake in dead_branches(space)]
     for name, parameter in space.root.items():
         alive = [
             value
             for value in parameter.values() or ()
             if any(same(value, one[name]) for one in everything if name in one)
         ]
-        assert (f"space.{name}: can never exist" in told) == (not alive)
-        never = any(line.startswith(f"space.{name}: is never") for line in told)
+        assert (f"space.{name}: can never exist" in reported) == (not alive)
+        never = any(line.startswith(f"space.{name}: is never") for line in reported)
         assert never == (0 < len(alive) < len(parameter.values() or ()))
     for index in range(len(space.forbidden)):
         others = space.without([entry for place, entry in enumerate(space.forbidden) if place != index])
-        if f"forbid.{index}: forbids no possible configuration" in told:
+        if f"forbid.{index}: forbids no possible configuration" in reported:
             assert others.size() == space.size()
 
 
@@ -278,7 +278,7 @@ def test_a_forbidden_configuration_is_reported_with_the_conditions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "told"),
+    ("entries", "reported"),
     [
         ([{}], ["0: must name at least one parameter"]),
         ([{"lr": 0.5}], ["0.lr: lr is continuous; its conditions need a range: {min, max}"]),
@@ -292,8 +292,8 @@ def test_a_forbidden_configuration_is_reported_with_the_conditions() -> None:
         ([{"lr": {"max": 0.3}}, {"lr": {"min": 0.2}}], ["every configuration is forbidden"]),
     ],
 )
-def test_a_mistake_in_forbid_is_reported_with_its_path(entries: list[Any], told: list[str]) -> None:
-    assert [str(mistake) for mistake in mistakes_in_forbidden(forbidding(*entries))] == told
+def test_a_mistake_in_forbid_is_reported_with_its_path(entries: list[Any], reported: list[str]) -> None:
+    assert [str(mistake) for mistake in mistakes_in_forbidden(forbidding(*entries))] == reported
 
 
 def test_a_narrowed_space_keeps_the_entries_that_can_still_be_met() -> None:
@@ -310,8 +310,8 @@ def test_too_many_dependent_parameters_are_refused_instead_of_counted() -> None:
     late = {f"q{name}": {**on, "when": {name: 1}} for name in names}
     space = Space.model_validate({**dict.fromkeys(names, on), **late})
     assert space.size() is None
-    told = mistakes_in_forbidden(space.without([{"qp0": (1,)}]))
-    assert [str(mistake) for mistake in told] == [
+    reported = mistakes_in_forbidden(space.without([{"qp0": (1,)}]))
+    assert [str(mistake) for mistake in reported] == [
         "too many parameters depend on each other to compute the configurations"
     ]
 
@@ -332,5 +332,5 @@ def test_conditions_may_be_deep_and_share_ancestors() -> None:
 def test_thousands_of_choices_are_distinguished() -> None:
     several = {"type": "categorical", "choices": [*range(20_000), True, False, "1", None]}
     assert Space.model_validate({"p": several}).size() == 20_004
-    with pytest.raises(ValidationError, match=r"19999.0 is there already"):
+    with pytest.raises(ValidationError, match=r"19999.0 appears twice"):
         Space.model_validate({"p": {**several, "choices": [*several["choices"], 19999.0]}})

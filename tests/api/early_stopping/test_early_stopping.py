@@ -1,0 +1,80 @@
+"""Early stopping over HTTP: on a named metric, with stored decisions, which retries do not change."""
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Api, Held, a_spec
+
+TWO = [{"metric": "accuracy", "direction": "maximize"}, {"metric": "latency", "direction": "minimize"}]
+
+
+def ran(service: Api, name: str, *reports: dict[str, Any]) -> Held:
+    held = service.ask(name)
+    assert held
+    for metrics in reports:
+        held.report(**metrics)
+    held.finish()
+    return held
+
+
+def decisions(held: Held) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = held.api.get(f"/v1/trials/{held.trial}/decisions")["items"]
+    return found
+
+
+def test_with_several_objectives_the_metric_must_be_named(service: Api) -> None:
+    spec = a_spec(objectives=TWO, early_stopping={"rule": "asha"})
+    response = service.http.post("/v1/experiments", json=spec)
+    assert response.status_code == 422
+    assert [error["path"] for error in response.json()["errors"]] == ["early_stopping.metric"]
+    assert "accuracy, latency" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction"), [("latency", None), ("val_loss", "minimize")], ids=["an objective", "another metric"]
+)
+def test_trials_are_stopped_on_the_metric_that_is_named(service: Api, metric: str, direction: str | None) -> None:
+    rule = {"rule": "asha", "reduction_factor": 2, "metric": metric, "direction": direction}
+    name = service.create(objectives=TWO, early_stopping=rule)["name"]
+    ran(service, name, {"accuracy": 0.1, "latency": 5.0, "val_loss": 5.0})
+    slow = service.ask(name)
+    assert slow
+    assert slow.report(accuracy=0.9)["decision"] == "continue"  # without the metric
+    assert slow.report(accuracy=0.9, latency=6.0, val_loss=6.0)["decision"] == "stop"
+    [decision] = [one for one in decisions(slow) if one["decision"] == "stop"]
+    assert (decision["metric"], decision["value"], decision["cutoff"]) == (metric, 6.0, 5.0)
+    assert (decision["step"], decision["milestone"], decision["compared_with"]) == (2, 1, [0])
+    assert decision["reason"].startswith(f"{metric} 6 at step 2 is above 5, the cutoff")
+    decided = [event["data"] for event in service.events(name) if event["kind"] == "decision"]
+    assert decided[-1]["compared_with"] == [0]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "median", "n_startup_trials": 1, "grace_steps": 9},
+        {"rule": "wilcoxon", "p_threshold": 0.6, "grace_steps": 9},
+        {"rule": "patient", "patience": 0, "wrapped_rule": {"rule": "threshold", "lower": 0.5}, "grace_steps": 9},
+    ],
+    ids=lambda rule: rule["rule"],
+)
+def test_a_retry_changes_no_decision(service: Api, rule: dict[str, Any]) -> None:
+    name = service.create(early_stopping=rule, failures={"max_retries": 1})["name"]
+    ran(service, name, *({"accuracy": value} for value in (0.6, 0.7, 0.8, 0.9)))
+    held = service.ask(name)
+    assert held
+    for value in (0.5, 0.45, 0.4):
+        held.report(accuracy=value)
+    before = decisions(held)
+    assert before
+    held.fail()
+    again = service.ask(name)
+    assert again
+    assert again.trial == held.trial
+    for value in (0.9, 0.1, 0.9):
+        again.report(accuracy=value)
+    assert decisions(again) == before
+    again.report(accuracy=0.3)
+    assert decisions(again)[:-1] == before
+    assert decisions(again)[-1]["step"] == 4

@@ -1,0 +1,133 @@
+"""How an agent ends: what it gives back, and its error messages. Imports Ray, and starts none."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import until
+from tests.trainer.fake_service import FakeService
+from trainer.wire import FailureKind
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+class NoSlots:
+    """A pool on a cluster of one node that starts nothing. `should_wait`: a slot is always about to become idle."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.slots: dict[str, Any] = {}
+        self.assigned: list[str] = []
+        self.asked = threading.Event()
+        self._error = error
+
+    def should_wait(self, _assignment: dict[str, Any], _since: float) -> bool:
+        self.asked.set()
+        return True
+
+    def run(self, assignment: dict[str, Any]) -> None:
+        self.assigned.append(assignment["trial"])
+
+    def adopt(self) -> None:
+        pass
+
+    def refresh(self) -> dict[Any, bool]:
+        if self._error is not None:
+            raise self._error
+        return {}
+
+    def leases_to_extend(self) -> list[Any]:
+        return []
+
+    def close_idle(self, _seconds: float) -> None:
+        pass
+
+    def close_all(self) -> None:
+        pass
+
+    def offer(self) -> list[dict[str, Any]]:
+        return [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[FakeService]:
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+@pytest.fixture
+def run(alone: FakeService, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`run_agent` without a cluster."""
+    from trainer.agent import agent  # noqa: PLC0415 - heavy
+
+    def run_with(pool: NoSlots, stop: threading.Event) -> None:
+        monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
+        monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
+        monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: pool)
+        agent.run_agent(alone.url, "ending", "head:6379", stop=stop)
+
+    return run_with
+
+
+def working(run: Any, pool: NoSlots) -> tuple[threading.Thread, threading.Event]:
+    """An agent, and the event that stops it."""
+    stop = threading.Event()
+    agent = threading.Thread(target=run, args=(pool, stop))
+    agent.start()
+    return agent, stop
+
+
+def test_an_assignment_that_arrives_while_the_agent_ends_is_given_back(alone: FakeService, run: Any) -> None:
+    agent, stop = working(run, NoSlots())
+    alone.wait_for(lambda: any(claim.nodes for claim in alone.claims))
+    stop.set()
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    error = alone.finished(trial).error
+    agent.join()
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+
+
+def test_an_assignment_that_waits_for_a_slot_is_given_back_when_the_agent_ends(
+    alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.agent.agent.SETTLE_SECONDS", 60)
+    pool = NoSlots()
+    agent, stop = working(run, pool)
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    assert pool.asked.wait(30)
+    stop.set()
+    error = alone.finished(trial).error
+    agent.join()
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+    assert pool.assigned == []
+
+
+def test_an_assignment_waits_for_a_slot_only_for_a_limited_time(alone: FakeService, run: Any) -> None:
+    pool = NoSlots()
+    agent, stop = working(run, pool)
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    until(lambda: pool.assigned, "the assignment to be taken")
+    stop.set()
+    agent.join()
+    assert pool.assigned == [trial]
+    assert pool.asked.is_set()
+
+
+def test_a_refused_agent_ends_with_an_error_message(alone: FakeService, run: Any) -> None:
+    alone.failing = (401, b'{"type": "unauthorized", "detail": "no such token"}')
+    with pytest.raises(SystemExit, match=r"does not let agent ending work: 401 unauthorized: no such token"):
+        run(NoSlots(), threading.Event())
+
+
+def test_an_agent_that_loses_its_cluster_ends_with_an_error_message(run: Any) -> None:
+    from ray.exceptions import RaySystemError  # noqa: PLC0415 - heavy
+
+    from trainer.agent.cluster import ClusterUnreachable  # noqa: PLC0415 - heavy
+
+    with pytest.raises(ClusterUnreachable, match=r"the Ray cluster at head:6379 is lost: .*GCS does not answer"):
+        run(NoSlots(RaySystemError("GCS does not answer")), threading.Event())

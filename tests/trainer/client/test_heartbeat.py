@@ -1,0 +1,103 @@
+"""The heartbeat of an attempt. Needs no Ray."""
+
+import queue
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.fake_service import FakeService
+from trainer.client.heartbeat import Heartbeat
+from trainer.client.http import ServiceClient
+from trainer.wire import Answer, Decision, Finish
+
+PATIENCE_SECONDS = 20
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[FakeService]:
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+@contextmanager
+def beating(service: FakeService, trial: str, lease_seconds: float = 30) -> Iterator["queue.Queue[Any]"]:
+    """The heartbeat's callbacks, in the order of their calls."""
+    said: queue.Queue[Any] = queue.Queue()
+    calls = ServiceClient(service.url, f"lease-{trial}")
+    heartbeat = Heartbeat(calls, trial, lease_seconds, lambda *order: said.put(order), lambda: said.put("lost"))
+    heartbeat.start()
+    service.wait_for(lambda: service.heartbeats[trial] or service.away, PATIENCE_SECONDS)
+    yield said
+    heartbeat.close()
+    service.lose(trial)
+    heartbeat.join(PATIENCE_SECONDS)
+    assert not heartbeat.is_alive()
+
+
+def test_an_order_answers_a_waiting_heartbeat_and_so_does_the_next_one(service: FakeService) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"})
+    with beating(service, trial) as said:
+        service.order(trial, Decision.STOP, "the user")
+        assert said.get(timeout=5) == ("stop", "the user")
+        service.order(trial, Decision.KILL)
+        heard = said.get(timeout=5)
+        assert (heard if heard[0] == "kill" else said.get(timeout=5)) == ("kill", None)
+
+
+def test_a_lost_lease_answers_a_waiting_heartbeat_and_is_reported_once(service: FakeService) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"})
+    with beating(service, trial) as said:
+        service.lose(trial)
+        assert said.get(timeout=5) == "lost"
+    assert said.empty()
+
+
+def test_the_heartbeat_of_a_finished_attempt_reports_nothing(service: FakeService) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"})
+    service.assign(trial)
+    said: queue.Queue[Any] = queue.Queue()
+    heartbeat = Heartbeat(
+        ServiceClient(service.url, f"lease-{trial}"),
+        trial,
+        30,
+        lambda *order: said.put(order),
+        lambda: said.put("lost"),
+    )
+    heartbeat.start()
+    service.wait_for(lambda: service.heartbeats[trial], PATIENCE_SECONDS)
+    heartbeat.close()
+    service.finish(trial, Finish(outcome="completed").model_dump_json().encode())
+    heartbeat.join(5)
+    assert not heartbeat.is_alive()
+    assert said.empty()
+
+
+def test_the_heartbeat_continues_after_an_outage(service: FakeService) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"})
+    service.away = True
+    with beating(service, trial) as said:
+        service.order(trial, Decision.KILL)
+        service.away = False
+        assert said.get(timeout=PATIENCE_SECONDS) == ("kill", None)
+
+
+def test_the_heartbeat_pauses_if_the_service_answers_immediately(tmp_path: Path) -> None:
+    times: list[float] = []
+
+    class Hasty(FakeService):
+        def heartbeat(self, trial: str, _body: bytes) -> Answer:
+            with self._changed:
+                times.append(time.monotonic())
+                self.heartbeats[trial] += 1
+                self._changed.notify_all()
+            return Answer()
+
+    with Hasty(str(tmp_path)).serving() as service:
+        trial = service.add_trial({"entrypoint": "train:train_fn"})
+        with beating(service, trial, lease_seconds=1.5):
+            service.wait_for(lambda: service.heartbeats[trial] == 3, PATIENCE_SECONDS)
+    assert times[2] - times[0] > 0.9  # two thirds of a lease, less what the calls themselves take

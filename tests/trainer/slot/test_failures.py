@@ -1,0 +1,87 @@
+"""Why attempts fail: what a rank reports, what the errors of Ray mean, and what the service gets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import wire
+from trainer.slot.ray_errors import classify, to_json
+from trainer.worker import failures
+from trainer.worker.failures import Failure, describe
+from trainer.worker.user_code import call, find_function, unpack
+
+pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
+
+
+def test_the_kinds_are_those_of_the_wire() -> None:
+    kinds = {failures.LOST, failures.PREEMPTED, failures.OUT_OF_MEMORY, failures.USER_ERROR, failures.CANNOT_START}
+    # The service finds the others by itself.
+    assert kinds == {kind.value for kind in wire.FailureKind} - {"silent", "diverged"}
+
+
+@pytest.mark.parametrize("ranks", [1, 64])
+def test_a_failure_is_sent_in_texts_that_the_service_can_store(ranks: int) -> None:
+    traceback = "Traceback\0" + 300_000 * "\udce9"
+    message = "\x1b[36mno file \udce9\0" + 5_000 * "x"
+    sent = to_json(Failure("user_error", message, traceback, dict.fromkeys(range(ranks), traceback)), began=True)
+    failure = wire.Failure.model_validate(sent)
+    assert failure.message.startswith("no file ??")
+    assert len(failure.message) <= 2_000
+    assert len(failure.ranks) == ranks
+    assert max(len(text) for text in (failure.traceback or "", *(r.traceback for r in failure.ranks))) <= 100_000
+    assert len(failure.model_dump_json()) < 1_000_000
+
+
+def test_a_failure_names_rank_and_line_and_hides_our_own_frames(tmp_path: Path) -> None:
+    folder = unpack(b"def go():\n    raise KeyError('lr')\n", "fails.py", tmp_path / "code")
+    try:
+        call(find_function("fails:go", folder), {})
+    except KeyError as error:
+        failure = describe(error, rank=1, world_size=2, is_importing=False, folder=str(folder))
+    assert failure.message == "KeyError: 'lr' (rank 1 of 2, fails.py:2)"
+    assert "fails.py" in (failure.traceback or "")
+    assert "user_code.py" not in (failure.traceback or "")
+
+
+def test_a_worker_killed_for_memory_does_not_count_as_lost() -> None:
+    killed = type("ActorDiedError", (Exception,), {})("1 worker(s) were killed due to the node running low on memory.")
+    assert classified(killed).kind == "out_of_memory"
+    assert classified(type(killed)("gone")).kind == "lost"
+    assert classified(type(killed)("gone"), has_oom_kill=True).kind == "out_of_memory"
+
+
+REFUSED = "RPC error: WrongClusterID: Perhaps the client is accessing GCS after it has restarted."
+
+
+def rays(name: str, message: str, **facts: Any) -> Exception:
+    """An error of this name, as Ray raises it: it is recognized by its name."""
+    error: Exception = type(name, (Exception,), {})(message)
+    vars(error).update(facts)
+    return error
+
+
+def test_a_restarted_ray_head_is_named_as_the_cause() -> None:
+    refused = rays("AuthenticationError", f"{REFUSED} Ensure that the token for the cluster is available")
+    wrapped = rays("ControllerError", "Training failed due to controller error", controller_failure=refused)
+    for error in (refused, wrapped):
+        failure = classified(error, has_oom_kill=True)
+        assert (failure.kind, failure.message.partition(",")[0]) == ("lost", "the Ray head was restarted")
+    assert describe(refused, rank=0, world_size=1, is_importing=True, folder=None).kind == "lost"
+
+
+@pytest.mark.parametrize("name", ["RpcError", "NodeDiedError", "LocalRayletDiedError", "ActorUnavailableError"])
+def test_a_failure_inside_ray_is_a_loss_with_its_cause(name: str) -> None:
+    failure = classified(rays("ControllerError", "failed", controller_failure=rays(name, "no answer from the head")))
+    assert (failure.kind, failure.message) == ("lost", f"Ray failed: {name}: no answer from the head")
+
+
+def classified(error: BaseException, *, workers: str = "", has_oom_kill: bool = False) -> Failure:
+    return classify(error, workers=workers, storage="/storage", has_oom_kill=has_oom_kill)
+
+
+@pytest.mark.parametrize("name", ["WorkerGroupStartupTimeoutError", "ResourcesTimeout"])
+def test_a_worker_group_that_gets_no_resources_is_not_a_loss(name: str) -> None:
+    failure = classified(type(name, (Exception,), {})("too slow"), workers="2 workers x 1 GPU")
+    assert failure.kind == "preempted"
+    assert failure.message.startswith("the resources of 2 workers x 1 GPU did not become free")

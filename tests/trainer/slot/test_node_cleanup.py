@@ -1,0 +1,116 @@
+"""Which checkpoints an attempt removes, and when. It starts no Ray: the test makes the workers' reports."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.trainer.conftest import until
+from tests.trainer.fake_service import FakeService
+from trainer.slot.assignment import Assignment
+from trainer.slot.attempt import Attempt
+from trainer.slot.attempt_state import LeaseLost, Preempted
+from trainer.slot.checkpoint_removal import remove_all_except
+
+EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
+
+
+class NoRuns:
+    """There are no workers: the test reports."""
+
+    placement_group = None
+
+    def wake(self, *, ending: bool = False) -> None:
+        pass
+
+    def end_workers(self) -> None:
+        pass
+
+
+class Saving:
+    def __init__(self, service: FakeService, **fields: Any) -> None:
+        self.service = service
+        self.trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
+        self.discarded: list[str] = []
+        assignment = Assignment.from_json(service.assign(self.trial))
+        runs: Any = NoRuns()
+        self.attempt = Attempt(assignment, service.url, asyncio.get_running_loop(), runs, self.discarded.append)
+        self._sequence = 0
+
+    async def save(self) -> str:
+        """Report with a checkpoint; its URI, once the service has answered."""
+        path = f"{self.service.storage}/{self.attempt.run}/checkpoint_{self._sequence}"
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        assert await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
+        return path
+
+    async def have_discarded(self, *expected: str) -> None:
+        await asyncio.to_thread(
+            until, lambda: self.discarded == list(expected), f"{expected} gone: {self.discarded}", 10
+        )
+
+
+@asynccontextmanager
+async def saving(storage: Path, **fields: Any) -> AsyncIterator[Saving]:
+    with FakeService(str(storage)).serving() as service:
+        one = Saving(service, **fields)
+        one.attempt.start()
+        yield one
+        await asyncio.to_thread(one.attempt.conclude, None, lambda _rank: ("", None))
+
+
+def test_only_a_trials_newest_checkpoints_are_kept_and_no_folder_without_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with saving(tmp_path, keep_checkpoints=2, **EARLIER) as one:
+            first = await one.save()
+            await one.have_discarded("/s/1/a")
+            await one.save()
+            runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
+            await one.have_discarded("/s/1/a", "/s/1/b", *runs)
+            await one.save()
+            await one.have_discarded("/s/1/a", "/s/1/b", *runs, first)
+
+    asyncio.run(run())
+
+
+def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with saving(tmp_path, **EARLIER) as one:
+            one.service.lose(one.trial)
+            path = f"{tmp_path}/{one.attempt.run}/checkpoint_0"
+            await one.attempt.barrier.report(0, 0, 1, {"loss": 1.0}, path)
+            await asyncio.to_thread(
+                until, lambda: isinstance(one.attempt.state.current, LeaseLost), "the lease is lost", 10
+            )
+        assert one.discarded == []
+
+    asyncio.run(run())
+
+
+def test_directories_that_are_not_kept_are_removed_and_files_stay(tmp_path: Path) -> None:
+    for name in ("checkpoint_1", "checkpoint_2", "half"):
+        (tmp_path / "run" / name / "shards").mkdir(parents=True)
+    (tmp_path / "run" / "snapshot.json").touch()
+    remove_all_except(["checkpoint_2", "of another run"], f"file://{tmp_path}/run")
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint_2", "snapshot.json"]
+    remove_all_except([], str(tmp_path / "nothing"))
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with saving(tmp_path) as one:
+            await one.save()
+            second = await one.save()
+            await one.have_discarded(f"{tmp_path}/{one.attempt.run}/checkpoint_0")
+            ledger = one.attempt.checkpoints
+            assert (ledger.known_names(), ledger.folder()) == ([Path(second).name], f"{tmp_path}/{one.attempt.run}")
+            ledger._keep = 2
+            ledger.add_known(ledger.uri_of(f"{tmp_path}/{one.attempt.run}/epochs/3"))
+            assert ledger.known_names() == [Path(second).name, "epochs"]
+            assert one.attempt.knows_its_checkpoints()
+            one.attempt.end_now(Preempted())
+            assert not one.attempt.knows_its_checkpoints()
+
+    asyncio.run(play())

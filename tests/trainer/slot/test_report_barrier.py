@@ -1,0 +1,92 @@
+"""All ranks get the same answer, in whatever order reports and answers arrive."""
+
+import asyncio
+from typing import Any
+
+from trainer.slot.report_barrier import CONTINUE, STOP, ReportBarrier
+
+
+class Delivered(list[Any]):
+    def deliver(self, *report: Any) -> None:
+        self.append(report)
+
+
+def run(scenario: Any, wait_seconds: float = 60) -> tuple[Any, Delivered, list[int]]:
+    delivered, complete = Delivered(), list[int]()
+
+    async def play() -> Any:
+        return await scenario(ReportBarrier(delivered.deliver, complete.append, wait_seconds))
+
+    return asyncio.run(play()), delivered, complete
+
+
+def test_both_ranks_get_the_services_decision() -> None:
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        ranks = [
+            asyncio.create_task(barrier.report(0, rank, 2, {"a": 1} if rank == 0 else None, None)) for rank in (1, 0)
+        ]
+        await asyncio.sleep(0)
+        barrier.decide(0, STOP)
+        return await asyncio.gather(*ranks)
+
+    answers, delivered, complete = run(scenario)
+    assert answers == [STOP, STOP]
+    assert delivered == [(0, {"a": 1}, None)]
+    assert complete == [0]
+
+
+def test_a_checkpoint_is_delivered_when_every_rank_has_saved_its_part() -> None:
+    async def scenario(barrier: ReportBarrier) -> int:
+        first = asyncio.create_task(barrier.report(0, 0, 2, {}, "c"))
+        await asyncio.sleep(0)
+        before = len(delivered_so_far)
+        second = asyncio.create_task(barrier.report(0, 1, 2, None, "c"))
+        await asyncio.sleep(0)
+        barrier.decide(0, CONTINUE)
+        await asyncio.gather(first, second)
+        return before
+
+    delivered_so_far = Delivered()
+
+    async def play() -> int:
+        return await scenario(ReportBarrier(delivered_so_far.deliver, lambda _: None, 60))
+
+    assert asyncio.run(play()) == 0
+    assert delivered_so_far == [(0, {}, "c")]
+
+
+def test_without_an_answer_training_continues_and_a_late_stop_answers_the_next_report() -> None:
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        first = await barrier.report(0, 0, 1, {}, None)
+        barrier.decide(0, STOP)
+        return [first, await barrier.report(1, 0, 1, {}, None)]
+
+    answers, delivered, _ = run(scenario, wait_seconds=0)
+    assert answers == [CONTINUE, STOP]
+    assert [sequence for sequence, *_ in delivered] == [0, 1]
+
+
+def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        barrier.leave()
+        return [await barrier.report(sequence, 0, 1, {}, None) for sequence in range(3)]
+
+    answers, delivered, _ = run(scenario)
+    assert answers == [STOP] * 3
+    assert [sequence for sequence, *_ in delivered] == [0]
+
+
+def test_after_a_report_without_an_answer_the_next_ones_do_not_wait_until_the_service_answers() -> None:
+    async def scenario(barrier: ReportBarrier) -> tuple[list[str], bool]:
+        unanswered = [await barrier.report(sequence, 0, 1, {}, None) for sequence in range(20)]
+        barrier.decide(0, CONTINUE)
+        waiting = asyncio.create_task(barrier.report(20, 0, 1, {}, None))
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        barrier.decide(20, CONTINUE)
+        await waiting
+        return unanswered, bool(done)
+
+    (answers, done), delivered, _ = run(scenario, wait_seconds=1)
+    assert answers == [CONTINUE] * 20
+    assert len(delivered) == 21
+    assert not done

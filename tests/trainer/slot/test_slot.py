@@ -1,0 +1,264 @@
+"""A slot on its own, without an agent."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
+from tests.trainer.fake_service import FakeService
+from trainer.slot import node_tasks
+from trainer.wire import Decision, FailureKind, Outcome
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+SCALING = {"num_workers": 1}
+
+
+@pytest.fixture
+def alone(tmp_path: Path, shared: FakeService) -> Iterator[FakeService]:
+    """A service without an agent; that of `shared` has joined Ray in this process."""
+    shared.wait_for(lambda: shared.claims)
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+def ended(actor: Any) -> bool:
+    """Wait until the actor has ended."""
+    import ray  # noqa: PLC0415 - heavy
+
+    try:
+        while True:
+            ray.get(actor.status.remote(), timeout=30)
+    except ray.exceptions.RayActorError:
+        return True
+    except ray.exceptions.GetTimeoutError:
+        return False
+
+
+def running(runner: Any, trial: str, service: FakeService) -> Any:
+    """A slot that runs the trial by these `runs`, a stand-in for Ray Train's."""
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    class SlotByThese(Slot):
+        def _make_runner(self, trainer: Any) -> Any:  # noqa: ARG002
+            return runner()
+
+    return started(SlotByThese, trial, service)
+
+
+def started(slot: type[Any], trial: str, service: FakeService) -> Any:
+    import ray  # noqa: PLC0415 - heavy
+
+    actor = ray.remote(slot).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot")
+    assert ray.get(actor.run.remote(service.assign(trial), "key", SCALING))
+    return actor
+
+
+def test_a_slot_that_fails_reports_its_trial_as_lost_and_ends(alone: FakeService) -> None:
+    class Broken:
+        placement_group = None
+
+        def fit(self, *_arguments: Any) -> None:
+            raise MemoryError("no room left")
+
+        def end_workers(self) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    trial = alone.add_trial({"entrypoint": "train:train_fn", "scaling": SCALING})
+    actor = running(Broken, trial, alone)
+    error = alone.finished(trial).error
+    assert error is not None
+    assert (error.kind, error.message) == (FailureKind.LOST, "the slot failed: MemoryError: no room left")
+    assert ended(actor)
+
+
+def taken_down_once(may_be: Callable[[], bool]) -> Any:
+    """Runs that succeed immediately, which Ray then takes long to shut down."""
+
+    class Slow:
+        placement_group = None
+
+        def fit(self, _train: Any, plan: Any) -> None:
+            plan.on_success()
+            while not may_be():
+                threading.Event().wait(0.05)
+
+        def end_workers(self) -> None:
+            pass
+
+    return Slow
+
+
+def test_a_success_is_reported_while_ray_still_shuts_the_run_down(alone: FakeService, tmp_path: Path) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    taken_down = tmp_path / "taken down"
+    first, following = (alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING}) for _ in range(2))
+    actor = running(taken_down_once(taken_down.exists), first, alone)
+    assert alone.finished(first).next
+    assert following not in alone.finishes
+    taken_down.touch()
+    alone.finished(following)
+    ray.kill(actor)
+
+
+def test_a_slot_accepts_an_assignment_while_ray_still_shuts_a_run_down(alone: FakeService, tmp_path: Path) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    taken_down = tmp_path / "taken down"
+
+    def add_trial() -> str:
+        return alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING})
+
+    first = add_trial()
+    actor = running(taken_down_once(taken_down.exists), first, alone)
+    alone.finished(first)
+    until(lambda: ray.get(actor.status.remote())["idle_seconds"] is not None, "the slot to have the service's answer")
+    second = add_trial()
+    assert ray.get(actor.run.remote(alone.assign(second), "key", SCALING))
+    assert ray.get(actor.status.remote())["trial"] == second
+    assert second not in alone.finishes
+    taken_down.touch()
+    alone.finished(second)
+    ray.kill(actor)
+
+
+def test_a_slot_whose_ray_head_was_restarted_gives_its_trial_back_once_and_ends(alone: FakeService) -> None:
+    import ray  # noqa: PLC0415 - heavy
+    from ray.exceptions import AuthenticationError  # noqa: PLC0415 - heavy
+
+    class Refused:
+        """No call to the head succeeds; nor would `ray.kill`, by which the slot might end itself."""
+
+        placement_group = None
+
+        def fit(self, *_arguments: Any) -> BaseException:
+            refusal: BaseException = AuthenticationError("RPC error: WrongClusterID: Perhaps the client ...")
+            return refusal
+
+        def end_workers(self) -> None:
+            ray.kill = lambda _actor: None
+
+        def close(self) -> None:
+            raise AuthenticationError("RPC error: WrongClusterID")
+
+    first, following = (alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING}) for _ in range(2))
+    actor = running(Refused, first, alone)
+    finish = alone.finished(first)
+    assert finish.error is not None
+    assert (finish.error.kind, finish.error.began, finish.next) == (FailureKind.LOST, False, False)
+    assert "the Ray head was restarted" in finish.error.message
+    assert ended(actor)
+    assert [one.trial for one in alone.queue] == [following]
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_cancel_ends_the_wait_for_the_worker_groups_resources(alone: FakeService, reuse_workers: bool) -> None:
+    import ray  # noqa: PLC0415 - heavy
+    from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
+
+    from trainer.ray_train.runners import START_SECONDS  # noqa: PLC0415 - heavy
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    scaling = {"num_workers": 1, "resources_per_worker": {"not-to-be-had": 1}}
+    trial = alone.add_trial({"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers})
+    actor = started(Slot, trial, alone)
+    alone.wait_for(lambda: waiting(placement_group_table()))
+    alone.order(trial, Decision.KILL)
+    assert alone.finished(trial, START_SECONDS / 2).outcome == Outcome.STOPPED
+    assert not waiting(placement_group_table())
+    ray.kill(actor)
+
+
+@pytest.fixture
+def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
+    """Starts a slot of its own that runs a behaviour of `user_code/train.py`; returns the trial and the slot."""
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    def start_slot(do: str) -> tuple[str, Any]:
+        package = alone.add_package(USER_CODE.read_text())
+        config = {"do": do, "record": str(record), "steps": 10_000, "pause": 0.1}
+        trial = alone.add_trial({"entrypoint": "train:train_fn", "package": package, "scaling": SCALING}, config)
+        return trial, started(Slot, trial, alone)
+
+    return start_slot
+
+
+def test_a_slot_on_a_drained_node_gives_its_trial_back_with_its_last_checkpoint_and_ends(
+    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
+) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    trial, actor = start("save")
+    alone.wait_for(lambda: alone.reports[trial], 120, "a report")
+    (node,) = ray.get(actor.status.remote())["nodes"]
+    ray.get(actor.drain.remote(["another"], 0))
+    assert not ray.get(actor.status.remote())["draining"]
+    for _ in range(2):
+        ray.get(actor.drain.remote([node], 600))
+    finish = alone.finished(trial)
+    assert finish.error is not None
+    assert finish.error.kind == FailureKind.PREEMPTED
+    assert not finish.next
+    assert ended(actor)
+    last = alone.reports[trial][-1]
+    assert record.read_text().splitlines()[-1] == f"0 step {last.metrics['epoch']}"
+    assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
+
+
+def test_an_attempt_that_ignores_the_drain_of_its_node_is_ended_in_time(
+    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
+) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    trial, actor = start("ignore_everything")
+    until(record.exists, "the start", 120)
+    ray.get(actor.drain.remote([ray.get_runtime_context().get_node_id()], 0.5))
+    error = alone.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+    assert "a node was being drained" in error.message
+    assert ended(actor)
+
+
+def test_a_slot_killed_while_its_fresh_processes_start_leaves_nothing(service: FakeService, add: Add) -> None:
+    from ray._private.state import actors  # noqa: PLC0415 - heavy
+    from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
+
+    service.wait_for(lambda: service.claims, what="that the agent has joined the cluster")
+    earlier = set(placement_group_table())
+
+    def states() -> list[str]:
+        """Of the slot's groups: one to see whether there is room, and then Ray Train's own."""
+        return sorted(group["state"] for id_, group in placement_group_table().items() if id_ not in earlier)
+
+    trial = add(trainer={"reuse_workers": False}, config={"steps": 10_000, "pause": 0.1})
+    until(lambda: states() == ["CREATED", "REMOVED"], "the worker group has its resources", 120)
+    os.kill(pid_of(slot_of(trial)), signal.SIGKILL)  # most often before its workers have said where they are
+    service.wait_for(lambda: trial in service.lost, what="that the agent says so")
+    until(lambda: states() == ["REMOVED", "REMOVED"], "its resources are free")
+    living = {actor["ActorClassName"] for actor in actors().values() if actor["State"] == "ALIVE"}
+    assert "PlacementGroupCleaner" not in living
+
+
+def waiting(groups: dict[str, Any]) -> list[Any]:
+    return [group for group in groups.values() if group["state"] == "PENDING"]
+
+
+def test_the_rest_of_a_log_is_read_from_its_position_and_a_long_rest_from_near_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_tasks, "MAX_REST_BYTES", 12)
+    path = tmp_path / "worker.out"
+    path.write_bytes(b"read already\nlast\0words\n")
+    assert node_tasks.read_rest({str(path): len("read already\n")}) == "last?words\n"
+    path.write_bytes(b"read already\n" + 1_000 * b"-" + b"last words\n")
+    assert node_tasks.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"

@@ -1,0 +1,53 @@
+"""The user's package in a worker: unpacked, imported, and asked for its training function."""
+
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainer.worker.user_code import BadEntrypoint, call, find_function, unpack
+
+
+@pytest.fixture(autouse=True)
+def path_as_before() -> object:
+    before, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = before
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def a_zip(**files: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name.replace("__", "/") + ".py", text)
+    return content.getvalue()
+
+
+def test_a_function_is_found_in_a_module_of_a_package_in_a_zip(tmp_path: Path) -> None:
+    content = a_zip(
+        deep____init__="", deep__er="from deep import other\ndef go(config): other.seen = config", deep__other=""
+    )
+    folder = unpack(content, "package.zip", tmp_path / "code")
+    call(find_function("deep.er:go", folder), {"lr": 1})
+    assert sys.modules["deep.other"].seen == {"lr": 1}
+
+
+def test_a_missing_module_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
+    folder = unpack(b"x = 1", "train.py", tmp_path / "code")
+    with pytest.raises(BadEntrypoint, match=r"no module 'main_of_mine'; it has: train\.py"):
+        find_function("main_of_mine:go", folder)
+
+
+def test_a_missing_library_is_not_reported_as_a_missing_module(tmp_path: Path) -> None:
+    folder = unpack(b"import not_installed_here", "needs_it.py", tmp_path / "code")
+    with pytest.raises(ModuleNotFoundError, match="not_installed_here"):
+        find_function("needs_it:go", folder)
+
+
+def test_a_function_of_two_arguments_is_refused_with_an_explanation() -> None:
+    with pytest.raises(BadEntrypoint, match="takes one, the configuration, or none"):
+        call(divmod, {})

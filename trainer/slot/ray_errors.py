@@ -1,0 +1,135 @@
+"""Why an attempt failed, where no rank has reported it: what the errors of Ray Train mean."""
+
+import re
+from typing import Any
+
+from trainer.client.http import CallRefused, ServiceFailed
+from trainer.storable import storable_text
+from trainer.worker.failures import (
+    CANNOT_START,
+    LOST,
+    OUT_OF_MEMORY,
+    PREEMPTED,
+    STORAGE_ADVICE,
+    USER_ERROR,
+    Failure,
+    chain,
+    headline,
+    is_from_restarted_head,
+    user_traceback,
+)
+
+# The longest texts that are sent, in characters.
+MAX_MESSAGE = 2_000
+MAX_TRACEBACK = 100_000
+MAX_RANK_TRACEBACKS = 400_000
+"""Of all ranks' tracebacks together."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""The escape sequences by which Ray colours its errors."""
+
+DEATHS = frozenset({"ActorDiedError", "RayActorError", "WorkerGroupStartupFailedError", "WorkerHealthCheckFailedError"})
+"""Ray's errors that mean the death of a process of the attempt."""
+
+RAY_FAILURES = frozenset(
+    {
+        "ActorUnavailableError",
+        "LocalRayletDiedError",
+        "NodeDiedError",
+        "OwnerDiedError",
+        "RpcError",
+        "WorkerCrashedError",
+    }
+)
+"""Ray's errors that mean the death of a part of Ray, or of the connection to it."""
+
+NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "ResourcesTimeout"})
+
+HEAD_RESTARTED = "the Ray head was restarted, and its new cluster does not know the processes of the former one"
+
+MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
+"""How Ray reports a worker that its memory monitor killed. It does not know of a kill by the kernel."""
+
+
+def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: bool) -> Failure:
+    """What Ray Train's own error means, where no rank reported a failure.
+
+    `workers` describes the worker group. `has_oom_kill`: whether the kernel killed for memory where a silent rank ran.
+    """
+    links = list(chain(error))
+    names = {type(link).__name__ for link in links}
+    text = " ".join(str(link) for link in links)
+    if names & NOT_STARTED:
+        # Others were quicker to take what was free at the claim. The trial did not cause that.
+        return Failure(PREEMPTED, f"the resources of {workers} did not become free in time; nothing was started")
+    if any(getattr(link, "preempted", False) for link in links):
+        return Failure(PREEMPTED, "a node that the workers ran on was preempted")
+    if any(word in text for word in MEMORY_MONITOR_WORDS):
+        return Failure(OUT_OF_MEMORY, f"a worker was ended because its node ran out of memory: {_one_line(text)}")
+    if names & DEATHS and has_oom_kill:
+        return killed_by_kernel(_failed_ranks(error), text)
+    if (reason := _why_lost(error, links)) is not None:
+        return Failure(LOST, reason, text)
+    return Failure(CANNOT_START, _why_not_started(links, storage), user_traceback(error))
+
+
+def killed_by_kernel(ranks: str, traceback: str | None) -> Failure:
+    message = (
+        f"a worker process{ranks} was killed, and the kernel has killed for lack of memory on its node or in its "
+        "container: give the workers more memory, or reduce their use of it"
+    )
+    return Failure(OUT_OF_MEMORY, message, traceback)
+
+
+def undelivered(error: Exception) -> Failure:
+    """The failure of an attempt whose report could not be delivered. Only a refusal is the user's to correct."""
+    if isinstance(error, CallRefused) and not isinstance(error, ServiceFailed):
+        return Failure(USER_ERROR, f"the service refused a report: {error.detail}")
+    return Failure(LOST, f"a report could not be delivered: {headline(error)}")
+
+
+def slot_failed(error: Exception) -> Failure:
+    return Failure(LOST, f"the slot failed: {headline(error)}", user_traceback(error))
+
+
+def to_json(failure: Failure, *, began: bool) -> dict[str, Any]:
+    """The failure as `trainer.wire.Failure`, with texts of limited length, however many ranks have failed."""
+    tracebacks = failure.rank_tracebacks
+    longest = min(MAX_TRACEBACK, MAX_RANK_TRACEBACKS // max(1, len(tracebacks)))
+    traceback = failure.traceback
+    return {
+        "kind": failure.kind,
+        "message": _text(failure.message, MAX_MESSAGE),
+        "began": began,
+        "traceback": None if traceback is None else _text(traceback, MAX_TRACEBACK),
+        "ranks": [{"rank": rank, "traceback": _text(text, longest)} for rank, text in tracebacks.items()],
+    }
+
+
+def _text(text: str, max_length: int) -> str:
+    return storable_text(COLOURS.sub("", text), max_length)
+
+
+def _why_lost(error: BaseException, links: list[BaseException]) -> str | None:
+    names = {type(link).__name__ for link in links}
+    if is_from_restarted_head(error):
+        return HEAD_RESTARTED
+    if names & DEATHS:
+        return f"a worker process died{_failed_ranks(error)}; its log may say why"
+    return f"Ray failed: {headline(links[-1])}" if names & RAY_FAILURES else None
+
+
+def _why_not_started(links: list[BaseException], storage: str) -> str:
+    storage_error = next((link for link in links if isinstance(link, OSError)), None)
+    if storage_error is not None:
+        return f"checkpoints cannot be stored at {storage}: {headline(storage_error)}; {STORAGE_ADVICE}"
+    return headline(links[-1])
+
+
+def _failed_ranks(error: BaseException) -> str:
+    ranks = sorted(getattr(error, "worker_failures", {}))
+    return f" (rank {', '.join(map(str, ranks))})" if ranks else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]
