@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from search.mistakes import Mistake, Path
+from search.mistakes import Mistake, Path, shortened
 from service.errors import BadRequest, Invalid
-from service.specification.yaml_reader import MAX_DEPTH, MAX_MISTAKES, integer, read_yaml, shortened, too_deep
+from service.specification.yaml_reader import MAX_DEPTH, MAX_MISTAKES, integer, read_yaml, too_deep
 from trainer.wire import is_storable_text
 
 MAX_PARTS = 200_000

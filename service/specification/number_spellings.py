@@ -2,7 +2,7 @@
 
 import re
 
-from service.specification.yaml_reader import MAX_SHOWN
+from search.mistakes import MAX_SHOWN
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _DECIMAL = re.compile(r"([-+]?)([0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")

@@ -11,15 +11,13 @@ from typing import Any
 
 import yaml
 
-from search.mistakes import Mistake, Path
+from search.mistakes import Mistake, Path, shortened
 from service.errors import BadRequest, Invalid
 
 MAX_DEPTH = 50
 MAX_YAML_PARTS = 100_000
 """Names, values and ends of lists and objects, which take up to 4 microseconds each."""
 MAX_MISTAKES = 20
-MAX_SHOWN = 100
-"""Characters of the user's text that a mistake repeats."""
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -54,17 +52,12 @@ def read_yaml(body: bytes) -> Any:
     except yaml.MarkedYAMLError as error:
         raise BadRequest(f"the body is not YAML: {_explanation(error)}") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise BadRequest(f"the body is not YAML: {' '.join(str(error).split())[:MAX_SHOWN]}") from error
+        raise BadRequest(f"the body is not YAML: {shortened(' '.join(str(error).split()))}") from error
 
 
 def integer(digits: str) -> int:
     """The integer, or another one above 64 bits if it is that large: Python takes quadratic time for long integers."""
     return int(digits[:_LARGER_THAN_64_BITS])
-
-
-def shortened(text: str) -> str:
-    """The text as far as an error message repeats it."""
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def too_deep() -> BadRequest:
