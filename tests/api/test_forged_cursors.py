@@ -34,7 +34,8 @@ def test_a_forged_cursor_is_refused_with_the_reason(service: Api, objectives: in
     name = service.create(objectives=goals)["name"]
     held = service.ask(name)
     assert held
-    held.report(**{goal["metric"]: 0.5 for goal in goals})
+    metrics: dict[str, Any] = {goal["metric"]: 0.5 for goal in goals}
+    held.report(**metrics)
     for path in lists(name):
         for cursor in [*CURSORS, "", " ", "=", "a", "ä", "x" * 10_000]:
             answer = service.http.get(path, params={"cursor": cursor})
@@ -52,4 +53,4 @@ def test_a_forged_number_of_a_page_is_refused(service: Api, cursor: str) -> None
     for path in (f"/v1/trials/{held.trial}/reports", f"/v1/experiments/{name}/events?follow=false"):
         assert service.http.get(path, params={"cursor": cursor}).status_code == 422, path
     events = f"/v1/experiments/{name}/events?follow=false"
-    assert service.http.get(events, headers={"Last-Event-ID": cursor.encode()}).status_code == 422
+    assert service.http.get(events, headers={b"Last-Event-ID": cursor.encode()}).status_code == 422
