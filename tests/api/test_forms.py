@@ -112,8 +112,8 @@ def test_a_spec_of_four_megabytes_in_a_form_is_read(service: Api) -> None:
 
 FORM_PARTS = st.sampled_from([
     f"--{BOUNDARY}".encode(), b"--", b"\r\n", b"\n", b"Content-Disposition: form-data", b"; name=",
-    b'"spec"', b'"code"', b'; filename="a.py"', b"; filename*=UTF-8''%ff", b'"', b":", b" ", b"\0", b"\xff", b"x", b"a: 1",
-    b"Content-Length: 9",
+    b'"spec"', b'"code"', b'; filename="a.py"', b"; filename*=UTF-8''%ff", b'"', b":", b" ", b"\0", b"\xff", b"x",
+    b"a: 1", b"Content-Length: 9",
 ]) | st.binary(max_size=5)  # fmt: skip
 
 
