@@ -11,6 +11,8 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 MISSING = "is required"
+MAX_SHOWN = 100
+"""Characters of the user's text that a mistake repeats."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,8 @@ def _line(mistake: Mistake, given: Any) -> InitErrorDetails:
 
 def listed(names: Iterable[object]) -> str:
     return ", ".join(str(name) for name in names)
+
+
+def shortened(text: str) -> str:
+    """The text as far as a mistake repeats it."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

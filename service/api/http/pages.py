@@ -2,10 +2,11 @@
 
 import base64
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
-from pydantic import AwareDatetime, BaseModel, Field, FiniteFloat, TypeAdapter
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, FiniteFloat, TypeAdapter
 
 from service.errors import BadRequest
 from trainer.wire import Text
@@ -18,8 +19,20 @@ Cursor = Annotated[str | None, Query(description="`next_cursor` of the page befo
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 _Number = Annotated[int, Field(ge=0, lt=2**31)]
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
-EXPERIMENT_KEY = TypeAdapter(tuple[AwareDatetime, Text])
+
+def _in_calendar(time: datetime) -> datetime:
+    """Far from the ends of the calendar, where a change of the time zone overflows."""
+    if time.utcoffset() or not _EARLIEST <= time <= _LATEST:
+        raise ValueError("must be a time in UTC that an experiment can have been created at")
+    return time
+
+
+_Time = Annotated[AwareDatetime, AfterValidator(_in_calendar)]
+_Id = Annotated[Text, Field(max_length=100)]
+
+EXPERIMENT_KEY = TypeAdapter(tuple[_Time, _Id])
 """Time of creation and id."""
 TRIAL_KEY = TypeAdapter(tuple[FiniteFloat | None, _Number])
 """First objective's value and number."""
@@ -46,6 +59,10 @@ def from_cursor(kind: TypeAdapter[Key], cursor: str | None) -> Key | None:
     if cursor is None:
         return None
     try:
-        return kind.validate_json(base64.urlsafe_b64decode(cursor))
-    except ValueError as error:
-        raise BadRequest("cursor must be the next_cursor of the page before, unchanged") from error
+        key = kind.validate_json(base64.urlsafe_b64decode(cursor))
+        genuine = to_cursor(kind, key) == cursor
+    except ValueError:
+        genuine = False
+    if not genuine:
+        raise BadRequest("cursor must be the next_cursor of the page before, unchanged")
+    return key

@@ -1,32 +1,30 @@
 """Checks a package before anything runs: its file name, and that workers can unpack it."""
 
-import io
-import lzma
 import re
 import stat
-import struct
-import zipfile
-import zlib
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 
-from search.mistakes import Mistake
+from search.mistakes import Mistake, shortened
 from service.errors import Invalid, TooLarge
+from service.operations.packages.member_names import mistakes_in_names
+from service.operations.packages.unpacking import fault_in_content
+from service.operations.packages.zip_directory import Member, read_directory
 
-MAX_FILES = 10_000
+MAX_RATIO = 100
+"""Unpacked bytes for each packed one, above `FREE_BYTES`. Code and data have up to 20; deflate allows 1,032."""
+FREE_BYTES = 10_000_000
+MAX_MISTAKES = 20
+
 _PYTHON_FILE = re.compile(r"[A-Za-z0-9_.-]+\.py")
-
-# What Python's zipfile raises for a broken, encrypted or unknown archive; NotImplementedError is a RuntimeError.
-_UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    RuntimeError,
-    ValueError,
-    EOFError,
-    OSError,
-    MemoryError,
-)
+_SPECIAL_FILES = {
+    stat.S_IFLNK: "a symbolic link; include the file itself",
+    stat.S_IFIFO: "a named pipe; a package has files and folders only",
+    stat.S_IFSOCK: "a socket; a package has files and folders only",
+    stat.S_IFCHR: "a device; a package has files and folders only",
+    stat.S_IFBLK: "a device; a package has files and folders only",
+}
 
 
 def safe_filename(filename: str) -> str:
@@ -42,45 +40,50 @@ def safe_filename(filename: str) -> str:
 
 
 def check_contents(body: bytes, filename: str, max_unpacked: int) -> list[str]:
-    """The names of the files in a zip or .py file. Raises Invalid, TooLarge for more than `max_unpacked` bytes."""
+    """The names of the files in a zip or .py file. Raises Invalid, TooLarge for more than `max_unpacked` bytes.
+
+    The zip is unpacked in pieces, which are not kept.
+    """
     if filename.endswith(".py"):
         return [filename]
-    if not zipfile.is_zipfile(io.BytesIO(body)):
-        raise Invalid([Mistake(("package",), "must be a zip or, with ?filename=train.py, a .py file; it is neither")])
-    try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            members = [info for info in archive.infolist() if not info.is_dir()]
-            _check_members(members, max_unpacked)
-            damaged = archive.testzip()
-    except _UNREADABLE as error:
-        raise Invalid([Mistake(("package",), f"the zip cannot be read: {error}")]) from error
-    if damaged is not None:
-        raise Invalid([Mistake(("package", damaged), "is damaged; create the zip again")])
-    return sorted(info.filename for info in members)
+    members = read_directory(body)
+    _refuse(mistakes_in_names(member.name for member in members))
+    _refuse(_mistakes_in_kinds(members))
+    files = [member for member in members if not member.is_folder]
+    _check_size(sum(member.size for member in files), len(body), max_unpacked)
+    if not any(file.name.endswith(".py") for file in files):
+        raise Invalid([Mistake(("package",), "has no .py file")])
+    for member in members:
+        if fault := fault_in_content(body, member):
+            raise Invalid([Mistake(("package", shortened(member.name)), fault)])
+    return sorted(file.name for file in files)
 
 
-def _check_members(members: list[zipfile.ZipInfo], max_unpacked: int) -> None:
-    bad = [Mistake(("package", info.filename), fault) for info in members if (fault := _fault_in(info))]
-    if bad:
-        raise Invalid(bad)
-    if len(members) > MAX_FILES:
-        raise TooLarge(f"a package may have {MAX_FILES} files, this one has {len(members)}", max_files=MAX_FILES)
-    unpacked = sum(info.file_size for info in members)
+def _check_size(unpacked: int, packed: int, max_unpacked: int) -> None:
     if unpacked > max_unpacked:
         raise TooLarge(
             f"unpacked, a package may have {max_unpacked / 1e6:g} MB, this one has {unpacked / 1e6:g} MB",
             max_bytes=max_unpacked,
         )
-    if not any(info.filename.endswith(".py") for info in members):
-        raise Invalid([Mistake(("package",), "has no .py file")])
+    if unpacked > FREE_BYTES + MAX_RATIO * packed:
+        message = (
+            f"unpacked, the zip has {unpacked / 1e6:g} MB, {unpacked / packed:.0f} times its own size; above"
+            f" {FREE_BYTES / 1e6:g} MB it may have {MAX_RATIO} times: create such files when the training starts"
+        )
+        raise Invalid([Mistake(("package",), message)])
 
 
-def _fault_in(info: zipfile.ZipInfo) -> str | None:
-    path = PurePosixPath(info.filename.replace("\\", "/"))
-    if not path.parts:
-        return "has no name"
-    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
-        return "points outside the package; every path must stay below its root"
-    if stat.S_ISLNK(info.external_attr >> 16):
-        return "is a symbolic link; include the file itself"
-    return None
+def _mistakes_in_kinds(members: list[Member]) -> Iterator[Mistake]:
+    for member in members:
+        kind = stat.S_IFMT(member.mode)
+        if kind in _SPECIAL_FILES:
+            yield Mistake(("package", member.name), f"is {_SPECIAL_FILES[kind]}")
+        elif kind == stat.S_IFDIR and not member.is_folder:
+            yield Mistake(("package", member.name), "is marked as a folder, and its name does not end with /")
+        elif member.is_folder and member.size:
+            yield Mistake(("package", member.name), "is a folder and has content")
+
+
+def _refuse(mistakes: Iterator[Mistake]) -> None:
+    if found := list(islice(mistakes, MAX_MISTAKES)):
+        raise Invalid(found)

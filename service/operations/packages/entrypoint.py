@@ -53,8 +53,8 @@ def _mistakes_in_signature(tree: ast.Module, filename: str, function: str) -> li
 def _read(package: PackageRow, body: bytes, filename: str) -> bytes:
     if package.filename.endswith(".py"):
         return body
-    with zipfile.ZipFile(io.BytesIO(body)) as archive:
-        return archive.read(filename)
+    with zipfile.ZipFile(io.BytesIO(body)) as archive, archive.open(filename) as file:
+        return file.read(MAX_SOURCE_BYTES + 1)
 
 
 def _names(statements: list[ast.stmt]) -> set[str]:
