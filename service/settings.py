@@ -34,6 +34,7 @@ class Settings:
     picture_seconds: float = 60
     lease_seconds: float = 30
     max_package_bytes: int = 50_000_000
+    max_log_bytes: int = 100_000_000
     insecure: bool = False
     require_tokens: bool = False
 
@@ -54,6 +55,7 @@ class Settings:
             picture_seconds=_number(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
             lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
             max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
+            max_log_bytes=int(1e6 * _number(env, "PACELINE_MAX_LOG_MB", cls.max_log_bytes / 1e6)),
             insecure=_switch(env, "PACELINE_INSECURE"),
             require_tokens=_switch(env, "PACELINE_REQUIRE_TOKENS"),
         )
@@ -100,7 +102,7 @@ def _hosts(text: str) -> tuple[HostPattern, ...]:
         return tuple(HostPattern.parse(part.strip()) for part in text.split(",") if part.strip())
     except ValueError as error:
         raise BadSettings(
-            f"PACELINE_HOSTS must be host names with commas between them, such as paceline.example,*.lab.example: {error}"
+            f"PACELINE_HOSTS must be hosts with commas between them, such as paceline.example,*.lab.example: {error}"
         ) from error
 
 
