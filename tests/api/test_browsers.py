@@ -154,6 +154,22 @@ def test_a_request_names_its_host_exactly_once(service: Api) -> None:
     assert exchange(service, f"{path} HTTP/1.0\n{foreign}\n")[0] == 403
 
 
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://evil.test/v1/experiments", "127.0.0.1", 403),
+        ("http://127.0.0.1@evil.test/v1/experiments", "127.0.0.1", 403),
+        ("HTTP://evil.test:8000/v1/experiments?limit=1", "localhost:8000", 403),
+        ("http://localhost/v1/experiments", "evil.test", 200),
+        ("http://[::1]:8000/v1/experiments", "evil.test", 200),
+        ("http://127.0.0.1/v1/experiments", "127.0.0.1", 200),
+    ],
+)
+def test_an_absolute_target_has_the_host(service: Api, target: str, host: str, status: int) -> None:
+    assert exchange(service, f"GET {target} HTTP/1.1\nHost: {host}\nConnection: close\n\n")[0] == status
+    assert exchange(service, f"GET {target} HTTP/1.1\nConnection: close\n\n")[0] == 400
+
+
 def test_a_forwarded_host_changes_nothing(service: Api) -> None:
     forwarded = {"X-Forwarded-Host": "127.0.0.1", "Forwarded": "host=127.0.0.1"}
     assert service.http.get("/v1/experiments", headers={"Host": "evil.test", **forwarded}).status_code == 403
