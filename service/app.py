@@ -26,6 +26,7 @@ from service.api import (
     trials,
 )
 from service.api.http.access import needs, needs_by_method, needs_read_or_lease
+from service.api.http.cross_origin import CrossOriginProtection
 from service.api.http.direct_routes import DirectRoute
 from service.api.http.guard import Guard
 from service.api.http.problems import Problem, add_error_handlers, responses
@@ -77,6 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.registry.register(metrics.StateCollector(context, app.state.loops))
     app.add_middleware(DirectRoute, attempts.REPORTS, attempts.serve_reports, app.exception_handlers)
     app.add_middleware(Guard)
+    app.add_middleware(CrossOriginProtection, context)
     app.add_middleware(RequestMetrics, registry=app.state.registry)
     return app
 

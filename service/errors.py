@@ -3,9 +3,10 @@
 ServiceError
 ├── BadRequest 400      ├── Conflict 409 ── LeaseLost, WrongState, NameTaken, AgentNameTaken
 ├── Unauthorized 401    ├── TooLarge 413
-├── Forbidden 403       ├── Invalid 422 (every mistake with its path)
-├── NotFound 404        ├── Unavailable 503 (with Retry-After)
-                        └── InsufficientStorage 507
+├── Forbidden 403       ├── UnsupportedMediaType 415
+├── ForeignHost 403     ├── Invalid 422 (every mistake with its path)
+├── CrossOrigin 403     ├── Unavailable 503 (with Retry-After)
+└── NotFound 404        └── InsufficientStorage 507
 """
 
 from collections.abc import Sequence
@@ -48,6 +49,14 @@ class Forbidden(ServiceError):
     status, type, title = 403, "forbidden", "Not allowed"
 
 
+class ForeignHost(ServiceError):
+    status, type, title = 403, "foreign-host", "Not a host of this service"
+
+
+class CrossOrigin(ServiceError):
+    status, type, title = 403, "cross-origin", "A web page of another origin"
+
+
 class NotFound(ServiceError):
     status, type, title = 404, "not-found", "No such thing"
 
@@ -74,6 +83,10 @@ class LeaseLost(Conflict):
 
 class TooLarge(ServiceError):
     status, type, title = 413, "too-large", "Too large"
+
+
+class UnsupportedMediaType(ServiceError):
+    status, type, title = 415, "unsupported-media-type", "The body has an unsupported type"
 
 
 class Invalid(ServiceError):

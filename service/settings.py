@@ -5,9 +5,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Self
+
+from service.hosts import Authority, HostPattern, canonical_host
 
 
 class BadSettings(Exception):
@@ -18,6 +19,7 @@ class BadSettings(Exception):
 class Settings:
     """Durations are seconds. Checkpoints go to `storage`: a directory that all workers share, or a bucket's URI.
 
+    `hosts` are the names by which callers without a token may reach the service, besides loopback and its own address.
     `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; 0 is never.
     """
 
@@ -26,11 +28,13 @@ class Settings:
     storage: str
     host: str = "127.0.0.1"
     port: int = 8000
+    hosts: tuple[HostPattern, ...] = ()
     mlflow_uri: str | None = None
     mlflow_ui: str | None = None
     picture_seconds: float = 60
     lease_seconds: float = 30
     max_package_bytes: int = 50_000_000
+    max_log_bytes: int = 100_000_000
     insecure: bool = False
     require_tokens: bool = False
 
@@ -45,11 +49,13 @@ class Settings:
             storage=env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints"),
             host=env.get("PACELINE_HOST") or cls.host,
             port=int(_number(env, "PACELINE_PORT", cls.port)),
+            hosts=_hosts(env.get("PACELINE_HOSTS", "")),
             mlflow_uri=mlflow_uri,
             mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
             picture_seconds=_number(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
             lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
             max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
+            max_log_bytes=int(1e6 * _number(env, "PACELINE_MAX_LOG_MB", cls.max_log_bytes / 1e6)),
             insecure=_switch(env, "PACELINE_INSECURE"),
             require_tokens=_switch(env, "PACELINE_REQUIRE_TOKENS"),
         )
@@ -64,12 +70,7 @@ class Settings:
 
     @property
     def on_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return Authority(canonical_host(self.host)).is_loopback
 
     @cached_property
     def needs_tokens(self) -> bool:
@@ -94,6 +95,15 @@ class Settings:
 def without_password(text: str) -> str:
     """A URL, or a text with URLs in it, without passwords, so that it may be shown."""
     return re.sub(r"//[^/@\s]*@", "//", text)
+
+
+def _hosts(text: str) -> tuple[HostPattern, ...]:
+    try:
+        return tuple(HostPattern.parse(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise BadSettings(
+            f"PACELINE_HOSTS must be hosts with commas between them, such as paceline.example,*.lab.example: {error}"
+        ) from error
 
 
 def _switch(env: Mapping[str, str], name: str) -> bool:

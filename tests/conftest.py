@@ -25,6 +25,7 @@ from sqlalchemy.engine import make_url
 from starlette.routing import BaseRoute
 
 from service.app import create_app
+from service.cli.http_protocol import HttpProtocol
 from service.settings import Settings
 from service.store.sql import database as store
 from service.store.sql.database import Database
@@ -158,7 +159,8 @@ def running(settings: Settings) -> Iterator["Api"]:
     """A service process's worth of threads, on a free port."""
     app = create_app(settings)
     app.router.routes = _routes()
-    server = _Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1))
+    config = uvicorn.Config(app, port=0, http=HttpProtocol, log_level="warning", timeout_graceful_shutdown=1)
+    server = _Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -27,7 +27,10 @@ async def get_logs(
     trial: str,
     context: Ctx,
     rank: Annotated[Rank | None, Query()] = None,
-    tail: Annotated[Count | None, Query(description="only the last lines of each rank")] = None,
+    tail: Annotated[
+        Count | None,
+        Query(description="only the last lines of each rank; of longer lines, 100 kB for each line asked for"),
+    ] = None,
     attempt: Annotated[int | None, Query(ge=1, description="default: the newest")] = None,
     follow: bool = False,
 ) -> Response:

@@ -10,6 +10,7 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from service.app import create_app
+from service.cli.http_protocol import HttpProtocol
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
@@ -49,6 +50,7 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
             create_app(settings),
             host=settings.host,
             port=settings.port,
+            http=HttpProtocol,
             access_log=False,  # mostly heartbeats
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )

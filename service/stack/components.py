@@ -54,6 +54,9 @@ def _environment(options: Options) -> dict[str, str]:
             "PACELINE_HOST": HOST,
             "PACELINE_PORT": str(options.port),
             "PACELINE_URL": options.url,
+            # Ray then takes 127.0.0.1 as the node's address, and all its ports listen there only. With the option
+            # --node-ip-address=127.0.0.1 it would replace the address and listen on all interfaces.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -85,7 +88,8 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
 
 
 def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
-    command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port)
+    hosts = [name.strip() for name in env.get("PACELINE_HOSTS", "").split(",") if name.strip()]
+    command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port, hosts)
     child = ChildProcess(lambda: command, env, _empty_file(logs / "mlflow.log"))
     is_healthy = partial(_answers, f"{options.mlflow_url}/health")
     # The mirror may lag; training must not.

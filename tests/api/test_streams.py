@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import Api
 
+TWO_WORKERS = {"kind": "external", "scaling": {"num_workers": 2}}
+
 
 def test_events_are_numbered_without_gaps_and_listed_in_pages(service: Api) -> None:
     name = service.create()["name"]
@@ -52,7 +54,7 @@ def test_the_event_stream_follows_resumes_and_ends(service: Api) -> None:
 
 
 def test_logs_are_assembled_by_offset_and_shown_by_rank(service: Api) -> None:
-    held = service.ask(service.create()["name"])
+    held = service.ask(service.create(trainer=TWO_WORKERS)["name"])
     assert held
     for _ in range(2):
         held.call("logs", 204, {"rank": 0, "offset": 0, "text": "one\ntwo\n"})
@@ -116,7 +118,7 @@ def test_an_unfinished_last_line_is_shown_after_the_end(service: Api) -> None:
 
 
 def test_long_logs_are_complete_and_have_tails(service: Api) -> None:
-    held = service.ask(service.create()["name"])
+    held = service.ask(service.create(trainer=TWO_WORKERS)["name"])
     assert held
     lines = "".join(f"line {number}\n" for number in range(60_000))
     for rank in (0, 1):

@@ -5,42 +5,66 @@ import re
 from pathlib import Path
 from typing import BinaryIO
 
+from sqlalchemy.orm import Session
+
 from search.mistakes import Mistake
 from service.errors import InsufficientStorage, Invalid
 from service.operations.attempts.leases import check_lease
+from service.operations.attempts.log_file import append
 from service.runtime.context import Context
+from service.runtime.spec_cache import spec_of
+from service.store.tables import AttemptRow, ExperimentRow
 from trainer.wire import LogChunk
-
-MAX_GAP_BYTES = 50_000_000
-"""A sender may have dropped output, so gaps are allowed; but a wrong offset must not make a file of terabytes."""
 
 BLOCK_BYTES = 256_000
 
+MAX_TAIL_LINE_BYTES = 100_000
+"""A tail shows no more than this of each line, on average: output without line ends is one line."""
+
 
 def store_log(context: Context, trial_id: str, token: str | None, chunk: LogChunk) -> None:
-    """Write a chunk at its offset; a repeat is harmless.
+    """Append a chunk to its rank's log; a repeat is harmless, and what is beyond the trial's quota is not stored.
 
-    Raises LeaseLost, Unauthorized, Invalid, InsufficientStorage.
+    The caller is answered as if it were stored, so that it does not send it again. Raises LeaseLost, Unauthorized,
+    Invalid, InsufficientStorage.
     """
     with context.database.read() as session:
-        attempt = check_lease(session, trial_id, token).number
-    path = _directory(context, trial_id, attempt) / f"rank-{chunk.rank}.log"
+        attempt = check_lease(session, trial_id, token)
+        _check_rank(session, attempt, chunk.rank)
+        directory = _directory(context, trial_id, attempt.number)
+    limit = context.settings.max_log_bytes
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("r+b" if path.exists() else "w+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            if chunk.offset > size + MAX_GAP_BYTES:
-                raise Invalid([Mistake(("offset",), f"is far beyond the {size} bytes that came before it")])
-            file.seek(chunk.offset)
-            file.write(chunk.text.encode())
+        directory.mkdir(parents=True, exist_ok=True)
+        append(
+            directory / f"rank-{chunk.rank}.log",
+            chunk.offset,
+            chunk.text.encode(),
+            lambda: limit - _size_of_logs(directory.parent),
+            f"{limit / 1e6:g} MB",
+        )
     except OSError as error:
         raise InsufficientStorage(f"the log could not be written: {error.strerror}") from error
+
+
+def _check_rank(session: Session, attempt: AttemptRow, rank: int) -> None:
+    """Raises Invalid for a rank that the trial's worker group does not have."""
+    if rank == 0:
+        return  # each group has it, and most groups have no other
+    count = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer.scaling.num_workers
+    if rank >= count:
+        raise Invalid([Mistake(("rank",), f"must be less than {count}, the trial's number of workers")])
+
+
+def _size_of_logs(trial: Path) -> int:
+    """The bytes of all logs of all attempts."""
+    return sum(path.stat().st_size for path in trial.glob("*/rank-*.log"))
 
 
 class Log:
     """Reads the log files of an attempt, of one rank or of all; each read continues where the last one ended.
 
-    With `tail`, reading starts at the last lines of each existing file. Without `rank`, each line names its rank.
+    With `tail`, reading starts at the last lines of each existing file, which are found from its end. Without `rank`,
+    each line names its rank.
     """
 
     def __init__(
@@ -83,8 +107,9 @@ def _start_of_tail(path: Path, lines: int) -> int:
     """The offset of the file's last lines. Text after the last newline counts as a line."""
     with path.open("rb") as file:
         position = end = file.seek(0, os.SEEK_END)
-        while position and lines:
-            block, position = _block_before(file, position)
+        first = max(0, end - lines * MAX_TAIL_LINE_BYTES)
+        while position > first and lines:
+            block, position = _block_before(file, position, first)
             ends = [found.start() for found in re.finditer(b"\n", block) if position + found.start() + 1 < end]
             if len(ends) >= lines:
                 return position + ends[-lines] + 1
@@ -92,9 +117,9 @@ def _start_of_tail(path: Path, lines: int) -> int:
     return position
 
 
-def _block_before(file: BinaryIO, position: int) -> tuple[bytes, int]:
-    """The bytes before the position, and the position of the first of them."""
-    start = max(0, position - BLOCK_BYTES)
+def _block_before(file: BinaryIO, position: int, first: int) -> tuple[bytes, int]:
+    """The bytes before the position, from `first` on, and the position of the first of them."""
+    start = max(first, position - BLOCK_BYTES)
     file.seek(start)
     return file.read(position - start), start
 
