@@ -1,12 +1,13 @@
 """Submitting an experiment: the spec's file, its name, and the code in its folder."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from service.cli.client import Client, Refused
 from service.cli.code_archive import folder_with_module, largest_files, pack
+from service.errors import ServiceError
+from service.specification.documents import read_document
 
 TOO_LARGE = 413
 
@@ -18,8 +19,8 @@ def submit(client: Client, spec_file: Path, code: Path | None, name: str | None)
     """
     content = spec_file.read_bytes()
     spec = _parsed(content)
-    if name:
-        content = yaml.safe_dump(spec | {"name": name}, sort_keys=False).encode()
+    if name and spec:
+        content = json.dumps(spec | {"name": name}).encode()
     code = code or _code_beside(spec, spec_file)
     try:
         return client.submit(content, pack(code) if code else None)
@@ -39,14 +40,14 @@ def preview_document(spec_file: Path, count: int) -> bytes:
     """Return the spec with the number of configurations to draw."""
     content = spec_file.read_bytes()
     spec = _parsed(content)
-    return yaml.safe_dump(spec | {"n": count}, sort_keys=False).encode() if spec else content
+    return json.dumps(spec | {"n": count}).encode() if spec else content
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
     """Return {} for a file that cannot be parsed: it is sent as it is, and the service explains what is wrong."""
     try:
-        spec = yaml.safe_load(content)
-    except yaml.YAMLError:
+        spec = read_document(content, is_json=False)
+    except ServiceError:
         return {}
     return spec if isinstance(spec, dict) else {}
 

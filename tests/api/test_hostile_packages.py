@@ -86,10 +86,10 @@ HOSTILE = {
     "LZMA": (LZMA.getvalue(), "LZMA"),
     "bzip2": (zipped(Member(method=12)), "bzip2"),
     "an unknown compression": (zipped(Member(method=99)), "99"),
-    "a bomb": (zipped(GOOD, Member(b"b", b"\0" * 60_000_000)), "times"),
-    "many small bombs": (zipped(GOOD, *(Member(b"%d" % n, b"\0" * 1_000_000) for n in range(60))), "times"),
+    "a bomb": (zipped(GOOD, Member(b"b", b"\0" * 70_000_000)), "times"),
+    "many small bombs": (zipped(GOOD, *(Member(b"%d" % n, b"\0" * 1_000_000) for n in range(70))), "times"),
     "a bomb that says it is small": (
-        zipped(GOOD, Member(b"b", b"\0" * 60_000_000, size=10, crc=zlib.crc32(b"\0" * 10))), "more"),
+        zipped(GOOD, Member(b"b", b"\0" * 70_000_000, size=10, crc=zlib.crc32(b"\0" * 10))), "more"),
     "overlapping members": (zipped(Member(b"a.py", INNER, method=0), replace(INNER_FILE, offset=34)), "overlap"),
     "one content for many": (zipped(GOOD, *(replace(GOOD, name=b"%d.py" % n, offset=0) for n in range(9))), "header"),
     "one member many times": (zipped(GOOD, *[replace(GOOD, offset=0)] * 9), "overlap"),

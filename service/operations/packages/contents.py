@@ -14,7 +14,7 @@ from service.operations.packages.zip_directory import Member, read_directory
 
 MAX_RATIO = 100
 """Unpacked bytes for each packed one, above `FREE_BYTES`. Code and data have up to 20; deflate allows 1,032."""
-FREE_BYTES = 10_000_000
+FREE_BYTES = 50_000_000
 MAX_MISTAKES = 20
 
 _PYTHON_FILE = re.compile(r"[A-Za-z0-9_.-]+\.py")

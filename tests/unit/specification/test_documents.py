@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.cli.submission import preview_document
 from service.errors import BadRequest, Invalid, ServiceError
 from service.specification.documents import read_document
 from service.specification.parser import parse_spec
@@ -237,3 +239,11 @@ def assert_read_or_refused(body: bytes, is_json: bool) -> None:
     except (BadRequest, Invalid) as error:
         error.detail.encode()
         json.dumps(error.body()).encode()
+
+
+def test_the_command_line_reads_a_spec_as_the_service_does(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text("config: {a: yes, b: 1e-4, c: 0777, d: 2020-01-01}")
+    assert read(preview_document(file, 2)) == read(file.read_bytes()) | {"n": 2}
+    file.write_text("a: 1\na: 2")
+    assert preview_document(file, 2) == file.read_bytes()
