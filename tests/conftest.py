@@ -24,8 +24,8 @@ from sqlalchemy import Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from starlette.routing import BaseRoute
 
+from service.api.http.http_protocol import HttpProtocol
 from service.app import create_app
-from service.cli.http_protocol import HttpProtocol
 from service.settings import Settings
 from service.store.sql import database as store
 from service.store.sql.database import Database

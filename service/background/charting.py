@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from service.mirror.backoff import Backoff
-from service.mirror.chart_data_loader import load_chart_data
-from service.mirror.chart_process import render_charts
+from service.mirror.charts.data_loader import load_chart_data
+from service.mirror.charts.process import render_charts
 from service.mirror.connection import TrackingConnection
 from service.runtime.spec_cache import spec_of
 from service.store import charts

@@ -9,8 +9,8 @@ from types import FrameType
 import uvicorn
 from threadpoolctl import threadpool_limits
 
+from service.api.http.http_protocol import HttpProtocol
 from service.app import create_app
-from service.cli.http_protocol import HttpProtocol
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection

@@ -12,8 +12,8 @@ import pytest
 from mlflow import MlflowClient
 
 from service.background.charting import Charting
-from service.mirror.chart_data import ChartData, ChartTrial, thinned
-from service.mirror.chart_process import render_charts
+from service.mirror.charts.data import ChartData, ChartTrial, thinned
+from service.mirror.charts.process import render_charts
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow, TrialRow
@@ -55,12 +55,10 @@ def test_a_chart_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.Monk
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError("no such chart")
 
-    from service.mirror import chart_renderer  # noqa: PLC0415 - Matplotlib takes a second to import
+    from service.mirror.charts import renderer  # noqa: PLC0415 - Matplotlib takes a second to import
 
     monkeypatch.setattr("optuna.visualization.matplotlib.plot_optimization_history", fail)
-    made = chart_renderer.render(
-        chart_data(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path
-    )
+    made = renderer.render(chart_data(4, metrics=["loss"], directions=["minimize"], trials=one_objective(4)), tmp_path)
     assert {path.stem for path in made} == {"parallel_coordinate", "slices", "learning_curves"}
 
 

@@ -1,4 +1,4 @@
-"""Renders an experiment's charts with Optuna's plotting: `python -m service.mirror.chart_renderer DIRECTORY`.
+"""Renders an experiment's charts with Optuna's plotting: `python -m service.mirror.charts.renderer DIRECTORY`.
 
 It runs in a process of its own: rendering takes seconds of CPU time and more memory than the rest of the service, and a
 crash in it must not stop the service. The first line of its input is the ChartData. It exits when the input ends.
@@ -28,7 +28,7 @@ from search.samplers.optuna.conversion import distribution_of, frozen_trial
 from search.samplers.optuna.frozen_study import frozen_study
 from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Space
-from service.mirror.chart_data import ChartData, ChartTrial
+from service.mirror.charts.data import ChartData, ChartTrial
 
 MIN_TRIALS_TO_COMPARE = 2
 MAX_OBJECTIVES = 3

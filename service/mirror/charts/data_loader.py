@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from search.analysis.pareto import pareto_front
 from search.problem import sign_of
 from service.domain.statuses import TrialStatus
-from service.mirror.chart_data import MAX_CURVES, MAX_TRIALS, ChartData, ChartTrial, thinned, thinned_curve
+from service.mirror.charts.data import MAX_CURVES, MAX_TRIALS, ChartData, ChartTrial, thinned, thinned_curve
 from service.specification.models import ExperimentSpec
 from service.store.charts import curves_of, shown_trials
 from service.store.tables import ExperimentRow, TrialRow

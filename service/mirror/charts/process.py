@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from service.mirror.chart_data import ChartData
+from service.mirror.charts.data import ChartData
 
 TIMEOUT_SECONDS = 180
 POLL_SECONDS = 0.2
@@ -24,7 +24,7 @@ def render_charts(data: ChartData, directory: Path, stopping: threading.Event) -
     Raises RuntimeError when the renderer fails, or takes longer than TIMEOUT_SECONDS.
     """
     with tempfile.TemporaryFile() as skipped, tempfile.TemporaryFile() as errors:
-        command = [sys.executable, "-m", "service.mirror.chart_renderer", str(directory)]
+        command = [sys.executable, "-m", "service.mirror.charts.renderer", str(directory)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=skipped, stderr=errors) as process:  # noqa: S603
             try:
                 _send(process, data)
