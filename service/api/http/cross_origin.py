@@ -69,7 +69,7 @@ class CrossOriginProtection:
                 or (name == b"content-type" and value != b"application/json")
             ):
                 return False
-        return host is not None and self._is_accepted(host, (scope.get("server") or ("", None))[0])
+        return host is not None and self._is_accepted(host, _reached_at(scope))
 
     def _accepts_host(self, host: bytes, reached_at: str) -> bool:
         try:
@@ -77,7 +77,7 @@ class CrossOriginProtection:
         except ValueError:
             return False
         settings = self._context.settings
-        return settings.needs_tokens or _is_own(authority, settings, {"server": (reached_at, None)})
+        return settings.needs_tokens or _is_own(authority, settings, reached_at)
 
     def _refusal(self, scope: Scope) -> ServiceError | None:
         headers = Headers(scope=scope)
@@ -87,7 +87,7 @@ class CrossOriginProtection:
             return BadRequest(f"the Host header is wrong: {error}")
         if self._context.settings.needs_tokens:
             return None
-        if host is not None and not _is_own(host, self._context.settings, scope):
+        if host is not None and not _is_own(host, self._context.settings, _reached_at(scope)):
             return _foreign_host(host)
         if scope["method"] in SAFE_METHODS:
             return None
@@ -115,9 +115,13 @@ def _host(headers: Headers, http_version: str) -> Authority | None:
     return Authority.parse(hosts[0])
 
 
-def _is_own(host: Authority, settings: Settings, scope: Scope) -> bool:
+def _reached_at(scope: Scope) -> str:
+    """The local address of the connection; empty if the server does not know it."""
+    return str((scope.get("server") or ("", None))[0])
+
+
+def _is_own(host: Authority, settings: Settings, reached_at: str) -> bool:
     """Whether it is loopback, the address that the service is bound to or reached at, or in PACELINE_HOSTS."""
-    reached_at, _ = scope.get("server") or ("", None)
     addresses = {canonical_host(settings.host), canonical_host(reached_at)} - {""}
     return host.is_loopback or host.host in addresses or any(pattern.matches(host) for pattern in settings.hosts)
 
