@@ -3,17 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from search.json_types import JsonModel
 
 
-class Constraint(BaseModel):
+class Constraint(JsonModel):
     """The newest value of the metric must be at least `min` and at most `max`; at least one of the two is given."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     metric: str = Field(min_length=1)
+    """the reported metric that is bounded"""
     max: float | None = Field(default=None, allow_inf_nan=False)
+    """the largest feasible value"""
     min: float | None = Field(default=None, allow_inf_nan=False)
+    """the smallest feasible value"""
 
     @model_validator(mode="after")
     def _some_value_is_feasible(self) -> Self:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from search.space.parameters import CategoricalParameter
+from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Params, Space
 
 Direction = Literal["minimize", "maximize"]
@@ -26,6 +26,9 @@ class Observation:
     is any trial that has params and has not ended, including one that is queued. `constraints` are the trial's
     violations of the experiment's constraints, in the same order for all trials: the trial is feasible when none of
     them is above 0. A field is None where its value is not known.
+
+    `rungs` are the steps at which early stopping has compared the trial with others, each with its loss there: the
+    value that was compared, negated if more is better. A trial that still runs has them, too.
     """
 
     number: int
@@ -35,6 +38,7 @@ class Observation:
     last_step: int | None = None
     last_value: float | None = None
     constraints: tuple[float, ...] | None = None
+    rungs: tuple[tuple[int, float], ...] = ()
 
 
 class Feature(StrEnum):
@@ -51,7 +55,8 @@ class Problem:
     """What is known of an experiment before its first trial: all that a sampler is chosen for.
 
     `constrained`: the experiment has constraints. `prunes`: an early stopping rule may stop trials. `population`: all
-    trials start before any of them ends. `max_trials` is None if there is no limit; `parallelism` is the maximum number
+    trials start before any of them ends. `curve_score`: trials are ranked by what they have shown at their rungs.
+    `max_trials` is None if there is no limit; `parallelism` is the maximum number
     of trials that run at the same time.
     """
 
@@ -62,17 +67,35 @@ class Problem:
     max_trials: int | None = None
     parallelism: int = 1
     population: bool = False
+    curve_score: bool = False
+
+    @property
+    def has_curve_score(self) -> bool:
+        """Whether trials can be ranked by their curves: by one objective, with params that do not change on the way."""
+        return self.prunes and not self.population and len(self.directions) == 1
 
     def features(self) -> Iterator[Feature]:
-        parameters = self.space.root.values()
-        if any(isinstance(one, CategoricalParameter) and len(one.choices) > 1 for one in parameters):
-            yield Feature.CATEGORICALS
-        if any(one.when for one in parameters):
-            yield Feature.CONDITIONS
+        for feature in (Feature.CATEGORICALS, Feature.CONDITIONS):
+            if self.parameters_with(feature):
+                yield feature
         if len(self.directions) > 1:
             yield Feature.OBJECTIVES
         if self.constrained:
             yield Feature.CONSTRAINTS
+
+    def parameters_with(self, feature: Feature) -> list[str]:
+        """The names of the parameters that have the feature: categorical ones with a choice, or conditional ones."""
+        match feature:
+            case Feature.CATEGORICALS:
+                return [name for name, one in self.space.root.items() if has_choices(one)]
+            case Feature.CONDITIONS:
+                return [name for name, one in self.space.root.items() if one.when]
+            case _:
+                return []
+
+
+def has_choices(parameter: Parameter) -> bool:
+    return isinstance(parameter, CategoricalParameter) and len(parameter.choices) > 1
 
 
 class SpaceExhausted(Exception):

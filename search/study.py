@@ -1,10 +1,13 @@
 """A study: a problem, the sampler that searches it, and its proposals as a function of the history."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+from search.distinct_proposals import DistinctProposals
 from search.problem import Observation, Problem
 from search.samplers.auto import ChosenSampler
+from search.samplers.registry import sampler_plugins
+from search.samplers.sampler import Source
 from search.samplers.sampler_spec import SamplerSpec
 from search.space.space import Params
 
@@ -24,26 +27,48 @@ class Study:
     def chosen_sampler(self) -> ChosenSampler:
         return self.sampler.chosen_for(self.problem)
 
+    @property
+    def scored_problem(self) -> Problem:
+        """The problem as the sampler sees it, with `curve_score` decided."""
+        return replace(self.problem, curve_score=self.sampler.uses_curve_score(self.problem))
+
 
 class StudyView:
     """An in-memory view of a study's history, which is updated with changes instead of being rebuilt.
 
     It proposes what `propose` returns for the current history, in whatever order the updates came. Not thread-safe.
+    `scores_curves`: it learns from the rungs of observations, also of running trials.
     """
 
     def __init__(self, study: Study, history: Iterable[Observation] = ()) -> None:
-        self._proposer = study.chosen_sampler.sampler.proposer(study.problem, study.seed)
+        chosen, problem = study.chosen_sampler, study.scored_problem
+        self.scores_curves = problem.curve_score
+        self._proposer = chosen.sampler.proposer(problem, study.seed)
+        is_finite = study.problem.space.size() is not None
+        repeats = study.sampler.repeats or chosen.sampler.is_exhaustive or not is_finite
+        self._distinct = None if repeats else DistinctProposals(study.problem.space, study.seed)
+        self._checked_space = study.problem.space if chosen.name in sampler_plugins().kinds else None
         self.update(history)
 
     def update(self, changes: Iterable[Observation]) -> None:
         """Add new trials and replace known ones; the last observation of a trial number counts."""
         for observation in changes:
             self._proposer.learn(observation)
+            if self._distinct is not None:
+                self._distinct.learn(observation)
 
     def propose(self, changes: Iterable[Observation], number: int) -> Params:
         """Apply the changes and return the params of trial `number`. Raises SpaceExhausted."""
         self.update(changes)
-        return self._proposer.propose(number)
+        params = self._proposer.propose(number)
+        if self._checked_space is not None and (mistakes := self._checked_space.mistakes_in(params)):
+            raise ValueError(f"the sampler's proposal is not in the space: {'; '.join(map(str, mistakes))}")
+        return params if self._distinct is None else self._distinct.instead_of(params, number)
+
+    def source(self, number: int) -> Source:
+        """What the proposal of trial `number` comes from; a model, if the sampler does not tell."""
+        told: Callable[[int], Source] | None = getattr(self._proposer, "source", None)
+        return "model" if told is None else told(number)
 
 
 def propose(study: Study, history: Iterable[Observation], number: int) -> Params:

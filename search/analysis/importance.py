@@ -1,4 +1,4 @@
-"""How much each parameter matters for a metric, by Optuna's evaluators over the completed trials.
+"""How much each parameter matters for a metric, by Optuna's evaluators over trials with a value or a curve score.
 
 The result is a function of the trials: the same trials give the same numbers in any process.
 """
@@ -25,7 +25,7 @@ _SAME_VALUE = "all of these trials have the same value: no parameter made a diff
 
 
 class Measured(NamedTuple):
-    """A completed trial: its configuration and its value of the metric."""
+    """A trial: its configuration, and its value of the metric or its curve score."""
 
     number: int
     params: Params
@@ -78,4 +78,4 @@ def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -
 
 def _too_few(count: int) -> str:
     trials = "1 trial has" if count == 1 else f"{count} trials have"
-    return f"{trials} completed with a value; at least {MIN_TRIALS} are needed"
+    return f"{trials} a value or a curve score; at least {MIN_TRIALS} are needed"

@@ -37,11 +37,23 @@ def hypervolume(
     values: Sequence[Sequence[float]], directions: Sequence[Direction], reference: Sequence[float]
 ) -> float:
     """The volume that the values dominate, up to `reference`. Values worse than it in any objective do not count."""
-    from search.samplers.optuna.hypervolume import hypervolume_of  # noqa: PLC0415 - Optuna takes a second to import
-
     point = losses([reference], directions)[0]
     rows = losses(values, directions)
-    return hypervolume_of(rows[np.all(rows <= point, axis=1)], point)
+    return _volume(np.unique(rows[np.all(rows <= point, axis=1)], axis=0), point)
+
+
+def _volume(rows: NDArray[np.float64], point: NDArray[np.float64]) -> float:
+    """The volume between the rows and the point, in slices along the last of two or more objectives."""
+    if not len(rows):
+        return 0.0
+    if len(point) == 2:  # noqa: PLR2004
+        ordered = rows[np.argsort(rows[:, 0], kind="stable")]
+        widths = np.diff(ordered[:, 0], append=point[0])
+        return float(widths @ (point[1] - np.minimum.accumulate(ordered[:, 1])))
+    ordered = rows[np.argsort(rows[:, -1], kind="stable")]
+    depths = np.diff(ordered[:, -1], append=point[-1])
+    slices = (depth * _volume(ordered[: index + 1, :-1], point[:-1]) for index, depth in enumerate(depths) if depth > 0)
+    return float(sum(slices))
 
 
 def _sweep(distinct: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from search.mistakes import Mistake
 from search.problem import Observation, SpaceExhausted
 from search.samplers import ChosenSampler
-from search.space.configurations import TooEntangled
+from search.space.axes import TooEntangled
 from search.space.forbidden import dead_branches
 from search.space.space import Params, Space
 from search.study import Study, StudyView

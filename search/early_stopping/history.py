@@ -13,7 +13,7 @@ COMPLETED = -1
 """The pool of trials that have completed, for rules that compare only with those."""
 
 AT_END = -1
-"""The milestone of having completed, reached with the last value. It is below any step."""
+"""The milestone of having completed, reached with the rule's `value_at_end`. It is below any step."""
 
 
 @dataclass(frozen=True)

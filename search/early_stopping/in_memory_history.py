@@ -29,15 +29,15 @@ class InMemoryHistory:
         insort(self.rankings[milestone, pool], (value, number))
         return True
 
-    def complete(self, rule: Rule, number: int, value: float) -> None:
-        """Record that the trial has completed with this last value, as the service does."""
+    def complete(self, rule: Rule, number: int, last_value: float) -> None:
+        """Record that the trial has completed, as the service does."""
         if not rule.compares_completed:
             return
         for milestone, (reached, pool) in self.reached.pop(number, {}).items():
             ranking = self.rankings[milestone, pool]
             del ranking[bisect_left(ranking, (reached, number))]
             self.reach(number, milestone, reached, COMPLETED)
-        self.reach(number, AT_END, value, COMPLETED)
+        self.reach(number, AT_END, rule.value_at_end(last_value, self.of(number)), COMPLETED)
 
 
 @dataclass(frozen=True)

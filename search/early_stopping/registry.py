@@ -6,16 +6,17 @@ from search.early_stopping.rule import Rule
 from search.early_stopping.rule_parser import one_of
 from search.early_stopping.rules.patient import Patient
 from search.early_stopping.rules.pbt import Pbt
-from search.early_stopping.rules.wrappable import WRAPPABLE_RULES
+from search.early_stopping.rules.wrappable import PLUGINS, WRAPPABLE_RULES
 
 # A new rule has a line here, or in WRAPPABLE_RULES if `patient` may wrap it.
 RULES: dict[str, type[Rule]] = {
     **WRAPPABLE_RULES,
     "patient": Patient,
     "pbt": Pbt,
+    **{name: kind for name, kind in PLUGINS.kinds.items() if name not in WRAPPABLE_RULES},
 }
 
 if TYPE_CHECKING:
     EarlyStoppingSpec = Rule
 else:
-    EarlyStoppingSpec = one_of(RULES)
+    EarlyStoppingSpec = one_of(RULES, PLUGINS.broken)

@@ -4,18 +4,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from search.early_stopping.decision import Release, Verdict
 from search.early_stopping.history import ALL, History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
+from search.json_types import JsonModel
 from search.problem import Direction
 
 MAX_COUNT = 2**53
 """The maximum of options that count steps or trials; larger numbers may not fit in a database column."""
 
 
-class Rule(BaseModel):
+class Rule(JsonModel):
     """The fields are the rule's options; a subclass has `rule: Literal["name"] = "name"`. This one never stops a trial.
 
     Decisions are functions of stored reports by step, so that a retry or a restart changes nothing.
@@ -24,6 +25,7 @@ class Rule(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rule: str
+    """the name of the rule"""
     by_rungs: ClassVar[bool] = False
     """Whether the milestones are few steps, independent of the steps at which trials report."""
     not_replayed: ClassVar[str | None] = None
@@ -33,6 +35,10 @@ class Rule(BaseModel):
     def compares_completed(self) -> bool:
         """Whether trials are compared only with completed ones, which then move to the pool COMPLETED."""
         return False
+
+    def value_at_end(self, last_value: float, history: History) -> float:  # noqa: ARG002
+        """The value by which a completed trial ranks at AT_END; `history` is that of the trial."""
+        return last_value
 
     @property
     def pauses(self) -> bool:
@@ -69,8 +75,11 @@ class StoppingRule(Rule):
     """
 
     metric: Annotated[str, Field(min_length=1)] | None = None
+    """what trials are compared by; absent: the only objective"""
     direction: Direction | None = None
+    """whether larger or smaller values of `metric` are better; absent: as the objective"""
     grace_steps: Annotated[int, Field(ge=0)] = 0
+    """no trial is stopped before this step; earlier reports are still recorded and compared"""
 
     def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict | None:
         """The verdict on a trial that has reached the milestone, without regard to grace; None if there is none."""

@@ -1,31 +1,63 @@
 """The parser of a rule in an experiment's spec, which reports all mistakes together."""
 
+import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, Union
 
-from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from search.early_stopping.rule import Rule
+from search.field_descriptions import field_descriptions
 from search.mistakes import MISSING, Mistake, listed, parse, refuse
+from search.plugins import STORED
+
+log = logging.getLogger(__name__)
 
 
-def one_of(rules: Mapping[str, type[Rule]]) -> Any:
-    """The annotation of a field that holds one of these rules, by the name in `rule`; `{}` is `{rule: none}`."""
+class Missing(Rule):
+    """Stands for a rule of another package that has been removed, or has other options, since its experiment began."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def one_of(rules: Mapping[str, type[Rule]], broken: Mapping[str, str]) -> Any:
+    """The annotation of a field that holds one of these rules, by the name in `rule`; `{}` is `{rule: none}`.
+
+    `broken` says why others cannot be used.
+    """
     tagged: Any = Annotated[Union[tuple(rules.values())], Field(discriminator="rule")]  # noqa: UP007 - of a tuple
     adapter: TypeAdapter[Any] = TypeAdapter(tagged)
 
-    def check(given: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    def check(given: Any, handler: ValidatorFunctionWrapHandler, validation: ValidationInfo) -> Any:
         if isinstance(given, Rule):
             return handler(given)
+        if validation.context is STORED and isinstance(given, Mapping):
+            return stored(given)
         if not isinstance(given, Mapping):
             refuse("EarlyStoppingSpec", [Mistake((), "must be an object such as {rule: asha}")], given)
         rule = given.get("rule", "none")
         if not isinstance(rule, str) or rule not in rules:
-            unknown = f"unknown rule '{rule}'; available: {listed(rules)}"
+            unknown = broken.get(str(rule), f"unknown rule '{rule}'; available: {listed(rules)}")
             refuse("EarlyStoppingSpec", [Mistake(("rule",), unknown)], given)
         parsed, mistakes = parse(adapter, {"rule": "none", **given}, tags=rules)
         refuse("EarlyStoppingSpec", [_with_known_options(mistake, rules[rule], rule) for mistake in mistakes], given)
         return parsed
+
+    def stored(given: Mapping[str, Any]) -> Rule:
+        try:
+            rule: Rule = adapter.validate_python({"rule": "none", **given})
+        except ValidationError as error:
+            log.warning("the rule %r is not available, so no trial is stopped: %s", given.get("rule"), error)
+            return Missing.model_validate(given)
+        return rule
 
     return Annotated[tagged, WrapValidator(check)]
 
@@ -33,7 +65,7 @@ def one_of(rules: Mapping[str, type[Rule]]) -> Any:
 def _with_known_options(mistake: Mistake, model: type[Rule], rule: str) -> Mistake:
     """What a missing option means, or which options exist instead of an unknown one."""
     options = [name for name in model.model_fields if name != "rule"]
-    if mistake.message == MISSING and (meaning := model.model_fields[str(mistake.path[0])].description):
+    if mistake.message == MISSING and (meaning := field_descriptions(model).get(str(mistake.path[0]))):
         return Mistake(mistake.path, f"{MISSING}: {meaning}")
     if len(mistake.path) != 1 or mistake.path[0] in options:
         return mistake

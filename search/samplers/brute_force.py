@@ -1,5 +1,7 @@
 """Brute force: every configuration of a finite space."""
 
+from typing import ClassVar
+
 from search.mistakes import Mistake
 from search.problem import Problem
 from search.samplers.grid import GridProposer, all_values
@@ -12,6 +14,8 @@ class BruteForce(Sampler):
     `avoid_premature_stop`: a configuration counts as untried while its only trials are running. It may be tried twice,
     but it is not missed if its trial is lost.
     """
+
+    is_exhaustive: ClassVar[bool] = True
 
     avoid_premature_stop: bool = False
 

@@ -1,21 +1,21 @@
 """Bayesian optimization with Gaussian processes."""
 
+from functools import partial
 from typing import Annotated, ClassVar
 
-import optuna
+from optuna.samplers import GPSampler
 from optuna.trial import FrozenTrial
 from pydantic import Field
 
 from search.mistakes import Mistake
-from search.problem import Feature, Observation, Problem
-from search.samplers.constrained_draw import constrained_draw
-from search.samplers.optuna.ask import ask, without_warning
-from search.samplers.optuna.frozen_trials import FrozenTrials
-from search.samplers.optuna.gp_modules import GP_MODULES
-from search.samplers.sampler import Sampler
-from search.space.space import Params
-from search.thread_safe_import import import_modules
+from search.problem import Feature, Problem, sign_of
+from search.samplers.optuna.ask import without_warning
+from search.samplers.optuna.internals_checks import import_gp_modules
+from search.samplers.optuna.study_proposer import StudyProposer
+from search.samplers.sampler import Proposer, Sampler
 
+MAX_SCORED_TRIALS = 200
+"""With the curve score every trial that has reached a rung counts, so that there can be thousands."""
 MAX_VALUES = 2_000_000
 """Optuna lays out all values of a parameter with steps, several times for each proposal."""
 
@@ -23,7 +23,7 @@ MAX_VALUES = 2_000_000
 class Gp(Sampler):
     """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials."""
 
-    unsupported: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
+    drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 10
     deterministic_objective: bool = False
@@ -39,37 +39,35 @@ class Gp(Sampler):
             if (values := parameter.values()) is not None and len(values) > MAX_VALUES
         ]
 
-    def proposer(self, problem: Problem, seed: int) -> "GpProposer":
-        import_modules(*GP_MODULES)
-        return GpProposer(problem, seed, self)
+    @property
+    def learns_from_pruned_trials(self) -> bool:
+        return False
 
+    def proposer(self, problem: Problem, seed: int) -> Proposer:
+        """Each model is fitted from its prior: started from the last fit, it would depend on earlier proposals."""
+        import_gp_modules()
+        sign = sign_of(problem.directions[0])
+        usable = partial(_thinned, sign=sign) if problem.curve_score else _with_all_constraints
+        needed = max(1, self.n_startup_trials)  # a model needs at least one trial
+        return StudyProposer(problem, seed, self._sampler, usable=usable, max_draws=2, startup_count=needed)
 
-class GpProposer:
-    """Each model is fitted from its prior. If it started from the last fit, it would depend on earlier proposals."""
-
-    def __init__(self, problem: Problem, seed: int, options: Gp) -> None:
-        self._problem, self._seed, self._options = problem, seed, options
-        self._trials = FrozenTrials(problem)
-
-    def learn(self, observation: Observation) -> None:
-        self._trials.learn(observation)
-
-    def propose(self, number: int) -> Params:
-        history = _with_all_constraints(self._trials.without(number))
-
-        def draw(seed: int) -> Params:
-            return ask(self._problem, self._sampler(seed), history, number)
-
-        return constrained_draw(self._problem.space, self._seed, number, draw, max_draws=2)
-
-    def _sampler(self, seed: int) -> optuna.samplers.GPSampler:
+    def _sampler(self, seed: int) -> GPSampler:
         return without_warning(
-            optuna.samplers.GPSampler,
+            GPSampler,
             seed=seed,
-            n_startup_trials=max(1, self._options.n_startup_trials),  # a model needs at least one trial
-            deterministic_objective=self._options.deterministic_objective,
+            n_startup_trials=max(1, self.n_startup_trials),
+            deterministic_objective=self.deterministic_objective,
             warn_independent_sampling=False,
         )
+
+
+def _thinned(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:
+    """The best trials, and every n-th of the others by rank, at most MAX_SCORED_TRIALS; running ones are kept."""
+    known = _with_all_constraints(trials)
+    ranked = sorted((sign * trial.values[0], trial.number) for trial in known if trial.values)
+    half = MAX_SCORED_TRIALS // 2
+    kept = {number for _, number in [*ranked[:half], *ranked[half :: -(-len(ranked[half:]) // half) or 1]]}
+    return [trial for trial in known if not trial.values or trial.number in kept]
 
 
 def _with_all_constraints(trials: list[FrozenTrial]) -> list[FrozenTrial]:

@@ -2,22 +2,25 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from search.mistakes import Mistake, listed
 from search.problem import Observation, Problem, SpaceExhausted
-from search.samplers.sampler import Sampler
+from search.samplers.sampler import Sampler, Source
 from search.space.axes import Values
-from search.space.parameters import coded
+from search.space.parameters import coded, nearest_position
 from search.space.scalars import Scalar, repetitions
 from search.space.space import Params, Space
 
-_Key = frozenset[tuple[str, float]]
+_Key = frozenset[tuple[str, tuple[int | None, Any]]]
 
 
 class Grid(Sampler):
     """`search_space`, as in Optuna: the values to try of some parameters. All values of the others are tried."""
+
+    is_exhaustive: ClassVar[bool] = True
 
     search_space: dict[str, tuple[Scalar, ...]] = Field(default_factory=dict)
 
@@ -48,6 +51,7 @@ class GridProposer:
         self, space: Space, values: Mapping[str, Sequence[Scalar]], seed: int, *, repeat_running: bool = False
     ) -> None:
         self._space, self._seed, self._repeat_running = space, seed, repeat_running
+        self._values = values
         self._configurations = space.configurations_on({name: Values(one) for name, one in values.items()})
         self._tried: dict[int, tuple[_Key, bool]] = {}
         self._ordered: list[tuple[_Key, Params]] = []  # as far as it was needed
@@ -64,6 +68,9 @@ class GridProposer:
             raise SpaceExhausted(f"all {self._configurations.size} configurations of the grid have been tried")
         return params
 
+    def source(self, _: int) -> Source:
+        return "grid"
+
     def _first_except(self, tried: Collection[_Key]) -> Params | None:
         return next((dict(params) for key, params in self._in_order() if key not in tried), None)
 
@@ -76,7 +83,12 @@ class GridProposer:
             yield self._ordered[-1]
 
     def _key(self, params: Params) -> _Key:
-        return frozenset((name, coded(self._space.root[name], value)) for name, value in params.items())
+        return frozenset((name, self._coordinate(name, value)) for name, value in params.items())
+
+    def _coordinate(self, name: str, value: JsonValue) -> tuple[int | None, Any]:
+        """The value's index on the grid, so that 0.30000000000000004 is 0.3; or else the value as a number."""
+        index = nearest_position(self._values[name], value)
+        return index, coded(self._space.root[name], value) if index is None else None
 
 
 def all_values(space: Space) -> dict[str, Sequence[Scalar]]:

@@ -4,7 +4,7 @@ from math import comb
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from optuna.samplers import NSGAIIISampler, NSGAIISampler, nsgaii
+from optuna.samplers import nsgaii
 from optuna.trial import FrozenTrial
 from pydantic import Field, model_validator
 
@@ -15,8 +15,8 @@ from search.samplers.generations import Generations
 from search.samplers.optuna.ask import ask, without_warning
 from search.samplers.optuna.bounded_crossover import BoundedCrossover
 from search.samplers.optuna.frozen_trials import FrozenTrials
-from search.samplers.optuna.nsga_sampler import ChildSampler, elite_of
-from search.samplers.sampler import Sampler, derived_seed, too_large
+from search.samplers.optuna.nsga_sampler import ChildSampler, GivenNsga2, GivenNsga3, GivenPopulation, elite_of
+from search.samplers.sampler import Sampler, Source, derived_seed, too_large
 from search.space.space import Params
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -39,7 +39,7 @@ MAX_REFERENCE_POINTS = 100_000
 class Nsga2(Sampler):
     """Optuna's NSGAIISampler. `crossover` and `mutation` name its operators, which keep their default options."""
 
-    unsupported: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
+    drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
 
     population_size: Annotated[int, Field(ge=2)] = 50
     mutation: Literal["polynomial"] | None = None
@@ -56,11 +56,15 @@ class Nsga2(Sampler):
             refuse(type(self).__name__, [Mistake(("population_size",), message)], self.model_dump())
         return self
 
+    @property
+    def learns_from_pruned_trials(self) -> bool:
+        return False
+
     def proposer(self, problem: Problem, seed: int) -> "NsgaProposer":
         return NsgaProposer(problem, seed, self)
 
-    def sampler(self, seed: int) -> NSGAIISampler | NSGAIIISampler:
-        return without_warning(NSGAIISampler, seed=seed, **self._operators())
+    def sampler(self, seed: int) -> GivenPopulation:
+        return without_warning(GivenNsga2, seed=seed, **self._operators())
 
     def _operators(self) -> dict[str, Any]:
         options = self.model_dump(include=set(Nsga2.model_fields))
@@ -96,10 +100,10 @@ class Nsga3(Nsga2):
         path = ("search", "options", "dividing_parameter")
         return [Mistake(path, message)] if count > MAX_REFERENCE_POINTS else []
 
-    def sampler(self, seed: int) -> NSGAIIISampler:
+    def sampler(self, seed: int) -> GivenPopulation:
         points = None if self.reference_points is None else np.array(self.reference_points, dtype=float)
         options = {"reference_points": points, "dividing_parameter": self.dividing_parameter}
-        return without_warning(NSGAIIISampler, seed=seed, **options, **self._operators())
+        return without_warning(GivenNsga3, seed=seed, **options, **self._operators())
 
 
 class NsgaProposer:
@@ -113,17 +117,26 @@ class NsgaProposer:
     def learn(self, observation: Observation) -> None:
         self._trials.learn(observation)
 
+    def source(self, number: int) -> Source:
+        return "model" if self._parents_of(number) else "start_up"
+
     def propose(self, number: int) -> Params:
-        parents = self._parents.after(self._trials.completed(number)) or []
+        parents = self._parents_of(number)
 
         def draw(seed: int) -> Params:
             return ask(self._problem, ChildSampler(self._options.sampler(seed), self._problem, parents), [], number)
 
         return constrained_draw(self._problem.space, self._seed, number, draw)
 
+    def _parents_of(self, number: int) -> list[FrozenTrial]:
+        return self._parents.after(self._trials.completed(number)) or []
+
     def _selected(
         self, parents: list[FrozenTrial] | None, population: list[FrozenTrial], generation: int
     ) -> list[FrozenTrial]:
         # A second number, because the seeds of generations must differ from those of trials.
         sampler = self._options.sampler(derived_seed(self._seed, generation, 1))
-        return elite_of(self._problem, sampler, [*population, *(parents or [])])
+        candidates = [*population, *(parents or [])]
+        if self._problem.curve_score:
+            candidates = self._trials.ranked(candidates)
+        return elite_of(self._problem, sampler, candidates)

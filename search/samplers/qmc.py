@@ -1,13 +1,15 @@
 """Quasi-Monte Carlo: the points of a low-discrepancy sequence."""
 
-from typing import Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
 
-from search.problem import Observation, Problem
-from search.samplers.constrained_draw import constrained_draw
-from search.samplers.optuna.ask import ask, without_warning
-from search.samplers.optuna.qmc_sampler import PointSampler
-from search.samplers.sampler import Sampler
-from search.space.space import Params
+from optuna.samplers import QMCSampler
+
+from search.problem import Problem
+from search.samplers.optuna.ask import without_warning
+from search.samplers.optuna.internals_checks import usable
+from search.samplers.optuna.replay import ReplayProposer
+from search.samplers.sampler import Proposer, Sampler
 from search.thread_safe_import import import_modules
 
 
@@ -18,25 +20,17 @@ class Qmc(Sampler):
     exist. With `scramble` the sequence depends on the seed.
     """
 
+    learns: ClassVar[bool] = False
+
     qmc_type: Literal["sobol", "halton"] = "sobol"
     scramble: bool = False
 
-    def proposer(self, problem: Problem, seed: int) -> "QmcProposer":
+    def proposer(self, problem: Problem, seed: int) -> Proposer:
         import_modules("scipy.stats")
-        return QmcProposer(problem, seed, self)
+        options: dict[str, Any] = self.model_dump()
+        if not usable("qmc"):
+            public = partial(without_warning, QMCSampler, seed=seed, warn_independent_sampling=False, **options)
+            return ReplayProposer(problem, seed, lambda _: public())
+        from search.samplers.optuna.qmc_proposer import QmcProposer  # noqa: PLC0415 - only where it works
 
-
-class QmcProposer:
-    def __init__(self, problem: Problem, seed: int, options: Qmc) -> None:
-        self._problem, self._seed, self._options = problem, seed, options
-
-    def learn(self, observation: Observation) -> None:
-        """Nothing to learn."""
-
-    def propose(self, number: int) -> Params:
-        return constrained_draw(self._problem.space, self._seed, number, lambda _: self._point(number), max_draws=1)
-
-    def _point(self, number: int) -> Params:
-        options = self._options.model_dump()
-        sampler = without_warning(PointSampler, space=self._problem.space, number=number, seed=self._seed, **options)
-        return ask(self._problem, sampler, [], number)
+        return QmcProposer(problem, seed, **options)

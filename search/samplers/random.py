@@ -1,11 +1,13 @@
 """Random search."""
 
+from typing import ClassVar
+
 import optuna
 
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
 from search.samplers.optuna.ask import ask
-from search.samplers.sampler import Sampler
+from search.samplers.sampler import Sampler, Source
 from search.space.space import Params
 
 MAX_DRAWS = 100
@@ -14,6 +16,8 @@ MAX_DRAWS = 100
 
 class Random(Sampler):
     """Optuna's RandomSampler: each proposal is independent of the history."""
+
+    learns: ClassVar[bool] = False
 
     def proposer(self, problem: Problem, seed: int) -> "RandomProposer":
         return RandomProposer(problem, seed)
@@ -25,6 +29,9 @@ class RandomProposer:
 
     def learn(self, observation: Observation) -> None:
         """Nothing to learn."""
+
+    def source(self, _: int) -> Source:
+        return "random"
 
     def propose(self, number: int) -> Params:
         def draw(seed: int) -> Params:

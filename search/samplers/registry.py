@@ -1,5 +1,9 @@
 """The samplers by name."""
 
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from search.plugins import SAMPLER_GROUP, Plugins, plugins
 from search.samplers.auto import Auto
 from search.samplers.brute_force import BruteForce
 from search.samplers.cmaes import Cmaes
@@ -11,7 +15,7 @@ from search.samplers.random import Random
 from search.samplers.sampler import Sampler
 from search.samplers.tpe import Tpe
 
-SAMPLERS: dict[str, type[Sampler]] = {
+OWN_SAMPLERS: dict[str, type[Sampler]] = {
     "auto": Auto,
     "tpe": Tpe,
     "gp": Gp,
@@ -23,3 +27,25 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "grid": Grid,
     "brute_force": BruteForce,
 }
+
+
+@cache
+def sampler_plugins() -> Plugins[Sampler]:
+    """Loaded at first use, because their modules import this package."""
+    return plugins(SAMPLER_GROUP, Sampler, OWN_SAMPLERS)  # type: ignore[type-abstract] # it is not instantiated
+
+
+class _Samplers(Mapping[str, type[Sampler]]):
+    """The service's own samplers, and those of other packages."""
+
+    def __getitem__(self, name: str) -> type[Sampler]:
+        return OWN_SAMPLERS[name] if name in OWN_SAMPLERS else sampler_plugins().kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*OWN_SAMPLERS, *sampler_plugins().kinds))
+
+    def __len__(self) -> int:
+        return len(OWN_SAMPLERS) + len(sampler_plugins().kinds)
+
+
+SAMPLERS = _Samplers()

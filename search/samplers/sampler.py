@@ -1,18 +1,22 @@
 """The contract of a sampler. A new sampler is a subclass in a file of its own and a line in the registry."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from search.json_types import JsonModel
 from search.mistakes import Mistake
 from search.problem import Feature, Observation, Problem
 from search.space.space import Params
 
+Source = Literal["start_up", "model", "grid", "sequence", "random"]
+"""What a proposal comes from: `start_up` is a draw before the sampler's model has enough trials to learn from."""
+
 
 class Proposer(Protocol):
-    """A search in progress."""
+    """A search in progress. It may have a method `source(number) -> Source`, for the proposal of that trial."""
 
     def learn(self, observation: Observation) -> None:
         """Add a trial, or replace what was known of the trial with this number."""
@@ -24,18 +28,32 @@ class Proposer(Protocol):
         """
 
 
-class Sampler(BaseModel, ABC):
+class Sampler(JsonModel, ABC):
     """The fields are the sampler's options, named as in Optuna."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     unsupported: ClassVar[frozenset[Feature]] = frozenset()
+    drawn_at_random: ClassVar[frozenset[Feature]] = frozenset()
+    """Parameters with these features are drawn at random, whatever was learned of them."""
+    learns: ClassVar[bool] = True
+    """Whether proposals depend on other trials."""
     learns_from_partial_params: ClassVar[bool] = False
     """Whether it learns from trials of which some parameters are not known."""
+    is_exhaustive: ClassVar[bool] = False
+    """Whether it tries each configuration once, and decides itself when one may be repeated."""
 
     def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
         """Why the options do not suit the problem, at paths from the experiment's spec; empty if they do."""
         return []
+
+    def gains_by_curve_score(self, problem: Problem) -> bool:  # noqa: ARG002
+        """Whether it ranks trials by the curve score, unless the specification says otherwise: what was measured."""
+        return False
+
+    @property
+    def learns_from_pruned_trials(self) -> bool:
+        return True
 
     @abstractmethod
     def proposer(self, problem: Problem, seed: int) -> Proposer:

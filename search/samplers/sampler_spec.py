@@ -1,18 +1,44 @@
 """How an experiment names its sampler: `{sampler: tpe, seed: 7, options: {}}`."""
 
+import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
+from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, parse, refuse
-from search.problem import Problem
+from search.plugins import STORED
+from search.problem import Problem, SpaceExhausted
 from search.samplers.auto import Auto, ChosenSampler
-from search.samplers.registry import SAMPLERS
-from search.samplers.sampler import Sampler
+from search.samplers.registry import SAMPLERS, sampler_plugins
+from search.samplers.sampler import Proposer, Sampler
+
+log = logging.getLogger(__name__)
 
 
-class SamplerSpec(BaseModel):
+class Missing(Sampler):
+    """Stands for a sampler of another package that has been removed, or has other options, since its experiment began.
+
+    Everything but a proposal still works.
+    """
+
+    why: str
+
+    def proposer(self, problem: Problem, seed: int) -> Proposer:  # noqa: ARG002
+        raise LookupError(self.why)
+
+
+class SamplerSpec(JsonModel):
     """`options` are the sampler's own, with Optuna's names. Without a seed the service derives one.
 
     `warm_start` names earlier experiments: the sampler learns from their trials before the first trial.
@@ -21,13 +47,22 @@ class SamplerSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sampler: str = "tpe"
+    """`tpe`, `gp`, `cmaes`, `nsga2`, `nsga3`, `qmc`, `random`, `grid`, `brute_force`, or `auto`, which chooses one"""
     seed: int | None = Field(default=None, ge=0, lt=2**32)
+    """the same seed and history give the same proposals; absent: from the experiment's id"""
     options: dict[str, JsonValue] = Field(default_factory=dict)
+    """the sampler's options, with Optuna's names"""
     warm_start: tuple[str, ...] = Field(default=(), max_length=20)
+    """names or ids of earlier experiments, from whose trials the sampler learns"""
+    repeats: bool = False
+    """whether a configuration of a finite space may be proposed again before all have been tried"""
+    curve_score: bool | None = None
+    """whether trials rank by their learning curves as far as they got; absent: as the sampler's documentation says"""
 
     @model_validator(mode="after")
-    def _sampler_and_options_exist(self) -> Self:
-        refuse(type(self).__name__, self._mistakes(), self.model_dump())
+    def _sampler_and_options_exist(self, validation: ValidationInfo) -> Self:
+        if validation.context is not STORED:
+            refuse(type(self).__name__, self._mistakes(), self.model_dump())
         return self
 
     def chosen_for(self, problem: Problem) -> ChosenSampler:
@@ -37,22 +72,68 @@ class SamplerSpec(BaseModel):
             problem = replace(problem, population=False)  # the sampler has trials to learn from
         return sampler.choose(problem) if isinstance(sampler, Auto) else ChosenSampler(self.sampler, sampler)
 
+    def uses_curve_score(self, problem: Problem) -> bool:
+        """As the specification says, or else as suits the sampler, if the problem has curve scores."""
+        sampler = self.chosen_for(problem).sampler
+        wanted = sampler.gains_by_curve_score(problem) if self.curve_score is None else self.curve_score
+        return problem.has_curve_score and wanted
+
     def mistakes_with(self, problem: Problem) -> list[Mistake]:
         """Why the sampler does not suit the problem, at paths from the experiment's spec; empty if it does."""
         features = frozenset(problem.features())
         able = listed(name for name, kind in SAMPLERS.items() if not features & kind.unsupported)
         sampler = self._sampler()
-        return [
+        unsupported = [
             Mistake(("search", "sampler"), f"{self.sampler} does not support {feature}; these samplers do: {able}")
             for feature in problem.features()
             if feature in sampler.unsupported
-        ] + sampler.mistakes_with(problem)
+        ]
+        if self.sampler not in sampler_plugins().kinds:
+            return unsupported + sampler.mistakes_with(problem)
+        return unsupported or self._mistakes_of_plugin(problem)
+
+    def _mistakes_of_plugin(self, problem: Problem) -> list[Mistake]:
+        """Also what it raises, and what is wrong with its first proposal."""
+        sampler, path = self._sampler(), ("search", "sampler")
+        try:
+            mistakes = sampler.mistakes_with(problem)
+            if mistakes:
+                return mistakes
+            params = sampler.proposer(problem, self.seed or 0).propose(0)
+            return [Mistake(path, f"{self.sampler} proposes {one}") for one in problem.space.mistakes_in(params)]
+        except SpaceExhausted:
+            return []
+        except Exception as error:
+            log.exception("the sampler %s failed", self.sampler)
+            return [Mistake(path, f"{self.sampler} fails with {type(error).__name__}: {error}")]
+
+    def warnings_with(self, problem: Problem) -> Iterator[Mistake]:
+        """What the sampler does not learn from although the problem has it, at paths from the experiment's spec."""
+        name, sampler = (chosen := self.chosen_for(problem)).name, chosen.sampler
+        if self.warm_start and not sampler.learns:
+            yield Mistake(("search", "warm_start"), f"has no effect on what {name} proposes: it learns from no trials")
+        blind = [feature for feature in problem.features() if feature in sampler.drawn_at_random]
+        if blind:
+            at_random = dict.fromkeys(one for feature in blind for one in problem.parameters_with(feature))
+            message = f"{name} learns nothing about {' and '.join(blind)}, and draws {listed(at_random)} at random"
+            yield Mistake(("search", "sampler"), f"{message}; tpe learns about them")
+        if self.curve_score and (why := _why_no_curve_score(problem, sampler)):
+            yield Mistake(("search", "curve_score"), f"has no effect: {why}")
+        by_values = not self.uses_curve_score(problem)
+        if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:
+            message = f"{name} learns from completed trials only, not from those that early stopping ends; tpe does"
+            yield Mistake(("search", "sampler"), message)
 
     def _sampler(self) -> Sampler:
-        return SAMPLERS[self.sampler].model_validate(self.options)
+        try:
+            return SAMPLERS[self.sampler].model_validate(self.options)
+        except (KeyError, ValidationError):  # of a stored spec
+            return Missing(why="; ".join(map(str, self._mistakes())))
 
     def _mistakes(self) -> list[Mistake]:
         if self.sampler not in SAMPLERS:
+            if self.sampler in sampler_plugins().broken:
+                return [Mistake(("sampler",), sampler_plugins().broken[self.sampler])]
             return [Mistake(("sampler",), f"unknown sampler '{self.sampler}'; available: {listed(SAMPLERS)}")]
         kind = SAMPLERS[self.sampler]
         _, mistakes = parse(TypeAdapter[Any](kind), self.options)
@@ -64,3 +145,13 @@ class SamplerSpec(BaseModel):
             return mistake
         options = listed(kind.model_fields) or "none"
         return Mistake(mistake.path, f"unknown option; the options of {self.sampler}: {options}")
+
+
+def _why_no_curve_score(problem: Problem, sampler: Sampler) -> str | None:
+    if not sampler.learns:
+        return "the sampler learns from no trials"
+    if not problem.prunes:
+        return "without early stopping trials rank by their values"
+    if problem.population:
+        return "the params of a population's trials change while they train"
+    return None if problem.has_curve_score else "with several objectives trials rank by their values"

@@ -2,16 +2,19 @@
 
 from typing import Annotated, ClassVar, Self
 
+from optuna.samplers import TPESampler
+from optuna.trial import TrialState
 from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
-from search.problem import Observation, Problem
-from search.samplers.constrained_draw import constrained_draw
-from search.samplers.optuna.ask import ask, without_warning
-from search.samplers.optuna.tpe_history import TpeHistory
-from search.samplers.optuna.tpe_sampler import HistoryTpeSampler
-from search.samplers.sampler import Sampler, too_large
-from search.space.space import Params
+from search.problem import Problem
+from search.samplers.optuna.ask import without_warning
+from search.samplers.optuna.internals_checks import usable
+from search.samplers.optuna.study_proposer import StudyProposer
+from search.samplers.sampler import Proposer, Sampler, too_large
+
+MAX_SCORED_PARALLELISM = 4
+"""Measured with 4 and with 16 trials at the same time: docs/reference/performance.md."""
 
 
 class Tpe(Sampler):
@@ -34,28 +37,21 @@ class Tpe(Sampler):
     def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
         return too_large("n_ei_candidates", self.n_ei_candidates, 10_000)  # each is compared with each trial
 
-    def proposer(self, problem: Problem, seed: int) -> "TpeProposer":
-        return TpeProposer(problem, seed, self)
+    def gains_by_curve_score(self, problem: Problem) -> bool:
+        """With many workers it would gather them where the first steps look best."""
+        return problem.parallelism <= MAX_SCORED_PARALLELISM
 
+    def proposer(self, problem: Problem, seed: int) -> Proposer:
+        is_multivariate = len(problem.directions) == 1 if self.multivariate is None else self.multivariate
+        options = {**self.model_dump(), "multivariate": is_multivariate or self.group}
+        if not usable("tpe"):
+            return StudyProposer(
+                problem,
+                seed,
+                lambda seed: without_warning(TPESampler, seed=seed, **options),
+                startup_count=self.n_startup_trials,
+                startup_states=(TrialState.COMPLETE, TrialState.PRUNED),
+            )
+        from search.samplers.optuna.tpe.proposer import ColumnsProposer  # noqa: PLC0415 - only where it works
 
-class TpeProposer:
-    """Keeps the history as columns of numbers, so that a proposal converts only what is new."""
-
-    def __init__(self, problem: Problem, seed: int, options: Tpe) -> None:
-        self._problem, self._seed, self._options = problem, seed, options
-        self._history = TpeHistory(problem)
-
-    def learn(self, observation: Observation) -> None:
-        self._history.learn(observation)
-
-    def propose(self, number: int) -> Params:
-        rows = self._history.without(number, running=self._options.constant_liar)
-        options = self._options.model_dump()
-        if self._options.group:
-            options["multivariate"] = True
-
-        def draw(seed: int) -> Params:
-            sampler = without_warning(HistoryTpeSampler, history=self._history, rows=rows, seed=seed, **options)
-            return ask(self._problem, sampler, [], number)
-
-        return constrained_draw(self._problem.space, self._seed, number, draw)
+        return ColumnsProposer(problem, seed, **options)

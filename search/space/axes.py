@@ -2,17 +2,28 @@
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from search.space.conditions import Range, meets
+from search.space.conditions import Range
 from search.space.parameters import Steps, position
 from search.space.scalars import Scalar
 
 Segment = tuple[int, int]
 """A range of positions: the first and the last, both included."""
+
+MAX_MET = 3_000_000
+"""Conditions that the parts of an axis meet, counted for each part."""
+
+
+class TooEntangled(ValueError):
+    """Too many parameters depend on each other, or too many conditions overlap, to compute the configurations."""
+
+    def __str__(self) -> str:
+        return "too many parameters depend on each other to compute the configurations"
 
 
 class Axis(Protocol):
@@ -47,12 +58,12 @@ class Values:
         return position(self.values, value)
 
     def where(self, condition: Range | tuple[Scalar, ...]) -> Sequence[Segment]:
-        if isinstance(self.values, range | Steps):
-            if isinstance(condition, Range):
-                return _sorted_between(self.values, condition)
+        if not isinstance(condition, Range):
             found = {index for value in condition if (index := self.position(value)) is not None}
+        elif isinstance(self.values, range | Steps):
+            return _sorted_between(self.values, condition)
         else:
-            found = {index for index, value in enumerate(self.values) if meets(condition, value)}
+            found = {index for index, value in enumerate(self.values) if value in condition}
         return [(index, index) for index in sorted(found)]
 
     def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:  # noqa: ARG002
@@ -117,15 +128,21 @@ class Part:
 
 
 def parts(axis: Axis, conditions: Mapping[int, Range | tuple[Scalar, ...]]) -> list[Part]:
-    """The parts into which the conditions divide the axis."""
-    met = {key: axis.where(condition) for key, condition in conditions.items()}
-    starts = {0, *(first for where in met.values() for first, _ in where)}
-    starts |= {last + 1 for where in met.values() for _, last in where if last + 1 < axis.count}
-    ordered = [*sorted(starts), axis.count]
+    """The parts into which the conditions divide the axis. Raises TooEntangled."""
+    begin, end = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+    for key, condition in conditions.items():
+        for first, last in axis.where(condition):
+            begin[first].add(key)
+            end[last + 1].add(key)
     kinds: dict[frozenset[int], list[Segment]] = {}
-    for first, after in pairwise(ordered):
-        kind = frozenset(key for key, where in met.items() if _is_in(first, where))
-        kinds.setdefault(kind, []).append((first, after - 1))
+    met: frozenset[int] = frozenset()
+    room = MAX_MET
+    for first, after in pairwise(sorted({0, axis.count, *begin, *end})):
+        met = met - end[first] | begin[first]
+        room -= len(met)
+        if room < 0:
+            raise TooEntangled
+        kinds.setdefault(met, []).append((first, after - 1))
     return [Part(tuple(segments), kind) for kind, segments in kinds.items()]
 
 
@@ -137,10 +154,6 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
             first = found.pop()[0]  # noqa: PLW2901
         found.append((first, last))
     return found
-
-
-def _is_in(position: int, segments: Iterable[Segment]) -> bool:
-    return any(first <= position <= last for first, last in segments)
 
 
 def _sorted_between(values: Sequence[Any], wanted: Range) -> Sequence[Segment]:

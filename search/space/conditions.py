@@ -3,21 +3,24 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, WrapValidator, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, WrapValidator, model_validator
 
+from search.json_types import JsonModel
 from search.mistakes import Mistake, refuse
-from search.space.scalars import NotABool, Scalar, same, shown
+from search.space.scalars import Scalar, same, shown
 
-Bound = Annotated[float, NotABool, Field(allow_inf_nan=False)]
+Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Range(BaseModel):
+class Range(JsonModel):
     """Numbers from `min` to `max`, both included; one of the two may be missing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     min: Bound | None = None
+    """the smallest value that meets the condition"""
     max: Bound | None = None
+    """the largest value that meets the condition"""
 
     @model_validator(mode="after")
     def _has_a_valid_bound(self) -> Self:

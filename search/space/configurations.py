@@ -9,19 +9,20 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from search.space.axes import Axis, Part, parts
+from search.space.axes import Axis, Part, TooEntangled, parts
 from search.space.conditions import Condition
 from search.space.parameters import Parameter, Params
 
 ABSENT = -1
 MAX_BRANCHES = 100_000
+MAX_CHECKS = 3_000_000
+"""Of entries of `forbid` at branches: with both limits, building the tree takes a few seconds at most."""
+
+Entry = list[tuple[str, int]]
+"""Of `forbid`: the names and keys of its conditions."""
 
 Node = tuple[int, ...]
 """For each parameter that later conditions look at: the index of the part that was taken, or ABSENT."""
-
-
-class TooEntangled(ValueError):
-    """Too many parameters depend on each other to build the tree of configurations."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Configurations:
         self._parameters, self._order, self._forbidden, self.axes = parameters, order, forbidden, axes
         self._conditions = _Conditions(parameters, order, forbidden)
         self.parts = {name: parts(axes[name], self._conditions.on(name)) for name in self._order}
+        self._decided = {name: self._decided_at(name) for name in self._order}
         self._useful: set[int] = set()
         self._levels = self._built_levels()
         self._totals = self._subtree_sizes()
@@ -106,14 +108,18 @@ class Configurations:
     def _built_levels(self) -> list[dict[Node, list[Branch]]]:
         levels: list[dict[Node, list[Branch]]] = []
         nodes: Iterable[Node] = ((),)
-        room = MAX_BRANCHES
-        for level in range(len(self._order)):
+        room, checks = MAX_BRANCHES, MAX_CHECKS
+        for level, name in enumerate(self._order):
             branches_at = {}
+            checks_at_node = sum(map(len, self._decided[name]))
             for node in nodes:
+                checks -= checks_at_node
+                if checks < 0:
+                    raise TooEntangled
                 branches_at[node] = list(self._branches(level, node))
                 room -= len(branches_at[node])
                 if room < 0:
-                    raise TooEntangled("too many parameters depend on each other to compute the configurations")
+                    raise TooEntangled
             levels.append(branches_at)
             # A dict keeps the order, which is the same in every process.
             nodes = dict.fromkeys(branch.to for branches in branches_at.values() for branch in branches)
@@ -125,16 +131,17 @@ class Configurations:
         exists = all(self._meets(state, parent, key) for parent, key in self._conditions.when[name])
         for taken in range(len(self.parts[name])) if exists else (ABSENT,):
             state[name] = taken
-            if not self._is_forbidden(name, state):
+            if taken == ABSENT or not self._is_forbidden(self._decided[name][taken], state):
                 to = tuple(state[one] for one in looked_at[level + 1])
                 yield Branch(taken, to, 1 if taken == ABSENT else self.parts[name][taken].count)
 
-    def _is_forbidden(self, name: str, state: Mapping[str, int]) -> bool:
-        hit = [
-            entry
-            for entry, conditions in self._conditions.decided_at(name)
-            if all(self._meets(state, one, key) for one, key in conditions)
-        ]
+    def _decided_at(self, name: str) -> list[list[tuple[int, Entry]]]:
+        """For each part, the entries whose last condition it meets, with their indexes."""
+        ending = self._conditions.ending_at[name]
+        return [[ending[key] for key in sorted(part.meets & ending.keys())] for part in self.parts[name]]
+
+    def _is_forbidden(self, entries: Iterable[tuple[int, Entry]], state: Mapping[str, int]) -> bool:
+        hit = [index for index, entry in entries if all(self._meets(state, one, key) for one, key in entry)]
         self._useful.update(hit)
         return bool(hit)
 
@@ -162,7 +169,11 @@ class Configurations:
 
 
 class _Conditions:
-    """All conditions of a space, each with a key, and the level at which each is decided."""
+    """All conditions of a space, each with a key.
+
+    `ending_at` has, for each parameter, the entries of `forbid` of which it is the last: the index and the conditions
+    of each, by the key of its condition on this parameter.
+    """
 
     def __init__(
         self, parameters: Mapping[str, Parameter], order: Sequence[str], forbidden: Sequence[Mapping[str, Condition]]
@@ -170,26 +181,22 @@ class _Conditions:
         level_of = {name: level for level, name in enumerate(order)}
         self._on: dict[str, dict[int, Condition]] = {name: {} for name in order}
         self.when = {name: self._with_keys(parameters[name].when) for name in order}
-        self._forbidden = [self._with_keys(entry) for entry in forbidden]
         # The level at which each set of conditions is decided, with the names that it looks at.
         needed = [(level_of[name], {parent for parent, _ in when}) for name, when in self.when.items()]
-        self._last = [max(level_of[name] for name, _ in entry) for entry in self._forbidden]
-        needed += [(last, {name for name, _ in entry}) for last, entry in zip(self._last, self._forbidden, strict=True)]
+        self.ending_at: dict[str, dict[int, tuple[int, Entry]]] = {name: {} for name in order}
+        for index, entry in enumerate(map(self._with_keys, forbidden)):
+            last, key = max(entry, key=lambda one: level_of[one[0]])
+            self.ending_at[last][key] = index, entry
+            needed.append((level_of[last], {name for name, _ in entry}))
         self.looked_at = [
             sorted({name for last, names in needed if last >= level for name in names if level_of[name] < level})
             for level in range(len(order) + 1)
         ]
-        self._level_of = level_of
 
     def on(self, name: str) -> Mapping[int, Condition]:
         return self._on[name]
 
-    def decided_at(self, name: str) -> Iterator[tuple[int, list[tuple[str, int]]]]:
-        for index, entry in enumerate(self._forbidden):
-            if self._last[index] == self._level_of[name]:
-                yield index, entry
-
-    def _with_keys(self, conditions: Mapping[str, Condition]) -> list[tuple[str, int]]:
+    def _with_keys(self, conditions: Mapping[str, Condition]) -> Entry:
         with_keys = []
         for name, condition in conditions.items():
             key = len(self._on[name])

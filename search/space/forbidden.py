@@ -6,9 +6,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from search.mistakes import Mistake, listed
-from search.space.axes import joined
+from search.space.axes import TooEntangled, joined
 from search.space.conditions import Condition
-from search.space.configurations import TooEntangled
 from search.space.scalars import shown
 from search.space.space import Space, mistakes_in_condition, narrowed
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, overload
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
+from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, refuse
 from search.space.conditions import Condition
-from search.space.scalars import NotABool, Scalar, repetitions, same, shown
+from search.space.scalars import Scalar, repetitions, same, shown
 
 MAX_EXACT = 2**53
 """Above it, floats (and so JSON numbers) do not distinguish neighbouring integers."""
@@ -18,16 +19,17 @@ MAX_EXACT = 2**53
 Params = dict[str, JsonValue]
 """A configuration: the values of the parameters that exist, by name."""
 
-Number = Annotated[float, NotABool, Field(allow_inf_nan=False)]
-Whole = Annotated[int, NotABool, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
-class ParameterBase(BaseModel):
+class ParameterBase(JsonModel):
     """The parameter exists only if all conditions in `when`, which are by the name of a parent parameter, are met."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     when: dict[str, Condition] = Field(default_factory=dict)
+    """the parameter exists only if its parents, by name, meet all of these conditions"""
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
@@ -64,11 +66,18 @@ class Steps(Sequence[float]):
 
 
 class FloatParameter(ParameterBase):
+    """A real number in a range."""
+
     type: Literal["float"]
+    """a real number"""
     low: Number
+    """the smallest value"""
     high: Number
+    """the largest value"""
     log: bool = False
+    """whether it is searched on a logarithmic scale"""
     step: Number | None = None
+    """only `low` plus multiples of this are tried"""
 
     def _own_mistakes(self) -> Iterator[Mistake]:
         yield from _range_mistakes(self.low, self.high, log=self.log, lowest=0, lowest_included=False)
@@ -104,11 +113,18 @@ class FloatParameter(ParameterBase):
 
 
 class IntParameter(ParameterBase):
+    """A whole number in a range."""
+
     type: Literal["int"]
+    """a whole number"""
     low: Whole
+    """the smallest value"""
     high: Whole
+    """the largest value"""
     log: bool = False
+    """whether it is searched on a logarithmic scale"""
     step: Whole = 1
+    """only `low` plus multiples of this are tried"""
 
     def _own_mistakes(self) -> Iterator[Mistake]:
         yield from _range_mistakes(self.low, self.high, log=self.log, lowest=1, lowest_included=True)
@@ -131,8 +147,12 @@ class IntParameter(ParameterBase):
 
 
 class CategoricalParameter(ParameterBase):
+    """One of some values."""
+
     type: Literal["categorical"]
+    """one of some values, without an order"""
     choices: tuple[Scalar, ...]
+    """the values"""
 
     def _own_mistakes(self) -> Iterator[Mistake]:
         if not self.choices:
@@ -160,7 +180,22 @@ def position(values: Sequence[Scalar], value: Any) -> int | None:
         return values.position(value)
     if isinstance(values, range):
         return values.index(int(value)) if value == int(value) and int(value) in values else None
-    return next((index for index, one in enumerate(values) if same(one, value)), None)
+    index = -1
+    try:
+        while index < 0 or not same(values[index], value):  # for 1, `index` also finds true
+            index = values.index(value, index + 1)
+    except ValueError:
+        return None
+    return index
+
+
+def nearest_position(values: Sequence[Scalar], value: Any) -> int | None:
+    """As `position`; a number that no value equals is at the first value that differs only by a float's rounding."""
+    exact = position(values, value)
+    if exact is not None or not isinstance(value, float) or isinstance(values, range | Steps):
+        return exact
+    close = (isinstance(one, float) and math.isclose(one, value, rel_tol=1e-12) for one in values)
+    return next((index for index, is_close in enumerate(close) if is_close), None)
 
 
 def coded(parameter: Parameter, value: Any) -> Any:

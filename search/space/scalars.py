@@ -17,14 +17,7 @@ def _a_scalar(value: Any) -> Any:
     raise ValueError(f"must be {SCALAR_TYPES}")
 
 
-def _not_a_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false")  # noqa: TRY004 (pydantic wants a ValueError)
-    return value
-
-
 Scalar = Annotated[str | int | float | bool | None, BeforeValidator(_a_scalar)]
-NotABool = BeforeValidator(_not_a_bool)
 
 
 def same(one: Any, other: Any) -> bool:

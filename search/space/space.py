@@ -8,9 +8,9 @@ from pydantic import ConfigDict, JsonValue, PrivateAttr, RootModel, TypeAdapter,
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from search.mistakes import Mistake, listed, parse, refuse
-from search.space.axes import Axis, Floats, Values
+from search.space.axes import Axis, Floats, TooEntangled, Values
 from search.space.conditions import Condition, Range, in_words, meets
-from search.space.configurations import Configurations, TooEntangled
+from search.space.configurations import Configurations
 from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Params
 
 __all__ = ["CategoricalParameter", "FloatParameter", "IntParameter", "Parameter", "Params", "Space"]
@@ -81,15 +81,15 @@ class Space(RootModel[dict[str, Parameter]]):
 
     def mistakes_in(self, params: Mapping[str, Any]) -> list[Mistake]:
         """Why `params` are not a configuration of this space; empty if they are one."""
-        unknown = [
-            Mistake((name,), f"unknown parameter; the space has {listed(self.root)}")
-            for name in params
-            if name not in self.root
-        ]
-        mistakes = unknown + list(self._mistakes_in_known(params))
+        mistakes = [Mistake((name,), self._unknown) for name in params if name not in self.root]
+        mistakes += self._mistakes_in_known(params)
         if not mistakes and (entry := self.forbids(params)) is not None:
             return [Mistake((), f"is forbidden: {in_words(self._forbidden[entry])}")]
         return mistakes
+
+    @cached_property
+    def _unknown(self) -> str:
+        return f"unknown parameter; the space has {listed(self.root)}"
 
     def _mistakes_in_known(self, params: Mapping[str, Any]) -> Iterator[Mistake]:
         decided: Params = {}

@@ -15,8 +15,11 @@ class Asha(SuccessiveHalving):
     """
 
     rule: Literal["asha"] = "asha"
+    """the name of the rule"""
     min_early_stopping_rate: Annotated[int, Field(ge=0, le=50)] = 0
+    """the number of lowest rungs to skip"""
     max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
+    """the last step of a trial that is not stopped: no rung is there or beyond"""
 
     @property
     def rungs_end(self) -> int | None:

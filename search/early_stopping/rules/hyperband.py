@@ -1,6 +1,5 @@
 """Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner does it."""
 
-import math
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate
@@ -21,7 +20,9 @@ class Hyperband(SuccessiveHalving):
     """
 
     rule: Literal["hyperband"] = "hyperband"
+    """the name of the rule"""
     max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    """the last step of a trial that is not stopped"""
 
     @model_validator(mode="after")
     def _has_a_bracket(self) -> Self:
@@ -55,5 +56,13 @@ class Hyperband(SuccessiveHalving):
     @cached_property
     def _share_ends(self) -> list[int]:
         """The cumulative shares of the brackets among the trials; the last one is the total."""
-        count = math.floor(math.log(self.max_step / self.min_step, self.reduction_factor)) + 1
-        return list(accumulate(math.ceil(count * self.reduction_factor**s / (s + 1)) for s in reversed(range(count))))
+        count = self._bracket_count
+        return list(accumulate(-(-count * self.reduction_factor**s // (s + 1)) for s in reversed(range(count))))
+
+    @property
+    def _bracket_count(self) -> int:
+        """In integers: Optuna's quotient of logarithms is below 5 for 1 to 243 at 3, which has 6 brackets."""
+        count = 0
+        while self._first_rung(count) <= self.max_step:
+            count += 1
+        return count

@@ -9,6 +9,7 @@ class Median(Quantile):
     """The percentile rule at 50."""
 
     rule: Literal["median"] = "median"
+    """the name of the rule"""
 
     @property
     def best_percent(self) -> float:

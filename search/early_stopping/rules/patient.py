@@ -21,9 +21,13 @@ class Patient(StoppingRule):
     """
 
     rule: Literal["patient"] = "patient"
+    """the name of the rule"""
     wrapped_rule: WrappableRule = Field(default_factory=NoneSpec)
+    """the rule that judges a trial that does not improve; absent: it is stopped"""
     patience: Annotated[int, Field(ge=0)]
+    """how many reports a trial has to improve"""
     min_delta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """the least difference that counts as an improvement"""
 
     @model_validator(mode="before")
     @classmethod
@@ -45,6 +49,9 @@ class Patient(StoppingRule):
     @property
     def compares_completed(self) -> bool:
         return self.wrapped_rule.compares_completed
+
+    def value_at_end(self, last_value: float, history: History) -> float:
+        return self.wrapped_rule.value_at_end(last_value, history)
 
     def pool_of(self, number: int) -> int:
         return self.wrapped_rule.pool_of(number)

@@ -36,10 +36,15 @@ class Pbt(StoppingRule):
 
     not_replayed: ClassVar[str | None] = "changes the params of trials, and recorded reports do not show the effect"
     rule: Literal["pbt"] = "pbt"
+    """the name of the rule"""
     interval: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    """the number of steps of a generation"""
     quantile: Annotated[float, Field(gt=0, le=0.5)] = 0.25
+    """the share of trials that adopt the params of others, and the share of those that are adopted from"""
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """the probability that a param is drawn anew instead of perturbed"""
     perturbation_factors: list[Factor] = Field(default=[0.8, 1.2], min_length=1, max_length=100)
+    """a perturbed param is multiplied by one of these"""
     max_step: Annotated[int, Field(ge=1, le=MAX_COUNT, description=LAST_STEP)]
 
     @model_validator(mode="after")

@@ -11,7 +11,9 @@ class Percentile(Quantile):
     """`percentile`: a trial must be among the best part of the completed trials, in percent."""
 
     rule: Literal["percentile"] = "percentile"
+    """the name of the rule"""
     percentile: Annotated[float, Field(ge=0, le=100)]
+    """a trial must be among this share of the completed trials, in percent"""
 
     @property
     def best_percent(self) -> float:

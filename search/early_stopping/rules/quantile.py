@@ -18,9 +18,13 @@ class Quantile(StoppingRule):
     """
 
     n_startup_trials: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 5
+    """no trial is stopped before so many have completed"""
     n_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """no trial is stopped before this step"""
     interval_steps: Annotated[int, Field(ge=1)] = 1
+    """trials are judged at every so many steps after the warm-up"""
     n_min_trials: Annotated[int, Field(ge=1)] = 1
+    """a step is judged when so many completed trials have reported it"""
 
     @property
     def compares_completed(self) -> bool:

@@ -23,9 +23,13 @@ class Rungs(StoppingRule):
 
     by_rungs: ClassVar[bool] = True
     min_step: Annotated[int, Field(ge=1)] = 1
+    """the step of the first rung"""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
+    """each rung is at so many times the step of the one before, and the best 1 in so many pass it"""
     bootstrap_count: Annotated[int, Field(ge=0)] = 0
+    """how many trials must have reached a rung before one passes it"""
     extra_count: Annotated[int, Field(ge=0)] = 0
+    """how many more trials pass a rung"""
 
     def quota(self, count: int) -> int:
         """How many of `count` trials at a rung pass it. With promotion this may be 0: then all of them are paused."""

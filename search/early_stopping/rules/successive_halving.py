@@ -13,6 +13,7 @@ class SuccessiveHalving(Rungs):
     """`promote`: a trial that is not among the best of a rung is paused there, and resumes when it is."""
 
     promote: bool = False
+    """whether a trial that does not pass a rung is paused, and resumes when it passes later; otherwise it is stopped"""
 
     @property
     def pauses(self) -> bool:

@@ -18,10 +18,15 @@ class Threshold(StoppingRule):
     """
 
     rule: Literal["threshold"] = "threshold"
+    """the name of the rule"""
     lower: Bound | None = None
+    """a trial below this is stopped"""
     upper: Bound | None = None
+    """a trial above this is stopped"""
     n_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """no trial is stopped before this step"""
     interval_steps: Annotated[int, Field(ge=1)] = 1
+    """trials are judged at every so many steps after the warm-up"""
 
     @model_validator(mode="after")
     def _has_valid_bounds(self) -> Self:

@@ -18,18 +18,27 @@ MIN_SHARED_STEPS = 2
 class Wilcoxon(StoppingRule):
     """Stops a trial that is significantly worse than the best completed one: with a p-value below `p_threshold`.
 
+    The best one has the best average over all of its steps.
+
     A step stands for a case on which the metric is measured, such as a fold or an instance; steps may come in any
     order. There is no verdict if the two trials share fewer than `n_startup_steps` steps, or fewer than two. A trial
     whose average is no worse than that of the best one is not stopped.
     """
 
     rule: Literal["wilcoxon"] = "wilcoxon"
+    """the name of the rule"""
     p_threshold: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """a trial whose p-value is below this is stopped"""
     n_startup_steps: Annotated[int, Field(ge=0)] = MIN_SHARED_STEPS
+    """the number of shared steps before there is a verdict"""
 
     @property
     def compares_completed(self) -> bool:
         return True
+
+    def value_at_end(self, last_value: float, history: History) -> float:  # noqa: ARG002
+        """The average over all cases; the last value is that of a single case."""
+        return _average(list(history.curve().values()))
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
         return [report.step]
@@ -78,8 +87,11 @@ def _first_of_the_best(peers: Peers, direction: Direction) -> Peer | None:
 
 
 def _average(values: Sequence[float]) -> float:
-    total = sum(values)
-    return total / len(values) if math.isfinite(total) else sum(value / len(values) for value in values)
+    """The same for the values in any order, so that trials tie whose cases came in different orders."""
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return math.fsum(value / len(values) for value in values)
 
 
 def _p_value(differences: Sequence[float], report: MetricReport) -> float:

@@ -43,7 +43,7 @@ def ask(problem: Problem, sampler: optuna.samplers.BaseSampler, history: Sequenc
     study = study_for(problem, sampler, history, number)
     with np.errstate(all="ignore"):  # in ranges at the limits of floats densities become 0; the draw is still valid
         trial = study.ask()
-        return problem.space.draw(partial(_suggested, trial))
+        return problem.space.draw(partial(suggested, trial))
 
 
 def study_for(
@@ -54,7 +54,8 @@ def study_for(
     return optuna.create_study(storage=storage, sampler=sampler, directions=list(problem.directions))
 
 
-def _suggested(trial: optuna.Trial, name: str, parameter: Parameter) -> JsonValue:
+def suggested(trial: optuna.Trial, name: str, parameter: Parameter) -> JsonValue:
+    """The value that the trial's sampler suggests for the parameter."""
     distribution = distribution_of(parameter)
     value: Any
     match distribution:

@@ -1,12 +1,12 @@
 """Parameters and observations converted to Optuna's distributions and frozen trials, and values converted back."""
 
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.study._constrained_optimization import _CONSTRAINTS_KEY
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
@@ -32,9 +32,10 @@ def frozen_trial_of(
     """The trial as Optuna's samplers should see it; `distributions` are those of the problem's space.
 
     A trial that diverged counts as the worst: pruned, without a value. (As completed with the worst value seen so far
-    it would still rank before every pruned trial.) A trial that a user stopped counts as pruned if it has reported;
-    otherwise as failed, and nothing is learned from it. Optuna ranks pruned trials only for a single objective; with
-    several they all come last.
+    it would still rank before every pruned trial.) Under constraints it is infeasible, whatever it reported of them
+    before; as feasible it would rank before every infeasible completed trial. A trial that a user stopped counts as
+    pruned if it has reported; otherwise as failed, and nothing is learned from it. Optuna ranks pruned trials only for
+    a single objective; with several they all come last.
     """
     state = _STATES[observation.status]
     if observation.status == "stopped" and observation.last_value is None:
@@ -46,7 +47,7 @@ def frozen_trial_of(
         distributions={name: distributions[name] for name in observation.params},
         values=[float(value) for value in observation.values or ()] if state is TrialState.COMPLETE else None,
         curve=_curve(observation) if state is TrialState.PRUNED and len(problem.directions) == 1 else {},
-        constraints=observation.constraints,
+        constraints=_constraints(problem, observation),
     )
 
 
@@ -60,7 +61,7 @@ def frozen_trial(
     curve: Mapping[int, float] | None = None,
     constraints: Sequence[float] | None = None,
 ) -> FrozenTrial:
-    return FrozenTrial(
+    trial = FrozenTrial(
         number=number,
         trial_id=number,
         state=state,
@@ -71,9 +72,12 @@ def frozen_trial(
         params=dict(params or {}),
         distributions=dict(distributions or {}),
         user_attrs={},
-        system_attrs={} if constraints is None else {_CONSTRAINTS_KEY: list(constraints)},
+        system_attrs={},
         intermediate_values=dict(curve or {}),
     )
+    for index, violation in enumerate(constraints or ()):
+        trial.set_constraint(str(index), violation)
+    return trial
 
 
 def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution | CategoricalDistribution:
@@ -100,6 +104,12 @@ def joint_distributions_of(space: Space) -> dict[str, BaseDistribution]:
     return {name: one for name, one in distributions.items() if not one.single() and not space.root[name].when}
 
 
+def joint_numbers_of(space: Space) -> dict[str, BaseDistribution]:
+    """Those of them that are numeric."""
+    joint = joint_distributions_of(space)
+    return {name: one for name, one in joint.items() if not isinstance(one, CategoricalDistribution)}
+
+
 def from_optuna(parameter: Parameter, value: Any) -> JsonValue:
     if isinstance(parameter, CategoricalParameter):
         return parameter.choices[int(value)]
@@ -109,6 +119,13 @@ def from_optuna(parameter: Parameter, value: Any) -> JsonValue:
     steps = parameter.values()  # in decimal: 0.3, where Optuna's sum is 0.30000000000000004
     index = None if steps is None else position(steps, value)
     return steps[index] if steps is not None and index is not None else float(value)
+
+
+def _constraints(problem: Problem, observation: Observation) -> Sequence[float] | None:
+    known = observation.constraints
+    if observation.status == "diverged" and problem.constrained:
+        return [math.inf] * len(known or (math.inf,))
+    return known
 
 
 def _curve(observation: Observation) -> dict[int, float]:

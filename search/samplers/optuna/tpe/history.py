@@ -7,12 +7,12 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
-from optuna.samplers._tpe.sampler import _split_complete_trials_multi_objective
-from optuna.search_space.group_decomposed import _SearchSpaceGroup
 from optuna.trial import FrozenTrial, TrialState
 
+from search.curve_score import Losses, best_first, curve_of
 from search.problem import Observation, Problem, sign_of
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
+from search.samplers.optuna.internals import SearchSpaceGroup, split_complete_trials_multi_objective
 
 Rows = NDArray[np.intp]
 
@@ -30,7 +30,10 @@ _RANK_WITHOUT_REPORT = (1.0, 0.0)
 
 
 class TpeHistory:
-    """A row for each trial, with Optuna's internal numbers; NaN for a parameter that a trial does not have."""
+    """A row for each trial, with Optuna's internal numbers; NaN for a parameter that a trial does not have.
+
+    With the curve score, every trial that has reached a rung counts as completed, and ranks by its curve.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -45,6 +48,7 @@ class TpeHistory:
         self._violations = np.empty(_INITIAL_ROWS)
         self._params = np.empty((len(self._column), _INITIAL_ROWS))
         self._in_order: dict[str, Rows] = {}
+        self._losses_by_rung: dict[int, Losses] = {}  # the highest rung first
 
     def learn(self, observation: Observation) -> None:
         """Add a trial, or replace what was known of the trial with this number."""
@@ -60,6 +64,8 @@ class TpeHistory:
         self._params[:, row] = np.nan
         for name, value in trial.params.items():
             self._params[self._column[name], row] = self._distributions[name].to_internal_repr(value)
+        if self._problem.curve_score:
+            self._learn_curve(row, observation)
 
     def without(self, number: int, *, running: bool) -> Rows:
         """The trials to learn from except `number`, in the order of their numbers; with `running` also running ones."""
@@ -80,15 +86,15 @@ class TpeHistory:
         missing = {name for name, column in self._column.items() if np.isnan(self._params[column, rows]).any()}
         return {name: one for name, one in self._distributions.items() if name not in missing}
 
-    def groups(self, rows: Rows) -> _SearchSpaceGroup:
+    def groups(self, rows: Rows) -> list[dict[str, BaseDistribution]]:
         """The groups of parameters that occur together in the rows."""
-        found = _SearchSpaceGroup()
+        found = SearchSpaceGroup()
         present = ~np.isnan(self._params[:, rows])
         for kind in dict.fromkeys(map(bytes, present.T)):  # in the order of their first row
             found.add_distributions(
                 {name: self._distributions[name] for name, column in self._column.items() if kind[column]}
             )
-        return found
+        return found.search_spaces
 
     def having(self, rows: Rows, names: Iterable[str]) -> Rows:
         """The rows that have all of these parameters."""
@@ -131,11 +137,28 @@ class TpeHistory:
         chosen = np.isin(rows, np.concatenate(best))
         return rows[chosen], rows[~chosen]
 
+    def _learn_curve(self, row: int, observation: Observation) -> None:
+        for losses in self._losses_by_rung.values():
+            losses[row] = np.nan
+        curve = curve_of(self._problem, observation)
+        if curve is None:
+            self._codes[row] = _RUNNING if observation.status == "running" else _FAILED
+            return
+        self._codes[row] = _COMPLETE if curve else _PRUNED
+        self._ranks[row] = _RANK_WITHOUT_REPORT
+        if new := curve.keys() - self._losses_by_rung.keys():
+            known = self._losses_by_rung | {rung: np.full(len(self._numbers), np.nan) for rung in new}
+            self._losses_by_rung = dict(sorted(known.items(), reverse=True))
+        for rung, loss in curve.items():
+            self._losses_by_rung[rung][row] = loss
+
     def _best_complete(self, study: optuna.Study, rows: Rows, count: int) -> Rows:
+        if self._problem.curve_score:
+            return rows[best_first((losses[rows] for losses in self._losses_by_rung.values()), len(rows), count)]
         if len(self._signs) == 1:
             return rows[np.argsort(self._losses[rows, 0], kind="stable")[:count]]
         scored = [_ValuesOfRow(row, self._signs * self._losses[row]) for row in rows]
-        best, _ = _split_complete_trials_multi_objective(scored, study, count)  # type: ignore[arg-type]
+        best, _ = split_complete_trials_multi_objective(scored, study, count)  # type: ignore[arg-type]
         return np.array([one.row for one in best], dtype=np.intp)  # type: ignore[attr-defined]
 
     def _best_pruned(self, _: optuna.Study, rows: Rows, count: int) -> Rows:
@@ -154,6 +177,8 @@ class TpeHistory:
         self._numbers, self._codes = _doubled(self._numbers), _doubled(self._codes)
         self._losses, self._ranks = _doubled(self._losses), _doubled(self._ranks)
         self._violations, self._params = _doubled(self._violations), _doubled(self._params.T).T.copy()
+        for rung, losses in self._losses_by_rung.items():
+            self._losses_by_rung[rung] = np.concatenate([losses, np.full_like(losses, np.nan)])
 
 
 def _doubled(array: NDArray[Any]) -> NDArray[Any]:

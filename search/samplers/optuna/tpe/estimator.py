@@ -6,19 +6,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, FloatDistribution
-from optuna.samplers._tpe.parzen_estimator import EPS, _ParzenEstimator, _ParzenEstimatorParameters
-from optuna.samplers._tpe.probability_distributions import (
-    _BatchedDistributions,
-    _BatchedTruncLogNormDistributions,
-    _BatchedTruncNormDistributions,
-)
 
-from search.samplers.optuna.parzen_density import Array
+from search.samplers.optuna.internals import (
+    EPS,
+    Kernels,
+    KernelsOfLogs,
+    KernelsOfNumbers,
+    ParzenEstimator,
+    ParzenEstimatorParameters,
+)
+from search.samplers.optuna.tpe.density import Array
 
 Order = NDArray[np.intp]
 
 
-class SortedParzenEstimator(_ParzenEstimator):
+class SortedParzenEstimator(ParzenEstimator):
     """`orders` has, by parameter, the indexes that sort its observations.
 
     The width of a kernel depends only on its neighbours, which Optuna finds by sorting twice.
@@ -28,24 +30,20 @@ class SortedParzenEstimator(_ParzenEstimator):
         self._orders = orders
         super().__init__(*arguments)
 
-    def _calculate_distributions(
-        self,
-        observations: Array,
-        param_name: str,
-        search_space: BaseDistribution,
-        parameters: _ParzenEstimatorParameters,
-    ) -> _BatchedDistributions:
-        order = self._orders.get(param_name)
-        if order is not None and isinstance(search_space, FloatDistribution) and search_space.step is None:
-            distributions = _float_kernels(observations, order, search_space, parameters)
-            if distributions is not None:
-                return distributions
-        return super()._calculate_distributions(observations, param_name, search_space, parameters)
+    def kernels(
+        self, observations: Array, name: str, space: BaseDistribution, parameters: ParzenEstimatorParameters
+    ) -> Kernels:
+        order = self._orders.get(name)
+        if order is not None and isinstance(space, FloatDistribution) and space.step is None:
+            sorted_kernels = _float_kernels(observations, order, space, parameters)
+            if sorted_kernels is not None:
+                return sorted_kernels
+        return super().kernels(observations, name, space, parameters)
 
 
 def _float_kernels(
-    observations: Array, order: Order, space: FloatDistribution, parameters: _ParzenEstimatorParameters
-) -> _BatchedDistributions | None:
+    observations: Array, order: Order, space: FloatDistribution, parameters: ParzenEstimatorParameters
+) -> Kernels | None:
     """For two or more observations. None if two values are equal: Optuna orders these as its own sorting does."""
     scaled, low, high = observations, space.low, space.high
     if space.log:
@@ -60,5 +58,5 @@ def _float_kernels(
     sigmas = np.empty_like(widths)
     sigmas[order] = np.clip(widths, narrowest, high - low)
     mus = np.append(scaled, 0.5 * (low + high))
-    kind = _BatchedTruncLogNormDistributions if space.log else _BatchedTruncNormDistributions
+    kind = KernelsOfLogs if space.log else KernelsOfNumbers
     return kind(mus, np.append(sigmas, high - low), space.low, space.high)

@@ -1,0 +1,64 @@
+"""Keeps a search from repeating a configuration of a finite space before all of them have been tried."""
+
+import numpy as np
+
+from search.problem import Observation
+from search.space.parameters import coded
+from search.space.space import Params, Space
+
+MAX_DRAWS = 64
+
+_Key = frozenset[tuple[str, object]]
+
+
+class DistinctProposals:
+    """Knows the configurations that trials have, whatever their status; not those of earlier experiments."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space, self._seed, self._size = space, seed, space.size() or 0
+        self._keys: dict[int, _Key] = {}
+        self._numbers: dict[_Key, set[int]] = {}
+
+    def learn(self, observation: Observation) -> None:
+        number = observation.number
+        if number < 0:
+            return
+        if number in self._keys:
+            self._forget(number)
+        key = self._keys[number] = self._key(observation.params)
+        self._numbers.setdefault(key, set()).add(number)
+
+    def instead_of(self, params: Params, number: int) -> Params:
+        """The params, or if another trial than `number` has them, one that none has and that differs in little.
+
+        When every configuration has a trial, the params.
+        """
+        is_only_own = self._numbers.get(self._keys.get(number, frozenset())) == {number}
+        if not self._is_tried(params, number) or len(self._numbers) - is_only_own >= self._size:
+            return params
+        return self._neighbour(params, number)
+
+    def _forget(self, number: int) -> None:
+        key = self._keys[number]
+        self._numbers[key].remove(number)
+        if not self._numbers[key]:
+            del self._numbers[key]
+
+    def _neighbour(self, params: Params, number: int) -> Params:
+        """Draws more and more of the parameters again; as a last resort the first configuration that is untried."""
+        random = np.random.default_rng((self._seed, number % 2**32, 2))
+        names, configurations = sorted(params), self._space.configurations
+        for draw in range(MAX_DRAWS):
+            again = random.choice(names, 1 + draw * len(names) // MAX_DRAWS, replace=False).tolist()
+            kept = {name: value for name, value in params.items() if name not in again}
+            found = configurations.nearby(kept, random.random)
+            if not self._is_tried(found, number):
+                return found
+        in_order = (configurations[index] for index in range(self._size))
+        return next(one for one in in_order if not self._is_tried(one, number))
+
+    def _is_tried(self, params: Params, number: int) -> bool:
+        return bool(self._numbers.get(self._key(params), set()) - {number})
+
+    def _key(self, params: Params) -> _Key:
+        return frozenset((name, coded(self._space.root[name], value)) for name, value in params.items())

@@ -1,0 +1,77 @@
+"""Samplers and rules of other packages, which name them in an entry point."""
+
+import logging
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+SAMPLER_GROUP = "paceline.samplers"
+RULE_GROUP = "paceline.early_stopping"
+
+STORED = object()
+"""The validation context for a spec that the service has accepted before.
+
+Its parts are not checked against each other again, because an older version of the service may have had fewer rules,
+and a plugin that it names may be gone."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plugins(Generic[T]):
+    """`kinds` has the classes by name; `broken`, by name, why others cannot be used, as a part of a sentence."""
+
+    kinds: dict[str, type[T]] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+def plugins(
+    group: str, base: type[T], own: Collection[str], flaw: Callable[[str, type[T]], str | None] = lambda *_: None
+) -> Plugins[T]:
+    """The classes that installed packages name in this group of entry points.
+
+    A plugin that cannot be used is logged and left out, so that it does not keep the service from starting. `own` are
+    the names that are taken; `flaw` says why a class does not keep the contract, or None.
+    """
+    found: Plugins[T] = Plugins()
+    for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        try:
+            _check_name(point, {*own, *found.kinds})
+            found.kinds[point.name] = _loaded(point, base, flaw)
+        except (Exception, SystemExit) as error:
+            package = point.dist.name if point.dist else "an unknown package"
+            why = f"{point.value} of {package} cannot be used: {_in_words(error)}"
+            log.warning("%s %r: %s", group, point.name, why, exc_info=not isinstance(error, Unfit))
+            found.broken.setdefault(point.name, why)
+    return found
+
+
+class Unfit(Exception):
+    """A plugin does not keep the contract; the message says how."""
+
+
+def _check_name(point: EntryPoint, taken: Collection[str]) -> None:
+    if not _NAME.fullmatch(point.name):
+        raise Unfit(f"the name {point.name!r} must be lower-case letters, digits and underscores")
+    if point.name in taken:
+        raise Unfit(f"the name {point.name!r} is taken")
+
+
+def _loaded(point: EntryPoint, base: type[T], flaw: Callable[[str, type[T]], str | None]) -> type[T]:
+    kind = point.load()
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise Unfit(f"it must be a subclass of {base.__module__}.{base.__qualname__}")
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        raise Unfit(f"it must implement {', '.join(missing)}")
+    if message := flaw(point.name, kind):
+        raise Unfit(message)
+    return kind
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
