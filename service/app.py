@@ -1,18 +1,20 @@
 """Builds the service's application: its routes, its middleware and its background loops."""
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI
-from prometheus_client import CollectorRegistry
-from pydantic.json_schema import models_json_schema
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from service.api import (
     agents,
     attempts,
     best,
+    checkpoints,
+    docs,
     events,
     experiments,
     health,
@@ -25,57 +27,88 @@ from service.api import (
     trial_history,
     trials,
 )
-from service.api.http.access import needs, needs_by_method, needs_read_or_lease
-from service.api.http.cross_origin import CrossOriginProtection
 from service.api.http.direct_routes import DirectRoute
 from service.api.http.guard import Guard
-from service.api.http.problems import Problem, add_error_handlers, responses
+from service.api.http.head import HeadAsGet
+from service.api.http.problems import add_error_handlers
+from service.api.http.queries import refuse_unknown_query
 from service.api.http.request_metrics import RequestMetrics
+from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
+from service.api.http.security.cross_origin import CrossOriginProtection
+from service.api.openapi import document
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
+from service.background.checkpoint_retention import CheckpointRetention
 from service.background.lease_expiry import LeaseExpiry
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
+from service.background.retention import Retention
+from service.background.sweeping import Sweeping
+from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
 from service.operations.reports.ingest import ingest_reports
+from service.runtime.computation import numeric_libraries
+from service.runtime.computation.compute_pool import ComputePool
+from service.runtime.computation.threads import limit_ordinary_threads
 from service.runtime.context import Context
+from service.runtime.events.event_feeds import EventFeeds
+from service.runtime.events.followers import Followers
 from service.runtime.group_commit import GroupCommit
 from service.settings import Settings
-from service.specification.models import ExperimentSpec
 from service.store.sql.database import Database
 
-VERSION = "0.1.0"
+HEAVY_IMPORTS_AFTER = 1.0
+"""Seconds from the service's start to the imports of SciPy and MLflow: reports, claims and heartbeats come first."""
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The database must have the newest schema (`service.store.sql.schema.upgrade`)."""
-    context = Context(settings, Database(settings.database_url))
+def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
+    """The database must have the newest schema (`service.store.sql.schema.upgrade`).
+
+    `starts_loops`: the background loops start with the application; otherwise the caller starts them (`start_loops`)
+    once calls are answered.
+    """
+    context = Context(
+        settings,
+        Database(settings.database_url),
+        compute=ComputePool(settings.compute_seconds),
+        followers=Followers(settings.max_followers),
+    )
     app = _App(
         title="Paceline",
-        version=VERSION,
-        description="A durable hyperparameter-tuning service over Ray Train.",
+        version=document.API_VERSION,
+        summary=document.SUMMARY,
+        description=document.DESCRIPTION,
+        openapi_tags=document.TAGS,
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # RequestMetrics costs less
+        docs_url=None,  # `docs` has its own page, which loads nothing from other hosts
+        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,  # a redirect has no body, so curl would show nothing
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
-    app.state.loops = _loops(context)
+    app.state.loops, app.state.starts_loops = _loops(context), starts_loops
+    app.state.event_feeds = EventFeeds(context.database, context.new_events, context.stopping, events.server_sent)
     app.state.reporting = GroupCommit("reporting", partial(ingest_reports, context))
     # The busiest routes come first, because FastAPI matches routes one by one.
-    app.include_router(attempts.router)
-    app.include_router(agents.router, responses=responses(401, 403))
-    by_method = [Depends(needs_by_method)]
-    for module in (experiments, best, importance, events, trials, trial_history, logs):
-        app.include_router(module.router, dependencies=by_method, responses=responses(401, 403))
+    # The query is checked after access.
+    known_query = Depends(refuse_unknown_query)
+    app.include_router(attempts.router, dependencies=[known_query])
+    app.include_router(agents.router)
+    for module in (experiments, best, importance, events, trials, trial_history, checkpoints, logs):
+        app.include_router(module.router, dependencies=[Depends(needs_by_method), known_query])
     for module in (replay, spaces):
-        app.include_router(module.router, dependencies=[Depends(needs(Role.READ))], responses=responses(401, 403))
-    app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease)], responses=responses(401, 403))
-    app.include_router(health.router)
-    app.include_router(metrics.router)
+        app.include_router(module.router, dependencies=[Depends(needs(Role.READ)), known_query])
+    app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease), known_query])
+    app.include_router(health.router, dependencies=[known_query])
+    for module in (metrics, docs):
+        app.include_router(module.router, dependencies=[Depends(needs(Role.READ)), known_query])
     add_error_handlers(app)
     app.state.registry = CollectorRegistry()
+    ProcessCollector(registry=app.state.registry)
     app.state.registry.register(metrics.StateCollector(context, app.state.loops))
+    app.add_middleware(HeadAsGet)
     app.add_middleware(DirectRoute, attempts.REPORTS, attempts.serve_reports, app.exception_handlers)
     app.add_middleware(Guard)
     app.add_middleware(CrossOriginProtection, context)
@@ -85,12 +118,17 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _loops(context: Context) -> list[Loop]:
     loops = [Loop(LeaseExpiry(context))]
+    if context.settings.needs_tokens:
+        loops.append(Loop(TokenUpkeep(context), needed=False))
     if not context.database.is_sqlite:
         loops.append(Loop(ChangePolling(context)))
     if context.settings.mlflow_uri:
         loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
         if context.settings.picture_seconds:
             loops.append(Loop(_charting(context, context.settings.mlflow_uri), needed=False))
+    loops.append(Loop(CheckpointRetention(context), needed=False))
+    loops.append(Loop(Sweeping(context.settings), needed=False))
+    loops.append(Loop(Retention(context), needed=False))
     return loops
 
 
@@ -98,11 +136,21 @@ def _charting(context: Context, mlflow_uri: str) -> Charting:
     return Charting(context.database, mlflow_uri, refresh=context.settings.picture_seconds, stopping=context.stopping)
 
 
+def start_loops(app: FastAPI) -> None:
+    """To be called when the service answers: the first pass extends all leases, whose holders then have all of it."""
+    for loop in app.state.loops:
+        loop.start(0 if loop.needed else HEAVY_IMPORTS_AFTER)
+    imports = threading.Timer(HEAVY_IMPORTS_AFTER, numeric_libraries.import_ahead)
+    imports.daemon = True
+    imports.start()
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    for loop in app.state.loops:
-        loop.start()
+    limit_ordinary_threads()
     app.state.reporting.start()
+    if app.state.starts_loops:
+        start_loops(app)
     yield
     app.state.context.stop()
     for loop in app.state.loops:
@@ -112,16 +160,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 class _App(FastAPI):
-    """Adds the schemas to OpenAPI that hand-written request bodies and responses refer to."""
-
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            document = super().openapi()
-            _, extra = models_json_schema(
-                [(ExperimentSpec, "validation"), (Problem, "serialization")],
-                ref_template="#/components/schemas/{model}",
-            )
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            document["components"]["schemas"] = {**extra.get("$defs", {}), **schemas}
-            self.openapi_schema = document
+            self.openapi_schema = document.complete(super().openapi())
         return self.openapi_schema

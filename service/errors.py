@@ -5,8 +5,11 @@ ServiceError
 ├── Unauthorized 401    ├── TooLarge 413
 ├── Forbidden 403       ├── UnsupportedMediaType 415
 ├── ForeignHost 403     ├── Invalid 422 (every mistake with its path)
-├── CrossOrigin 403     ├── Unavailable 503 (with Retry-After)
-└── NotFound 404        └── InsufficientStorage 507
+├── CrossOrigin 403     ├── HeaderTooLarge 431
+├── NotFound 404        ├── InternalError 500
+├── MethodNotAllowed    ├── Unavailable 503 (with Retry-After) ── Busy, TooMuchWork
+│   405 (with Allow)    └── InsufficientStorage 507
+└── RequestTimeout 408
 """
 
 from collections.abc import Sequence
@@ -14,13 +17,19 @@ from typing import Any, ClassVar
 
 from search.mistakes import Mistake
 
+MAX_MISTAKES = 100
+"""How many mistakes one answer lists. A document can have more of them than its caller can read."""
+
+PROBLEM_TYPES = "urn:paceline:error:"
+"""The URI of an error's type is this and its code. docs/reference/errors.md has a section for each."""
+
 
 class ServiceError(Exception):
     """A request that fails. `detail` is a sentence for a person; `facts` become members of the problem's body."""
 
-    status: ClassVar[int] = 500
-    type: ClassVar[str] = "error"
-    title: ClassVar[str] = "Error"
+    status: ClassVar[int]
+    type: ClassVar[str]
+    title: ClassVar[str]
 
     def __init__(self, detail: str, **facts: Any) -> None:
         super().__init__(detail)
@@ -29,7 +38,7 @@ class ServiceError(Exception):
 
     def body(self) -> dict[str, Any]:
         return {
-            "type": self.type,
+            "type": f"{PROBLEM_TYPES}{self.type}",
             "title": self.title,
             "status": self.status,
             "detail": self.detail,
@@ -61,6 +70,14 @@ class NotFound(ServiceError):
     status, type, title = 404, "not-found", "No such thing"
 
 
+class MethodNotAllowed(ServiceError):
+    status, type, title = 405, "method-not-allowed", "No such call"
+
+
+class RequestTimeout(ServiceError):
+    status, type, title = 408, "request-timeout", "The request did not arrive in time"
+
+
 class Conflict(ServiceError):
     status, type, title = 409, "conflict", "Wrong state"
 
@@ -90,16 +107,30 @@ class UnsupportedMediaType(ServiceError):
 
 
 class Invalid(ServiceError):
-    """A well-formed body with wrong content. `mistakes` holds all of its mistakes, not only the first."""
+    """A well-formed body with wrong content, with all mistakes up to `MAX_MISTAKES`; `more` counts the others."""
 
-    status, type, title = 422, "invalid", "The body has mistakes"
+    status, type, title = 422, "invalid", "The request has mistakes"
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+    def __init__(self, mistakes: Sequence[Mistake], more: int = 0) -> None:
+        self.mistakes = list(mistakes[:MAX_MISTAKES])
+        self.more = more + len(mistakes) - len(self.mistakes)
+        sentences = [_sentence(str(mistake)) for mistake in self.mistakes]
         super().__init__(
-            "; ".join(_sentence(str(mistake)) for mistake in mistakes),
-            errors=[{"path": mistake.where, "message": _sentence(mistake.message)} for mistake in mistakes],
+            "; ".join([*sentences, f"and {self.more} more mistakes"] if self.more else sentences),
+            errors=[{"path": mistake.where, "message": _sentence(mistake.message)} for mistake in self.mistakes],
         )
-        self.mistakes = list(mistakes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Worker processes raise it, too; exceptions are pickled with the arguments of `Exception` by default."""
+        return Invalid, (self.mistakes, self.more)
+
+
+class HeaderTooLarge(ServiceError):
+    status, type, title = 431, "header-too-large", "The header is too large"
+
+
+class InternalError(ServiceError):
+    status, type, title = 500, "internal-error", "A fault of the service"
 
 
 class InsufficientStorage(ServiceError):
@@ -108,6 +139,14 @@ class InsufficientStorage(ServiceError):
 
 class Unavailable(ServiceError):
     status, type, title = 503, "unavailable", "Not available now"
+
+
+class Busy(Unavailable):
+    type, title = "busy", "Too many calls of this kind now"
+
+
+class TooMuchWork(Unavailable):
+    type, title = "too-much-work", "Takes too long to compute"
 
 
 def _sentence(text: str) -> str:

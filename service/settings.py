@@ -2,13 +2,22 @@
 
 import os
 import re
+import secrets
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
+
+LEASE_KEY_FILE = "lease-key"
+LEASE_KEY_BYTES = 32
+
+
+PROBE_PREFIX = ".writable-"
 
 
 class BadSettings(Exception):
@@ -19,7 +28,10 @@ class BadSettings(Exception):
 class Settings:
     """Durations are seconds. Checkpoints go to `storage`: a directory that all workers share, or a bucket's URI.
 
-    `hosts` are the names by which callers without a token may reach the service, besides loopback and its own address.
+    `advertised_url` is the address at which agents and their slots reach this service, if it may be named to them; with
+    several services on one database, they then go to another one when this one does not answer. `hosts` are the names
+    by which callers without a token may reach the service, besides loopback and its own address.
+    The `keep_…_days` are described in `service.operations.retention`; 0 is no limit.
     `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; 0 is never.
     """
 
@@ -29,12 +41,21 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[HostPattern, ...] = ()
+    advertised_url: str | None = None
     mlflow_uri: str | None = None
     mlflow_ui: str | None = None
     picture_seconds: float = 60
     lease_seconds: float = 30
     max_package_bytes: int = 50_000_000
     max_log_bytes: int = 100_000_000
+    keep_logs_days: float = 90
+    keep_packages_days: float = 30
+    keep_experiments_days: float = 0
+    compute_seconds: float = 60
+    max_followers: int = 2000
+    max_connections: int = 4000
+    request_seconds: float = 20
+    stall_seconds: float = 30
     insecure: bool = False
     require_tokens: bool = False
 
@@ -50,15 +71,29 @@ class Settings:
             host=env.get("PACELINE_HOST") or cls.host,
             port=int(_number(env, "PACELINE_PORT", cls.port)),
             hosts=_hosts(env.get("PACELINE_HOSTS", "")),
+            advertised_url=_advertised_url(env.get("PACELINE_ADVERTISED_URL", "")),
             mlflow_uri=mlflow_uri,
             mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
             picture_seconds=_number(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
             lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
             max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
             max_log_bytes=int(1e6 * _number(env, "PACELINE_MAX_LOG_MB", cls.max_log_bytes / 1e6)),
+            keep_logs_days=_number(env, "PACELINE_KEEP_LOGS_DAYS", cls.keep_logs_days),
+            keep_packages_days=_number(env, "PACELINE_KEEP_PACKAGES_DAYS", cls.keep_packages_days),
+            keep_experiments_days=_number(env, "PACELINE_KEEP_EXPERIMENTS_DAYS", cls.keep_experiments_days),
+            compute_seconds=_number(env, "PACELINE_COMPUTE_SECONDS", cls.compute_seconds),
+            max_followers=int(_number(env, "PACELINE_MAX_FOLLOWERS", cls.max_followers)),
+            max_connections=int(_number(env, "PACELINE_MAX_CONNECTIONS", cls.max_connections)),
+            request_seconds=_number(env, "PACELINE_REQUEST_SECONDS", cls.request_seconds),
+            stall_seconds=_number(env, "PACELINE_STALL_SECONDS", cls.stall_seconds),
             insecure=_switch(env, "PACELINE_INSECURE"),
             require_tokens=_switch(env, "PACELINE_REQUIRE_TOKENS"),
         )
+
+    @property
+    def service_name(self) -> str:
+        """What tells this service from others on the same database."""
+        return self.advertised_url or f"{socket.gethostname()}:{self.port}"
 
     @property
     def packages_dir(self) -> Path:
@@ -78,18 +113,28 @@ class Settings:
         return self.require_tokens or not (self.on_loopback or self.insecure)
 
     def prepare_directories(self) -> None:
-        """Raises BadSettings if the data directory cannot be created or written."""
+        """Create the data directory, or take other users' access to it away.
+
+        Checkpoints that are in it keep their modes: they may be large, and no other user reaches them there. Raises
+        BadSettings if the data directory cannot be created or written.
+        """
         for directory in (self.data_dir, self.packages_dir, self.logs_dir):
             try:
-                directory.mkdir(parents=True, exist_ok=True)
-                probe = directory / f".writable-{os.getpid()}"
+                private_files.restrict_all(directory, leave=Path(self.storage))
+                private_files.create_directory(directory)
+                probe = directory / f"{PROBE_PREFIX}{os.getpid()}"
                 probe.touch()
                 probe.unlink()
+                self.lease_key()
             except OSError as error:
                 raise BadSettings(
                     f"the data directory {directory} cannot be written ({error.strerror}); "
                     f"give the service's user write permission, or set PACELINE_DATA_DIR to another directory"
                 ) from error
+
+    def lease_key(self) -> bytes:
+        """Return the key for lease tokens, which all service processes share; create it, if it does not exist."""
+        return private_files.write_once(self.data_dir / LEASE_KEY_FILE, secrets.token_bytes(LEASE_KEY_BYTES))
 
 
 def without_password(text: str) -> str:
@@ -104,6 +149,13 @@ def _hosts(text: str) -> tuple[HostPattern, ...]:
         raise BadSettings(
             f"PACELINE_HOSTS must be hosts with commas between them, such as paceline.example,*.lab.example: {error}"
         ) from error
+
+
+def _advertised_url(text: str) -> str | None:
+    url = text.strip().rstrip("/")
+    if url and not re.fullmatch(r"https?://[^\s,/]+(/[^\s,]*)?", url):
+        raise BadSettings(f"PACELINE_ADVERTISED_URL must be one URL, such as http://10.0.0.5:8000, not {text!r}")
+    return url or None
 
 
 def _switch(env: Mapping[str, str], name: str) -> bool:

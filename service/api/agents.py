@@ -4,92 +4,138 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
-from service.api.http.access import needs
-from service.api.http.dependencies import Ctx, IdempotencyKey
-from service.api.http.problems import responses
+from service.api.http.bodies import JsonBody
+from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
+from service.api.http.error_responses import problems
+from service.api.http.pages import NAME_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
+from service.api.http.queries import refuse_unknown_query
+from service.api.http.routes import Route
+from service.api.http.security.access import needs
+from service.api.http.security.revocation import check_not_revoked, revocation_of
+from service.api.http.services_header import services_header
 from service.api.views.agents import AgentView
 from service.domain.roles import Role
+from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.attempts import claim
-from service.runtime.notifier import wait_for_notification
-from service.store.agents import CONNECTED, all_agents
+from service.operations.checkpoints.deletion import take_deletion_results
+from service.runtime.events.notifier import wait_for_notification
+from service.store.agents import CONNECTED, page_of_agents
 from service.store.attempts import living_attempts
 from service.store.sql.database import database_now
-from trainer.wire import Assignment, Claim, HeldAttempts, Instance
+from trainer.wire import Assignment, Claim, DeletionResults, HeldAttempts, Instance
 
-router = APIRouter(tags=["running trials"])
+router = APIRouter(tags=["running trials"], route_class=Route)
 
 LOOK_AGAIN_SECONDS = 1.0
 """A waiting claim looks this often even without a notification: another service process may have made the change."""
 
-AgentName = Annotated[str, Path(min_length=1, max_length=200)]
+AgentName = Annotated[str, Path(min_length=1, max_length=200, description="the agent's name")]
 
 NOTHING_NOW: dict[int | str, dict[str, Any]] = {204: {"description": "Nothing to run now"}}
 
 
-@router.get("/v1/agents", dependencies=[Depends(needs(Role.READ))])
-def get_agents(context: Ctx) -> list[AgentView]:
+_CLAIM = JsonBody(Claim)
+_INSTANCE = JsonBody(Instance)
+_RESULTS = JsonBody(DeletionResults)
+
+
+def _admits(role: Role) -> list[Any]:
+    return [Depends(needs(role)), Depends(refuse_unknown_query)]
+
+
+@router.get("/v1/agents", dependencies=_admits(Role.READ))
+def list_agents(context: Ctx, cursor: Cursor = None, limit: Limit = 100) -> Page[AgentView]:
+    """The agents that have ever claimed, by name."""
+    [after] = from_cursor(NAME_KEY, cursor) or ("",)
     with context.database.read() as session:
         now = database_now(session)
         living = living_attempts(session)
-        return [
+        rows = page_of_agents(session, after=after, limit=limit + 1)
+        agents = [
             AgentView(
                 name=row.name,
                 connected=now - row.last_seen_at < CONNECTED,
                 nodes=row.nodes,
+                storage_error=row.storage_error,
                 running=[attempt.trial_id for attempt in living if attempt.holder == row.name],
                 first_seen_at=row.first_seen_at,
                 last_seen_at=row.last_seen_at,
             )
-            for row in all_agents(session)
+            for row in rows[:limit]
         ]
+    return Page(items=agents, next_cursor=next_cursor(rows, limit, lambda row: to_cursor(NAME_KEY, (row.name,))))
 
 
-@router.get("/v1/agents/{name}/attempts", dependencies=[Depends(needs(Role.AGENT))])
-def get_attempts(name: AgentName, context: Ctx) -> HeldAttempts:
+@router.get("/v1/agents/{name}/attempts", dependencies=_admits(Role.AGENT))
+async def list_attempts_of_agent(name: AgentName, context: Ctx) -> HeldAttempts:
     """The attempts that the agent holds. An agent that restarts compares them with what its slots run."""
-    return claim.attempts_of_agent(context, name)
+    return await context.threads.assigning(claim.attempts_of_agent, context, name)
+
+
+@router.post(
+    "/v1/agents/{name}/deletions", status_code=204, dependencies=_admits(Role.AGENT), openapi_extra=_RESULTS.openapi
+)
+async def send_deletion_results(
+    name: AgentName,  # noqa: ARG001 - part of the path
+    results: Annotated[DeletionResults, Depends(_RESULTS)],
+    context: Ctx,
+) -> None:
+    """Says what became of the deletions that the agent was given. A repeat is harmless."""
+    await context.threads.assigning(take_deletion_results, context, results)
 
 
 @router.post(
     "/v1/agents/{name}/claim",
     response_model=Assignment,
-    responses=NOTHING_NOW | responses(409, 422),
-    dependencies=[Depends(needs(Role.AGENT))],
+    responses=NOTHING_NOW | problems(AgentNameTaken),
+    dependencies=_admits(Role.AGENT),
+    openapi_extra=_CLAIM.openapi,
 )
-async def post_claim(name: AgentName, message: Claim, context: Ctx, request: Request) -> Assignment | Response:
-    """Claims a trial of any experiment; waits up to `wait_seconds` for one that fits the agent's free resources."""
-    await run_in_threadpool(claim.register_agent, context, name, message)
+async def claim_trial(
+    name: AgentName, message: Annotated[Claim, Depends(_CLAIM)], context: Ctx, request: Request, response: Response
+) -> Assignment | Response:
+    """Claims a trial of any experiment; waits up to `wait_seconds` for one that fits the agent's free resources.
+
+    The header `Paceline-Services` names the addresses of all services that serve the same experiments.
+    """
+    await context.threads.assigning(claim.register_agent, context, name, message)
     if message.lost:
-        await run_in_threadpool(claim.end_lost_attempts, context, name, message.lost)
+        await context.threads.assigning(claim.end_lost_attempts, context, name, message.lost)
     deadline = asyncio.get_running_loop().time() + message.wait_seconds
-    with context.capacity_freed.subscribe() as capacity_freed:
+    with context.capacity_freed.subscribe() as capacity_freed, revocation_of(request.scope) as revoked:
         while True:
+            check_not_revoked(revoked)
             capacity_freed.clear()
             if await request.is_disconnected():  # the trial would not be run
                 return Response(status_code=204)
-            assignment = await run_in_threadpool(claim.claim, context, name, message)
+            assignment = await context.threads.assigning(claim.claim, context, name, message)
             left = deadline - asyncio.get_running_loop().time()
             if assignment is not None:
+                response.headers.update(services_header(context))
                 return assignment
             if left <= 0 or context.stopping.is_set():
-                return Response(status_code=204)
+                return Response(status_code=204, headers=services_header(context))
             await wait_for_notification(capacity_freed, min(left, LOOK_AGAIN_SECONDS))
 
 
-@router.post("/v1/agents/{name}/leave", status_code=204, dependencies=[Depends(needs(Role.AGENT))])
-def post_leave(name: AgentName, instance: Instance, context: Ctx) -> None:
+@router.post(
+    "/v1/agents/{name}/leave", status_code=204, dependencies=_admits(Role.AGENT), openapi_extra=_INSTANCE.openapi
+)
+async def release_agent_name(name: AgentName, instance: Annotated[Instance, Depends(_INSTANCE)], context: Ctx) -> None:
     """Frees the name of an agent that ends, so that the next one need not wait. A repeat is harmless."""
-    claim.release_name(context, name, instance)
+    await context.threads.assigning(claim.release_name, context, name, instance)
 
 
 @router.post(
     "/v1/experiments/{experiment}/ask",
     response_model=Assignment,
-    responses=NOTHING_NOW | responses(404, 409),
-    dependencies=[Depends(needs(Role.WRITE))],
+    responses=NOTHING_NOW | problems(NotFound, WrongState),
+    dependencies=_admits(Role.WRITE),
 )
-def post_ask(experiment: str, context: Ctx, idempotency_key: IdempotencyKey = None) -> Assignment | Response:
+async def ask_for_trial(
+    experiment: ExperimentName, context: Ctx, idempotency_key: IdempotencyKey = None
+) -> Assignment | Response:
     """A trial that the caller runs itself. With `Idempotency-Key`, a repeat gets the same trial while it runs."""
-    return claim.ask(context, experiment, idempotency_key) or Response(status_code=204)
+    assignment = await context.threads.assigning(claim.ask, context, experiment, idempotency_key)
+    return assignment or Response(status_code=204)

@@ -1,60 +1,89 @@
 """Calls of the holders of attempts: agents' slots, and callers that run trials themselves. They need a lease token."""
 
 import asyncio
+from typing import Annotated
 
-from fastapi import APIRouter, Request
-from fastapi.concurrency import run_in_threadpool
+from fastapi import APIRouter, Depends, Request, Response
 
-from service.api.http.dependencies import Ctx, Reporting, Token, bearer_token
-from service.api.http.direct_routes import parse_message
-from service.api.http.problems import responses
+from service.api.http.bodies import JsonBody
+from service.api.http.dependencies import Ctx, LeaseToken, Reporting, TrialId, bearer_token
+from service.api.http.error_responses import problems
+from service.api.http.guard import MAX_BODY_BYTES
+from service.api.http.queries import check_query
+from service.api.http.routes import LeaseRoute, in_order
+from service.api.http.services_header import services_header
+from service.errors import LeaseLost, NotFound
 from service.operations.attempts.finish import finish
 from service.operations.attempts.logs import store_log
-from service.operations.reports.ingest import ReportBatch, current_answer, take_heartbeat
-from service.runtime.notifier import wait_for_notification
+from service.operations.reports.ingest import ReportBatch, current_order, take_heartbeat
+from service.runtime.events.notifier import wait_for_notification
 from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk, Reports
 
-router = APIRouter(tags=["running trials"])
-
+router = APIRouter(tags=["running trials"], route_class=LeaseRoute, responses=problems(NotFound, LeaseLost))
 
 REPORTS = "/v1/trials/{trial}/reports"
 
+_REPORTS = JsonBody(Reports)
+_HEARTBEAT = JsonBody(Heartbeat, absent=Heartbeat())
+_LOG = JsonBody(LogChunk, max_bytes=MAX_BODY_BYTES)
+_FINISH = JsonBody(Finish)
 
-@router.post(REPORTS, responses=responses(401, 404, 409, 422))
-async def post_reports(trial: str, message: Reports, reporting: Reporting, token: Token) -> Answer:
+
+@router.post(REPORTS, openapi_extra=_REPORTS.openapi)
+async def send_reports(
+    trial: TrialId, message: Annotated[Reports, Depends(_REPORTS)], reporting: Reporting, token: LeaseToken
+) -> Answer:
     """What the training function reported, and what it is to do now. A repeat is harmless."""
     return await reporting.submit(ReportBatch(trial, token, message.reports))
 
 
 async def serve_reports(request: Request) -> Answer:
-    """`post_reports` without FastAPI's routing."""
+    """`send_reports` without FastAPI's routing."""
+    return await in_order(request, _serve_reports, LeaseRoute.look_up)
+
+
+async def _serve_reports(request: Request) -> Answer:
+    if request.scope["query_string"]:
+        check_query(request, ())
     token = await bearer_token(request.headers.get("authorization"))
-    message = await parse_message(request, Reports)
-    return await post_reports(request.path_params["trial"], message, request.app.state.reporting, token)
+    message = await _REPORTS(request)
+    return await send_reports(request.path_params["trial"], message, request.app.state.reporting, token)
 
 
-@router.post("/v1/trials/{trial}/heartbeat", responses=responses(401, 404, 409))
-async def post_heartbeat(trial: str, context: Ctx, token: Token, message: Heartbeat | None = None) -> Answer:
-    """Extends the lease. With `wait_seconds`, waits for a stop request and answers as soon as there is one."""
+@router.post("/v1/trials/{trial}/heartbeat", openapi_extra=_HEARTBEAT.openapi)
+async def send_heartbeat(
+    trial: TrialId,
+    message: Annotated[Heartbeat, Depends(_HEARTBEAT)],
+    context: Ctx,
+    token: LeaseToken,
+    response: Response,
+) -> Answer:
+    """Extends the lease. With `wait_seconds`, waits for a stop request and answers as soon as there is one.
+
+    The header `Paceline-Services` names the addresses of all services that serve the same experiments.
+    """
     clock = asyncio.get_running_loop().time
-    deadline = clock() + (message.wait_seconds if message else 0)
+    deadline = clock() + message.wait_seconds
+    response.headers.update(services_header(context))
     with context.holder_news.subscribe(trial) as news:
-        answer = await run_in_threadpool(take_heartbeat, context, trial, token)
-        while answer.decision is Decision.CONTINUE and not context.stopping.is_set():
+        order = await context.threads.brief(take_heartbeat, context, trial, token, message)
+        while order.decision is Decision.CONTINUE and not context.stopping.is_set():
             if not await wait_for_notification(news, deadline - clock()):
                 break
             news.clear()
-            answer = await run_in_threadpool(current_answer, context, trial, token)
-    return answer
+            order = await context.threads.brief(current_order, context, trial, token)
+    return order
 
 
-@router.post("/v1/trials/{trial}/logs", status_code=204, responses=responses(401, 409, 422, 507))
-def post_log(trial: str, chunk: LogChunk, context: Ctx, token: Token) -> None:
-    """A piece of a rank's output. A repeat is harmless."""
-    store_log(context, trial, token, chunk)
+@router.post("/v1/trials/{trial}/logs", status_code=204, openapi_extra=_LOG.openapi)
+async def send_log(trial: TrialId, chunk: Annotated[LogChunk, Depends(_LOG)], context: Ctx, token: LeaseToken) -> None:
+    """Stores a piece of a rank's output. A repeat is harmless."""
+    await context.threads.assigning(store_log, context, trial, token, chunk)
 
 
-@router.post("/v1/trials/{trial}/finish", responses=responses(401, 404, 409, 422))
-def post_finish(trial: str, message: Finish, context: Ctx, token: Token) -> Finished:
+@router.post("/v1/trials/{trial}/finish", openapi_extra=_FINISH.openapi)
+async def finish_attempt(
+    trial: TrialId, message: Annotated[Finish, Depends(_FINISH)], context: Ctx, token: LeaseToken
+) -> Finished:
     """Ends the attempt; with `next`, the answer may hold the experiment's next assignment. A repeat is harmless."""
-    return finish(context, trial, token, message)
+    return await context.threads.assigning(finish, context, trial, token, message)

@@ -6,30 +6,35 @@ from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
 from search.problem import sign_of
-from service.api.http.dependencies import Ctx
+from service.api.http.dependencies import Ctx, ExperimentName
+from service.api.http.error_responses import problems
 from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
-from service.api.http.problems import responses
+from service.api.http.routes import Route
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
 from service.errors import NotFound
-from service.runtime.objective_values import broken_constraints
-from service.runtime.spec_cache import spec_of
+from service.runtime.caches.spec_cache import spec_of
+from service.runtime.search_view.objective_values import broken_constraints
 from service.store.best_trials import best_trial, front_of, nearest_to_feasible, trials_by_number
 from service.store.lookup import experiment_named
 from service.store.tables import ExperimentRow
 from service.store.trials import counts_by_status
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=Route)
 
 
 class FrontView(Page[TrialView]):
-    """A Pareto front of `count` trials: no other trial beats one of them in every objective."""
+    """A page of a Pareto front: no other trial beats one of its trials in every objective."""
 
     objectives: list[dict[str, Any]]
+    """the objectives, as in the spec"""
     count: int
+    """the number of trials on the whole front"""
 
 
-@router.get("/{experiment}/best", responses=responses(404, 422))
-def get_best(experiment: str, context: Ctx, cursor: Cursor = None, limit: Limit = 100) -> TrialDetail | FrontView:
+@router.get("/{experiment}/best", responses=problems(NotFound))
+def get_best(
+    experiment: ExperimentName, context: Ctx, cursor: Cursor = None, limit: Limit = 100
+) -> TrialDetail | FrontView:
     """The best trial, or with several objectives the Pareto front in the order of the first objective, best first.
 
     Only trials count that were not stopped early and satisfy the constraints.

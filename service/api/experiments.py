@@ -2,27 +2,25 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from search.mistakes import Mistake
-from service.api.http.bodies import JsonOrYaml, SpecAndCode, Submission
-from service.api.http.dependencies import Ctx, IdempotencyKey
+from service.api.http.bodies import JSON, MERGE_PATCH, YAML, JsonOrYaml, SpecAndCode, Submission
+from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
+from service.api.http.error_responses import problems
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
-from service.api.http.problems import responses
-from service.api.views.experiments import ExperimentView, experiment_views
+from service.api.http.routes import Route
+from service.api.views.experiments import ExperimentView, SpecWarning, experiment_views
 from service.domain.statuses import ExperimentStatus
-from service.errors import BadRequest, Invalid
-from service.operations.experiments import control
-from service.operations.experiments.change import change
-from service.operations.experiments.create import create_experiment
-from service.operations.packages.storage import store_files
+from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
+from service.operations.experiments import change, control, create
+from service.operations.packages.storage import store_package
 from service.runtime.context import Context
-from service.specification.changes import CHANGEABLE
 from service.specification.parser import parse_spec
 from service.store.experiments import page_of_experiments
 from service.store.lookup import experiment_named
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=Route)
 
 _SPEC = {"schema": {"$ref": "#/components/schemas/ExperimentSpec"}}
 _FORM = {
@@ -37,39 +35,38 @@ _FORM = {
 }
 _BODY = {
     "required": True,
-    "content": {"application/json": _SPEC, "application/yaml": _SPEC, "multipart/form-data": _FORM},
+    "content": {JSON: _SPEC, YAML: _SPEC, "multipart/form-data": _FORM},
 }
-_CHANGES = {
-    "schema": {"type": "object", "description": f"the fields to change; these can be changed: {', '.join(CHANGEABLE)}"}
-}
-_PATCH = {
-    "required": True,
-    "content": {"application/merge-patch+json": _CHANGES, "application/json": _CHANGES, "application/yaml": _CHANGES},
-}
+_CHANGES = {"schema": {"$ref": "#/components/schemas/ExperimentChanges"}}
+_CHANGE = JsonOrYaml(max_bytes=200_000)
+_PATCH = {"required": True, "content": {MERGE_PATCH: _CHANGES, JSON: _CHANGES, YAML: _CHANGES}}
 
 
-@router.post("", status_code=201, responses=responses(400, 409, 413, 422), openapi_extra={"requestBody": _BODY})
-def post_experiment(
+@router.post(
+    "", status_code=201, responses=problems(Conflict, NameTaken, TooMuchWork), openapi_extra={"requestBody": _BODY}
+)
+def create_experiment(
     submission: SpecAndCode, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
 ) -> ExperimentView:
     """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
     document = _with_package(context, submission)
-    row = create_experiment(context, parse_spec(document), idempotency_key)
+    row = create.create_experiment(context, parse_spec(document), idempotency_key)
     response.headers["Location"] = f"/v1/experiments/{row.name}"
-    return _view(context, row.id)
+    view = _view(context, row.id)
+    return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(create.unused_in(context, row))]})
 
 
-@router.get("", responses=responses(422))
-def get_experiments(
+@router.get("")
+def list_experiments(
     context: Ctx,
-    status: ExperimentStatus | None = None,
-    tag: Annotated[str | None, Query(description="name:value")] = None,
+    status: Annotated[ExperimentStatus | None, Query(description="only experiments with this status")] = None,
+    tag: Annotated[
+        str | None, Query(description="only experiments with this tag, as `name:value`", pattern=":")
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Page[ExperimentView]:
-    """Newest first."""
-    if tag is not None and ":" not in tag:
-        raise BadRequest(f"tag must be name:value, as in team:vision, not {tag!r}")
+    """The experiments, newest first."""
     name, _, value = (tag or "").partition(":")
     after = from_cursor(EXPERIMENT_KEY, cursor)
     with context.database.read() as session:
@@ -82,61 +79,72 @@ def get_experiments(
         )
 
 
-@router.get("/{experiment}", responses=responses(404))
-def get_experiment(experiment: str, context: Ctx) -> ExperimentView:
-    """By name or id."""
+@router.get("/{experiment}", responses=problems(NotFound))
+def get_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
+    """An experiment: its spec, status, counts of trials and best trial."""
     return _view(context, experiment)
 
 
-@router.patch("/{experiment}", responses=responses(400, 404, 409, 413, 422), openapi_extra={"requestBody": _PATCH})
-def patch_experiment(experiment: str, patch: JsonOrYaml, context: Ctx) -> ExperimentView:
+@router.patch(
+    "/{experiment}", responses=problems(NotFound, WrongState, TooMuchWork), openapi_extra={"requestBody": _PATCH}
+)
+def change_experiment(
+    experiment: ExperimentName, patch: Annotated[Any, Depends(_CHANGE)], context: Ctx
+) -> ExperimentView:
     """Changes limits, failures, priority, tags, early stopping or targets of a live experiment, or narrows its space.
 
     An experiment that a limit has ended runs again when that limit is raised.
     """
-    return _view(context, change(context, experiment, patch).id)
+    return _view(context, change.change(context, experiment, patch).id)
 
 
-@router.post("/{experiment}/pause", responses=responses(404, 409))
-def pause(experiment: str, context: Ctx) -> ExperimentView:
+@router.post("/{experiment}/pause", responses=problems(NotFound, WrongState))
+def pause_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts no new trials; running ones finish."""
     return _view(context, control.pause(context, experiment).id)
 
 
-@router.post("/{experiment}/resume", responses=responses(404, 409))
-def resume(experiment: str, context: Ctx) -> ExperimentView:
+@router.post("/{experiment}/resume", responses=problems(NotFound, WrongState))
+def resume_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts trials again after a pause."""
     return _view(context, control.resume(context, experiment).id)
 
 
-@router.post("/{experiment}/stop", responses=responses(404))
-def stop(experiment: str, context: Ctx) -> ExperimentView:
+@router.post("/{experiment}/stop", responses=problems(NotFound))
+def stop_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Running trials stop at their next report, and end as `stopped`."""
     return _view(context, control.stop(context, experiment).id)
 
 
-@router.post("/{experiment}/cancel", responses=responses(404))
-def cancel(experiment: str, context: Ctx) -> ExperimentView:
+@router.post("/{experiment}/cancel", responses=problems(NotFound))
+def cancel_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Stops without grace: the workers are killed."""
     return _view(context, control.cancel(context, experiment).id)
 
 
-@router.delete("/{experiment}", status_code=204, responses=responses(409))
-def delete(experiment: str, context: Ctx) -> None:
-    """Deletes an ended experiment; its checkpoints and its runs in MLflow stay."""
-    control.delete(context, experiment)
+@router.delete("/{experiment}", status_code=204, responses=problems(NotFound, WrongState))
+def delete_experiment(
+    experiment: ExperimentName,
+    context: Ctx,
+    keep_checkpoints: Annotated[bool, Query(description="leave the checkpoints on the storage")] = False,
+) -> None:
+    """Deletes an ended experiment with its logs and checkpoints; its runs in MLflow stay.
+
+    The agents that ran it delete the checkpoints. Those of `kind: external` are not Paceline's to delete.
+    """
+    control.delete(context, experiment, keep_checkpoints=keep_checkpoints)
 
 
 def _with_package(context: Context, submission: Submission) -> Any:
     """The spec's document, naming the package of the code that was sent with it."""
     document = submission.document
     trainer = document.setdefault("trainer", {}) if isinstance(document, dict) else None
-    if not submission.code or not isinstance(trainer, dict):  # `parse_spec` says what is wrong with the document
+    if submission.package is None or not isinstance(trainer, dict):  # `parse_spec` says what is wrong with the document
         return document
     if "package" in trainer:
         message = "must be absent when code is sent with the spec; leave out one of the two"
         raise Invalid([Mistake(("trainer", "package"), message)])
-    trainer["package"] = store_files(context, submission.code).id
+    trainer["package"] = store_package(context, submission.package).id
     return document
 
 

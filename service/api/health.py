@@ -1,48 +1,76 @@
 """`/healthz`: the process runs. `/readyz`: it can serve."""
 
+from collections.abc import Mapping
+from importlib.metadata import version as installed_version
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.http.dependencies import Ctx
+from service.api.http.routes import Route
+from service.api.views.rows import View
 from service.runtime.context import Context
+from service.store.agents import storage_errors
+from service.store.checkpoint_deletions import count_deletions
 from service.store.mirrors import lag
+from service.store.sql.database import database_now
 from service.store.sql.schema import is_current
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=Route)
 
 
-class Readiness(BaseModel):
-    """`ready`: the database answers and has the newest schema, and all needed background loops work.
+class Readiness(View):
+    """Whether the service can serve, and what it depends on."""
 
-    `mlflow_lag` counts the events that are not mirrored to MLflow yet; it is null without a mirror.
-    """
-
+    version: str
+    """the version of Paceline that serves"""
     ready: bool
+    """whether the database answers with the newest schema, and all needed loops work"""
     database: str
+    """`ok`, or what is wrong"""
     loops: dict[str, Any]
+    """the health of each background loop"""
+    storage: str
+    """`ok`, or how many agents cannot write to the storage"""
+    pending_deletions: int | None
+    """the number of directories of deleted experiments that agents have not deleted yet"""
     mlflow_url: str | None
+    """where MLflow's pages are"""
     mlflow_lag: int | None
+    """the number of events that are not mirrored to MLflow yet; null without a mirror"""
+
+
+class Liveness(View):
+    """That the process runs."""
+
+    status: str
+    """always `alive`"""
 
 
 @router.get("/healthz")
-def healthz() -> dict[str, str]:
-    return {"status": "alive"}
+def get_health() -> Liveness:
+    """Whether the process runs."""
+    return Liveness(status="alive")
 
 
-@router.get("/readyz", responses={503: {"model": Readiness}})
-def readyz(request: Request, response: Response, context: Ctx) -> Readiness:
+@router.get("/readyz", responses={503: {"model": Readiness, "description": "It cannot serve; the body says why"}})
+def get_readiness(request: Request, response: Response, context: Ctx) -> Readiness:
+    """Whether the service can serve."""
     database = _database(context)
     loops = {loop.name: loop.health() for loop in request.app.state.loops}
-    ready = database == "ok" and all(health["ok"] for health in loops.values() if health["needed"])
+    errors, pending = _storage(context) if database == "ok" else ({}, None)
+    can_save = not errors or None in errors.values()
+    ready = database == "ok" and can_save and all(health["ok"] for health in loops.values() if health["needed"])
     if not ready:
         response.status_code = 503
     return Readiness(
+        version=installed_version("paceline"),
         ready=ready,
         database=database,
         loops=loops,
+        storage=_describe_storage(errors),
+        pending_deletions=pending,
         mlflow_url=context.settings.mlflow_ui,
         mlflow_lag=_lag(context) if database == "ok" else None,
     )
@@ -53,6 +81,19 @@ def _lag(context: Context) -> int | None:
         return None
     with context.database.read() as session:
         return lag(session)
+
+
+def _storage(context: Context) -> tuple[dict[str, str | None], int]:
+    with context.database.read() as session:
+        return storage_errors(session, database_now(session)), count_deletions(session)
+
+
+def _describe_storage(errors: Mapping[str, str | None]) -> str:
+    """Without the errors themselves: this call needs no token."""
+    away = sum(error is not None for error in errors.values())
+    if away:
+        return f"{away} of {len(errors)} connected agents cannot write to it; GET /v1/agents says why"
+    return "ok" if errors else "unknown: no agent is connected"
 
 
 def _database(context: Context) -> str:

@@ -2,31 +2,41 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
 
-from search.analysis.importance import Evaluator
-from service.api.http.dependencies import Ctx
-from service.api.http.problems import responses
-from service.runtime.importance_cache import ExperimentImportance
+from search.analysis.importance import Evaluator, importance_of
+from service.api.http.computation import computed
+from service.api.http.dependencies import Ctx, ExperimentName
+from service.api.http.error_responses import problems
+from service.api.http.routes import Route
+from service.api.views.rows import View
+from service.errors import NotFound, TooMuchWork
+from service.runtime.caches.importance_cache import ExperimentImportance, ImportanceQuestion
+from service.runtime.search_view.curve_scores import Measure
 
-router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=Route)
 
 
-class ImportanceView(BaseModel):
-    """`parameters` adds up to 1, the most important first. It is empty when `reason` says why.
-
-    `left_out` has the parameters that the evaluator cannot judge, with the reason. `used_count` of the `trial_count`
-    completed trials were evaluated: of many trials, the evaluator takes a sample, which depends on the trials alone.
-    """
+class ImportanceView(View):
+    """How much each parameter matters. Of many trials a sample is evaluated, which depends on the trials alone."""
 
     metric: str
+    """the objective that was judged"""
     evaluator: Evaluator
+    """how it was judged"""
+    measure: Measure
+    """what trials were judged by: their values, or the curve score if early stopping has ended or paused some"""
     parameters: dict[str, float]
+    """the share of each parameter, the most important first; together 1"""
     left_out: dict[str, str]
+    """parameters that cannot be judged, with the reason"""
     trial_count: int
+    """the number of trials that could be judged: completed ones; by the curve score all that have ended or paused"""
     used_count: int
+    """how many of them were evaluated"""
     reason: str | None
+    """why `parameters` is empty"""
 
     @classmethod
     def of(cls, judged: ExperimentImportance) -> "ImportanceView":
@@ -34,6 +44,7 @@ class ImportanceView(BaseModel):
         return cls(
             metric=judged.metric,
             evaluator=judged.evaluator,
+            measure=judged.measure,
             parameters=found.parameters,
             left_out=found.left_out,
             trial_count=judged.trial_count,
@@ -42,15 +53,20 @@ class ImportanceView(BaseModel):
         )
 
 
-@router.get("/{experiment}/importance", responses=responses(404, 422))
-def get_importance(
-    experiment: str,
+@router.get("/{experiment}/importance", responses=problems(NotFound, TooMuchWork))
+async def get_importance(
+    experiment: ExperimentName,
     context: Ctx,
+    request: Request,
     metric: Annotated[str | None, Query(description="an objective's metric; default: the first objective")] = None,
     evaluator: Annotated[
         Evaluator,
         Query(description="`ped_anova`: importance for being among the best; `fanova`: share of the variance"),
     ] = "ped_anova",
 ) -> ImportanceView:
-    """The importance of each parameter, from the completed trials."""
-    return ImportanceView.of(context.importance.importance(context.database, experiment, metric, evaluator))
+    """The importance of each parameter, from the completed trials or, with early stopping, from the scores of all."""
+    found = await run_in_threadpool(context.importance.find, context.database, experiment, metric, evaluator)
+    if isinstance(found, ImportanceQuestion):
+        asked = (found.space, found.direction, found.trials, found.evaluator)
+        found = context.importance.store(found, await computed(request, context.compute, importance_of, *asked))
+    return ImportanceView.of(found)

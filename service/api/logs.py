@@ -2,69 +2,97 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.responses import PlainTextResponse
 
-from service.api.http.dependencies import Ctx
-from service.api.http.problems import responses
+from service.api.http.dependencies import Ctx, TrialId
+from service.api.http.error_responses import problems
+from service.api.http.queries import Whole
+from service.api.http.routes import Route
+from service.api.http.security.revocation import RevocableStream
 from service.domain.statuses import LIVE_TRIAL
 from service.errors import NotFound
-from service.operations.attempts.logs import Log
+from service.operations.attempts.logs import Log, missing_end
+from service.operations.retention import removal_note
 from service.runtime.context import Context
+from service.store.attempts import attempts_of
 from service.store.lookup import trial_named
-from trainer.wire import Count, Rank
+from service.store.sql.database import database_now
+from service.store.tables import ExperimentRow
 
-router = APIRouter(prefix="/v1/trials", tags=["trials"])
+router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route)
 
 POLL_SECONDS = 0.5
 
 
-@router.get("/{trial}/logs", response_class=PlainTextResponse, responses=responses(404))
+@router.get("/{trial}/logs", response_class=PlainTextResponse, responses=problems(NotFound))
 async def get_logs(
-    trial: str,
+    trial: TrialId,
     context: Ctx,
-    rank: Annotated[Rank | None, Query()] = None,
+    rank: Annotated[Whole | None, Query(description="of one rank only")] = None,
     tail: Annotated[
-        Count | None,
+        Whole | None,
         Query(description="only the last lines of each rank; of longer lines, 100 kB for each line asked for"),
     ] = None,
-    attempt: Annotated[int | None, Query(ge=1, description="default: the newest")] = None,
-    follow: bool = False,
+    attempt: Annotated[int | None, Query(ge=1, description="the number of the attempt; default: the newest")] = None,
+    follow: Annotated[bool, Query(description="wait for more output until the attempt ends")] = False,
 ) -> Response:
     """What the ranks wrote, as plain text; without `rank`, each line starts with the number of its rank."""
-    number, live = await run_in_threadpool(_attempt, context, trial, attempt)
-    log = await run_in_threadpool(lambda: Log(context, trial, number, rank=rank, tail=tail))
-    stream = _followed(context, trial, number, log, live=live) if follow else _whole(log)
-    return StreamingResponse(stream, media_type="text/plain; charset=utf-8")
+    if follow:
+        context.followers.check()
+    state = await run_in_threadpool(_state, context, trial, attempt)
+    log = await run_in_threadpool(lambda: Log(context, trial, state.number, rank=rank, tail=tail))
+    stream = _followed(context, trial, state, log) if follow else _whole(log, state)
+    return RevocableStream(stream, media_type="text/plain; charset=utf-8")
 
 
-async def _whole(log: Log) -> AsyncIterator[str]:
+@dataclass(frozen=True)
+class _State:
+    """The attempt whose log is read, whether it may write more, and a note for the end of its log."""
+
+    number: int
+    is_live: bool
+    note: str
+
+
+async def _whole(log: Log, state: _State) -> AsyncIterator[str]:
     while text := await run_in_threadpool(log.read, whole_lines=False):
         yield text
+    if state.note:
+        yield state.note
 
 
-async def _followed(context: Context, trial: str, attempt: int, log: Log, *, live: bool) -> AsyncIterator[str]:
+async def _followed(context: Context, trial: str, state: _State, log: Log) -> AsyncIterator[str]:
     """Ends when the attempt has ended and all of its output was sent, and when the service shuts down."""
-    while not context.stopping.is_set():
-        text = await run_in_threadpool(log.read, whole_lines=live)
-        if text:
-            yield text
-        elif live:
-            await asyncio.sleep(POLL_SECONDS)
-            # Before the next read, which then gets all that was written until the attempt ended.
-            _, live = await run_in_threadpool(_attempt, context, trial, attempt)
-        else:
-            return
+    with context.followers.one():
+        while not context.stopping.is_set():
+            text = await run_in_threadpool(log.read, whole_lines=state.is_live)
+            if text:
+                yield text
+            elif state.is_live:
+                await asyncio.sleep(POLL_SECONDS)
+                # Before the next read, which then gets all that was written until the attempt ended.
+                state = await run_in_threadpool(_state, context, trial, state.number)
+            else:
+                if state.note:
+                    yield state.note
+                return
 
 
-def _attempt(context: Context, trial: str, attempt: int | None) -> tuple[int, bool]:
-    """The number of the attempt, by default the newest, and whether it may write more."""
+def _state(context: Context, trial: str, attempt: int | None) -> _State:
+    """`attempt`: its number; None for the newest."""
     with context.database.read() as session:
         row = trial_named(session, trial)
         if attempt is not None and attempt > row.attempt_count:
             raise NotFound(f"trial {trial} has {row.attempt_count} attempts; there is no attempt {attempt}")
         number = attempt or row.attempt_count
-        return number, row.status in LIVE_TRIAL and number == row.attempt_count
+        found = next((one for one in attempts_of(session, row.id) if one.number == number), None)
+        has_ended = number < row.attempt_count or (found is not None and found.ended_at is not None)
+        is_live = row.status in LIVE_TRIAL and not has_ended
+        note = missing_end(found) if found is not None else ""
+        experiment = session.get_one(ExperimentRow, row.experiment_id)
+        return _State(number, is_live, removal_note(context, experiment, row.id, database_now(session)) or note)

@@ -1,5 +1,6 @@
 """`/metrics` in Prometheus' format: the calls of this process, and the state that all service processes share."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -10,14 +11,18 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from service.api.http.routes import Route
 from service.runtime.context import Context
-from service.store import counts, mirrors
+from service.store import checkpoint_deletions, counts, mirrors
+from service.store.agents import storage_errors
 from service.store.sql.database import database_now
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=Route)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+)
 def get_metrics(request: Request) -> Response:
     """Counts and gauges for Prometheus; no names of experiments, no parameters."""
     registry: CollectorRegistry = request.app.state.registry
@@ -52,6 +57,8 @@ class StateCollector(Collector):
         except SQLAlchemyError:
             stored = []
         yield _plain("database_up", "1 while the database answers", float(bool(stored)))
+        free = shutil.disk_usage(self._context.settings.data_dir).free
+        yield _plain("data_dir_free_bytes", "Free space where packages, logs and an SQLite database are kept", free)
         yield from stored
 
     def _stored(self, session: Session) -> Iterator[GaugeMetricFamily]:
@@ -60,6 +67,11 @@ class StateCollector(Collector):
         yield _gauge("live_trials", "Trials of live experiments by status", "status", counts.live_trials(session))
         yield _plain("leases", "Running attempts", counts.living_attempts(session))
         yield _plain("agents_connected", "Agents that asked for work lately", counts.connected_agents(session, now))
+        away = sum(error is not None for error in storage_errors(session, now).values())
+        yield _plain("agents_without_storage", "Connected agents that cannot write to the storage", away)
+        deletions = checkpoint_deletions.count_deletions(session)
+        yield _plain("pending_deletions", "Directories of deleted experiments that agents have to delete", deletions)
+        yield _plain("checkpoint_bytes", "Bytes of all checkpoints, as far as known", counts.checkpoint_bytes(session))
         if self._context.settings.mlflow_uri is not None:
             oldest = mirrors.oldest_waiting(session)
             yield _plain("mirror_lag_events", "Events that are not mirrored to MLflow yet", mirrors.lag(session))

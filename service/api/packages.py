@@ -2,44 +2,71 @@
 
 from datetime import datetime
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.http.bodies import read_body
+from search.mistakes import Mistake
+from service.api.http.bodies import checked_package, read_body
 from service.api.http.dependencies import Ctx
-from service.api.http.problems import responses
+from service.api.http.error_responses import problems
+from service.api.http.routes import Route
 from service.api.views.rows import RowView
+from service.errors import Invalid, NotFound, TooMuchWork
 from service.operations.packages.storage import find_package, package_too_large, store_package
 
-router = APIRouter(prefix="/v1/packages", tags=["packages"])
+router = APIRouter(prefix="/v1/packages", tags=["packages"], route_class=Route)
 
-BODY = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}, "required": True}
+_BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+_BODY = {
+    "required": True,
+    "description": "the bytes of the file; with `curl`, `--data-binary @code.zip`",
+    "content": {"application/octet-stream": _BYTES, "application/zip": _BYTES},
+}
 
 
 class PackageView(RowView):
+    """Stored code."""
+
     id: str
+    """`sha256:` and the digest of the bytes"""
     filename: str
+    """the name that it was sent with"""
     size: int
+    """in bytes"""
     files: list[str]
+    """the paths in it"""
     created_at: datetime
+    """when it was first stored"""
 
 
-@router.post("", status_code=201, responses=responses(413, 422, 507), openapi_extra={"requestBody": BODY})
-async def post_package(
+@router.post("", status_code=201, responses=problems(TooMuchWork), openapi_extra={"requestBody": _BODY})
+async def create_package(
     request: Request,
+    response: Response,
     context: Ctx,
     filename: Annotated[str, Query(max_length=200, description="train.py for a single Python file")] = "package.zip",
 ) -> PackageView:
     """Stores a zip, or one .py file. The same bytes give the same id."""
-    settings = context.settings
-    body = await read_body(request, settings.max_package_bytes, partial(package_too_large, settings))
-    return PackageView.of(await run_in_threadpool(store_package, context, body, filename))
+    limit = context.settings.max_package_bytes
+    body = await read_body(request, limit, partial(package_too_large, limit))
+    if not body:
+        raise Invalid([Mistake((), "the body is empty; send the file's bytes, as curl --data-binary @train.py does")])
+    package = await checked_package(request, context, filename, body)
+    row = await run_in_threadpool(store_package, context, package)
+    response.headers["Location"] = f"/v1/packages/{row.id}"
+    return PackageView.of(row)
 
 
-@router.get("/{package}", response_class=Response, responses=responses(404))
-def get_package(package: str, context: Ctx) -> Response:
+@router.get(
+    "/{package}",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": _BYTES}}, **problems(NotFound)},
+)
+def get_package(
+    package: Annotated[str, Path(description="the package's id, `sha256:` and 64 hex digits")], context: Ctx
+) -> Response:
     """The bytes as they were sent."""
     row, body = find_package(context, package)
     headers = {"Content-Disposition": f'attachment; filename="{row.filename}"'}

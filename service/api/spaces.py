@@ -1,92 +1,69 @@
 """`/v1/spaces/preview`: describes a search space and draws its first configurations. Nothing is stored."""
 
-from typing import Any
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import JsonValue
 
-from fastapi import APIRouter
-from pydantic import BaseModel, JsonValue
+from service.api.http.bodies import JSON, YAML, UnreadDocument
+from service.api.http.computation import computed
+from service.api.http.dependencies import Ctx
+from service.api.http.error_responses import problems
+from service.api.http.routes import Route
+from service.api.views.experiments import SamplerView, SpecWarning
+from service.api.views.rows import View
+from service.errors import TooMuchWork
+from service.specification.preview import SpecPreview, preview_document
 
-from search.analysis.preview import preview
-from search.mistakes import Mistake
-from search.study import Study
-from service.api.http.bodies import JsonOrYaml
-from service.api.http.problems import responses
-from service.api.views.experiments import SamplerView
-from service.errors import Invalid
-from service.specification.parser import parse_spec
+router = APIRouter(prefix="/v1/spaces", tags=["spaces"], route_class=Route)
 
-router = APIRouter(prefix="/v1/spaces", tags=["spaces"])
-
-MAX_SAMPLES = 1000
-DEFAULT_SAMPLES = 10
-SEED = 0
-"""The seed where the search names none. An experiment without one gets a seed of its own."""
-
-_DEFAULTS: dict[str, Any] = {
-    "name": "preview",
-    "objectives": [{"metric": "value", "direction": "minimize"}],
-    "trainer": {"kind": "external"},
-}
-_BODY_SCHEMA = {
-    "type": "object",
-    "description": "Any parts of a spec, space at least, and how many samples to draw",
-    "required": ["space"],
-    "properties": {
-        "n": {"type": "integer", "minimum": 0, "maximum": MAX_SAMPLES, "default": DEFAULT_SAMPLES},
-        **{
-            name: {"$ref": f"#/components/schemas/ExperimentSpec/properties/{name}"}
-            for name in ("space", "forbid", "search", "objectives", "constraints", "early_stopping", "limits")
-        },
-    },
-}
-_BODY = {
-    "required": True,
-    "content": {kind: {"schema": _BODY_SCHEMA} for kind in ("application/json", "application/yaml")},
-}
+_SCHEMA = {"schema": {"$ref": "#/components/schemas/PreviewRequest"}}
+_BODY = {"required": True, "content": {JSON: _SCHEMA, YAML: _SCHEMA}}
 
 
-class DeadBranch(BaseModel):
+class DeadBranch(View):
     """A part of the spec, by its path, that no configuration can have."""
 
     path: str
+    """the path of the part in the spec"""
     message: str
+    """why no configuration has it"""
 
 
-class SpacePreview(BaseModel):
-    """`size` is the number of configurations; it is null where they cannot be counted.
-
-    `samples` are fewer than requested if the space has no more.
-    """
+class SpacePreview(View):
+    """A search space, and what would be tried first."""
 
     size: int | None
+    """the number of configurations; null where they cannot be counted"""
     dead: list[DeadBranch]
+    """parts of the spec that no configuration can have"""
     sampler: SamplerView
+    """the sampler that would propose"""
+    warnings: list[SpecWarning]
+    """what the spec allows but may not mean"""
     samples: list[dict[str, JsonValue]]
+    """its first configurations; fewer than requested if the space has no more"""
 
 
-@router.post("/preview", responses=responses(400, 413, 422), openapi_extra={"requestBody": _BODY})
-def post_preview(document: JsonOrYaml) -> SpacePreview:
+@router.post(
+    "/preview",
+    response_model=SpacePreview,
+    responses=problems(TooMuchWork),
+    openapi_extra={"requestBody": _BODY},
+)
+async def preview_space(body: UnreadDocument, context: Ctx, request: Request) -> Response:
     """Draws samples, counts a finite space, names what can never be tried, and says which sampler `auto` chooses."""
-    if not isinstance(document, dict):
-        raise Invalid([Mistake((), "must be an object with a space, and other parts of a spec")])
-    count, mistakes = _sample_count(document)
-    try:
-        spec = parse_spec(_DEFAULTS | {name: value for name, value in document.items() if name != "n"})
-    except Invalid as error:
-        raise Invalid([*mistakes, *error.mistakes]) from error
-    if mistakes:
-        raise Invalid(mistakes)
-    seed = SEED if spec.search.seed is None else spec.search.seed
-    shown = preview(Study(spec.problem, spec.search, seed), count)
-    return SpacePreview(
-        size=shown.size,
-        dead=[DeadBranch(path=mistake.where, message=mistake.message) for mistake in shown.dead],
-        sampler=SamplerView.of(shown.sampler),
-        samples=list(shown.samples),
+    shown = await computed(request, context.compute, preview_document, body.content, body.is_json)
+    return Response(await run_in_threadpool(_content, shown), media_type="application/json")
+
+
+def _content(shown: SpecPreview) -> str:
+    """In a thread, because there may be many samples."""
+    preview = shown.preview
+    view = SpacePreview(
+        size=preview.size,
+        dead=[DeadBranch(path=mistake.where, message=mistake.message) for mistake in preview.dead],
+        sampler=SamplerView.of(preview.sampler),
+        warnings=[SpecWarning(path=one.where, message=one.message) for one in shown.warnings],
+        samples=list(preview.samples),
     )
-
-
-def _sample_count(document: dict[str, Any]) -> tuple[int, list[Mistake]]:
-    count = document.get("n", DEFAULT_SAMPLES)
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_SAMPLES:
-        return 0, [Mistake(("n",), f"must be a whole number from 0 to {MAX_SAMPLES}")]
-    return count, []
+    return view.model_dump_json()

@@ -1,59 +1,98 @@
-"""What happened to a trial: its reports, early stopping's decisions, its checkpoints."""
+"""What happened to a trial: its reports and early stopping's decisions."""
 
 from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from sqlalchemy import select
 
-from service.api.http.dependencies import Ctx
-from service.api.http.pages import Limit, Page, next_cursor
-from service.api.http.problems import responses
+from service.api.http.dependencies import Ctx, TrialId
+from service.api.http.error_responses import problems
+from service.api.http.pages import (
+    NUMBER_KEY,
+    REPORT_KEY,
+    ROW_KEY,
+    Cursor,
+    Limit,
+    Page,
+    from_cursor,
+    next_cursor,
+    to_cursor,
+)
+from service.api.http.routes import Route
 from service.api.views.decisions import DecisionView
 from service.api.views.rows import RowView
-from service.api.views.trials import CheckpointView
+from service.errors import NotFound
 from service.store.lookup import trial_named
-from service.store.tables import CheckpointRow, DecisionRow
-from service.store.trials import reports_of
-from trainer.wire import Count
+from service.store.trials import decisions_of, reports_of, uncounted_reports_of
 
-router = APIRouter(prefix="/v1/trials", tags=["trials"])
+router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route, responses=problems(NotFound))
 
 
 class ReportView(RowView):
+    """One point of a trial's curves."""
+
     step: int
+    """its position on the curve"""
     attempt: int
+    """the number of the attempt that reported first"""
     sequence: int
+    """its number within the attempt"""
     metrics: dict[str, Any]
+    """values by name"""
     at: datetime
+    """when it was stored"""
+    counted: bool = True
+    """whether it is part of the trial's curve"""
+    reason: str | None = None
+    """why it is no part of the curve"""
 
 
-@router.get("/{trial}/reports", responses=responses(404))
-def get_reports(
-    trial: str, context: Ctx, cursor: Annotated[Count | None, Query()] = None, limit: Limit = 1000
+class UncountedReportView(ReportView):
+    """A report that is no part of the trial's curves."""
+
+    counted: bool = False
+    """always false"""
+
+
+@router.get("/{trial}/reports")
+def list_reports(
+    trial: TrialId,
+    context: Ctx,
+    counted: Annotated[bool, Query(description="false: the reports that are no part of the curve")] = True,
+    cursor: Cursor = None,
+    limit: Limit = 1000,
 ) -> Page[ReportView]:
-    """The trial's curves, by step."""
+    """The trial's curves, by step.
+
+    With `counted=false`, the reports that were made after a decision to stop, because the service was away: by attempt
+    and sequence, each with the reason.
+    """
     with context.database.read() as session:
-        rows = reports_of(session, trial_named(session, trial).id, -1 if cursor is None else cursor, limit + 1)
+        trial_id = trial_named(session, trial).id
+        if not counted:
+            after = from_cursor(REPORT_KEY, cursor) or (0, 0)
+            uncounted = uncounted_reports_of(session, trial_id, after, limit + 1)
+            return Page(
+                items=[UncountedReportView.of(row) for row in uncounted[:limit]],
+                next_cursor=next_cursor(
+                    uncounted, limit, lambda row: to_cursor(REPORT_KEY, (row.attempt, row.sequence))
+                ),
+            )
+        [step] = from_cursor(NUMBER_KEY, cursor) or (-1,)
+        rows = reports_of(session, trial_id, step, limit + 1)
     return Page(
         items=[ReportView.of(row) for row in rows[:limit]],
-        next_cursor=next_cursor(rows, limit, lambda row: str(row.step)),
+        next_cursor=next_cursor(rows, limit, lambda row: to_cursor(NUMBER_KEY, (row.step,))),
     )
 
 
-@router.get("/{trial}/decisions", responses=responses(404))
-def get_decisions(trial: str, context: Ctx) -> Page[DecisionView]:
-    """Each decision of early stopping, with its reason."""
+@router.get("/{trial}/decisions")
+def list_decisions(trial: TrialId, context: Ctx, cursor: Cursor = None, limit: Limit = 1000) -> Page[DecisionView]:
+    """Each decision of early stopping on the trial, with its reason, in their order."""
+    [last] = from_cursor(ROW_KEY, cursor) or (0,)
     with context.database.read() as session:
-        query = select(DecisionRow).where(DecisionRow.trial_id == trial_named(session, trial).id)
-        rows = session.scalars(query.order_by(DecisionRow.id)).all()
-    return Page(items=[DecisionView.of(row) for row in rows])
-
-
-@router.get("/{trial}/checkpoints", responses=responses(404))
-def get_checkpoints(trial: str, context: Ctx) -> Page[CheckpointView]:
-    """Newest first."""
-    with context.database.read() as session:
-        query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_named(session, trial).id)
-        rows = session.scalars(query.order_by(CheckpointRow.step.desc())).all()
-    return Page(items=[CheckpointView.of(row) for row in rows])
+        rows = decisions_of(session, trial_named(session, trial).id, after=last, limit=limit + 1)
+    return Page(
+        items=[DecisionView.of(row) for row in rows[:limit]],
+        next_cursor=next_cursor(rows, limit, lambda row: to_cursor(ROW_KEY, (row.id,))),
+    )

@@ -9,16 +9,19 @@ from datetime import timedelta
 from pathlib import Path
 
 from service.mirror.backoff import Backoff
-from service.mirror.charts.data_loader import load_chart_data
+from service.mirror.charts.data_loader import chart_data, load_chart_rows
 from service.mirror.charts.process import render_charts
 from service.mirror.connection import TrackingConnection
-from service.runtime.spec_cache import spec_of
+from service.runtime.caches.spec_cache import spec_of
 from service.store import charts
 from service.store.mirrors import try_charts_lock
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow
 
 ARTIFACT_FOLDER = "pictures"
+FOLDER_PREFIX = "paceline-pictures-"
+"""Of the folder that the charts are rendered into."""
+
 log = logging.getLogger(__name__)
 
 
@@ -77,11 +80,11 @@ class Charting:
             experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
             if experiment is None or mirror is None or mirror.parent_run_id is None:
                 return
-            newest_event, data = experiment.event_count, load_chart_data(session, experiment, spec_of(experiment))
+            newest_event, rows = experiment.event_count, load_chart_rows(session, experiment, spec_of(experiment))
         tracking = self._connection.client
         tracking.check_run(mirror.parent_run_id)  # before rendering, which is expensive
-        with tempfile.TemporaryDirectory(prefix="paceline-pictures-") as directory:
-            if render_charts(data, Path(directory), self._stopping):
+        with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as directory:
+            if render_charts(chart_data(rows), Path(directory), self._stopping):
                 tracking.put_files(mirror.parent_run_id, Path(directory), ARTIFACT_FOLDER)
             elif self._stopping.is_set():
                 return

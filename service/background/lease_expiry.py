@@ -6,6 +6,7 @@ from datetime import datetime
 
 from service.operations.attempts.lease_expiry import (
     Reachability,
+    announce_service,
     enforce_time_limits,
     expire_agent_names,
     expire_leases,
@@ -44,6 +45,9 @@ class LeaseExpiry:
         reachability = Reachability(self._reachable_since, still=lambda: not self._may_have_missed_heartbeats(began))
         steps = (expire_leases, expire_agent_names, enforce_time_limits)
         count = sum(step(self._context, reachability) for step in steps)
+        # Others may end the leases of a service that is there, so all leases have been extended before.
+        if not self._context.database.is_sqlite and not self._may_have_missed_heartbeats(began):
+            announce_service(self._context, self._reachable_since)
         self._last_pass_at = began
         return count
 

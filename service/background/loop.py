@@ -43,17 +43,21 @@ class Loop:
         self._clock = clock
         self._jitter = random.Random()  # noqa: S311 - no secret
         self._stop = threading.Event()
+        self._delay = 0.0
         self._error: str | None = None
         self._failures = 0
         self._succeeded_at: datetime | None = None
         self._thread = threading.Thread(target=self._run, name=f"loop-{work.name}", daemon=True)
 
-    def start(self) -> None:
+    def start(self, delay: float = 0) -> None:
+        """The first call of the work comes after `delay` seconds."""
+        self._delay = delay
         self._thread.start()
 
     def stop(self, timeout: float = 5) -> None:
         self._stop.set()
-        self._thread.join(timeout)
+        if self._thread.ident is not None:  # otherwise the service never came to listen
+            self._thread.join(timeout)
 
     def health(self) -> dict[str, Any]:
         return {
@@ -64,6 +68,7 @@ class Loop:
         }
 
     def _run(self) -> None:
+        self._stop.wait(self._delay)
         while not self._stop.is_set():
             pause = self._run_once()
             self._stop.wait(pause * self._jitter.uniform(0.8, 1.2))

@@ -16,7 +16,8 @@ Json = dict[str, Any]
 
 
 def importance(found: Json) -> RenderableType:
-    basis = f"{found['used_count']} of {found['trial_count']} completed trials"
+    kind = "trials by their curve scores" if found["measure"] == "curve_score" else "completed trials"
+    basis = f"{found['used_count']} of {found['trial_count']} {kind}"
     heading = escape(f"importance for {found['metric']} by {found['evaluator']}, from {basis}")
     if found["reason"]:
         return Group(heading, "", escape(found["reason"]))
@@ -75,4 +76,6 @@ def preview(found: Json) -> RenderableType:
     summary = facts([("configurations", size), ("sampler", escape(f"{sampler['name']}{why}"))])
     never = (f"never used: {escape(one['path'])}: {escape(one['message'])}" for one in found["dead"])
     samples = (escape(f"{place:>4}  {parameters(sample)}") for place, sample in enumerate(found["samples"]))
-    return Group(summary, *never, "", *samples)
+    warnings = (escape(f"{one['path']}: {one['message']}") for one in found.get("warnings", ()))
+    warned = (f"[yellow]warning:[/yellow] {warning}" for warning in warnings)
+    return Group(summary, *never, *warned, "", *samples)

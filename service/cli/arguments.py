@@ -1,13 +1,28 @@
 """Arguments of the command line as documents of the API."""
 
 import json
+import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 
 class BadArgument(Exception):
     """An argument that cannot be read; the message says what it must look like."""
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+MAX_DURATION = timedelta(days=36_500)
+
+
+def duration(text: str) -> timedelta:
+    """Read `90d`, `12h`, `30m` or `45s`. Raises BadArgument."""
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    length = timedelta(**{_UNITS[found[2]]: int(found[1])}) if found else None
+    if length is None or length > MAX_DURATION:
+        raise BadArgument(f"must be a number with a unit, as in 90d, 12h, 30m or 45s; not {text!r}")
+    return length
 
 
 def merge_patch(settings: Sequence[str]) -> dict[str, Any]:

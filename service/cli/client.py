@@ -8,8 +8,11 @@ from urllib.parse import urlsplit
 import httpx
 
 from service.cli.code_archive import Code
+from service.errors import PROBLEM_TYPES
 
 TIMEOUT_SECONDS = 30
+COMPUTE_TIMEOUT_SECONDS = 120
+"""Longer than the service lets a computation wait and run (by default)."""
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 Json = dict[str, Any]
@@ -32,7 +35,7 @@ class Refused(Exception):
 
     @property
     def type(self) -> str:
-        return str(self.problem.get("type", ""))
+        return str(self.problem.get("type", "")).removeprefix(PROBLEM_TYPES)
 
     @property
     def status(self) -> int:
@@ -71,7 +74,7 @@ class Client:
         files = {"spec": ("spec.yaml", spec, "application/yaml")}
         if code:
             files["code"] = (code.filename, code.content, "application/octet-stream")
-        return self._json("POST", "/v1/experiments", files=files)
+        return self._json("POST", "/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT_SECONDS)
 
     def experiments(self, status: str | None = None) -> Iterator[Json]:
         return self._pages("/v1/experiments", {"status": status} if status else {})
@@ -102,22 +105,26 @@ class Client:
         headers = {"Content-Type": "application/merge-patch+json"}
         return self._json("PATCH", f"/v1/experiments/{experiment}", content=json.dumps(patch), headers=headers)
 
-    def delete(self, experiment: str) -> None:
-        self._call("DELETE", f"/v1/experiments/{experiment}")
+    def delete(self, experiment: str, *, keep_checkpoints: bool) -> None:
+        params = {"keep_checkpoints": True} if keep_checkpoints else {}
+        self._call("DELETE", f"/v1/experiments/{experiment}", params=params)
 
     def importance(self, experiment: str, metric: str | None, evaluator: str) -> Json:
         params = {"evaluator": evaluator} | ({"metric": metric} if metric else {})
-        return self._json("GET", f"/v1/experiments/{experiment}/importance", params=params)
+        path = f"/v1/experiments/{experiment}/importance"
+        return self._json("GET", path, params=params, timeout=COMPUTE_TIMEOUT_SECONDS)
 
     def replay(self, experiment: str, early_stopping: Json) -> Json:
         body = json.dumps({"early_stopping": early_stopping})
         headers = {"Content-Type": "application/json"}
-        return self._json("POST", f"/v1/experiments/{experiment}/replay", content=body, headers=headers)
+        path = f"/v1/experiments/{experiment}/replay"
+        return self._json("POST", path, content=body, headers=headers, timeout=COMPUTE_TIMEOUT_SECONDS)
 
     def preview(self, document: bytes) -> Json:
         """Send a spec, or the parts of one that a preview needs, in JSON or YAML."""
         headers = {"Content-Type": "application/yaml"}
-        return self._json("POST", "/v1/spaces/preview", content=document, headers=headers)
+        timeout = COMPUTE_TIMEOUT_SECONDS
+        return self._json("POST", "/v1/spaces/preview", content=document, headers=headers, timeout=timeout)
 
     def trials(self, experiment: str) -> Iterator[Json]:
         return self._pages(f"/v1/experiments/{experiment}/trials", {})
@@ -144,6 +151,12 @@ class Client:
     def checkpoints(self, trial: str) -> Iterator[Json]:
         return self._pages(f"/v1/trials/{trial}/checkpoints", {})
 
+    def pin_checkpoint(self, trial: str, step: int) -> Json:
+        return self._json("PUT", f"/v1/trials/{trial}/checkpoints/{step}/pin")
+
+    def unpin_checkpoint(self, trial: str, step: int) -> Json:
+        return self._json("DELETE", f"/v1/trials/{trial}/checkpoints/{step}/pin")
+
     def logs(self, trial: str, rank: int | None, tail: int | None, *, follow: bool) -> Iterator[str]:
         """Yield pieces of text; with `follow`, until the trial ends."""
         params = {"rank": rank, "tail": tail, "follow": follow or None}
@@ -157,6 +170,25 @@ class Client:
                 yield from response.iter_text()
         except httpx.TransportError as error:
             raise Unreachable(self.url, error) from error
+
+    def date(self) -> str | None:
+        """The service's clock, as the header of an answer that needs no token says it."""
+        date: str | None = self._call("GET", "/healthz").headers.get("date")
+        return date
+
+    def readiness(self) -> Json:
+        """Whether the service can serve, and what it depends on."""
+        try:
+            response = self._http.get("/readyz")
+        except httpx.TransportError as error:
+            raise Unreachable(self.url, error) from error
+        if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # which has the same body
+            _raise_for_status(response)
+        body: Json = response.json()
+        return body
+
+    def agents(self) -> Iterator[Json]:
+        return self._pages("/v1/agents", {})
 
     def _pages(self, path: str, params: Json) -> Iterator[Json]:
         cursor = None

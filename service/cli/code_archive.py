@@ -3,9 +3,9 @@
 import io
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 EXCLUDED_FOLDERS = frozenset({"__pycache__", "node_modules", "paceline-data", "mlruns", "build", "dist"})
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -39,6 +39,14 @@ def folder_with_module(spec_file: Path, entrypoint: str) -> Path | None:
     top = entrypoint.partition(":")[0].partition(".")[0]
     found = top and ((folder / f"{top}.py").is_file() or (folder / top).is_dir())
     return folder if found else None
+
+
+def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
+    """Return the spec's folder when a word of a command names something in it; None when it names nothing there."""
+    folder = spec_file.parent
+    words = (word for argument in arguments for word in argument.split())
+    named = {part for word in words for part in PurePath(word).parts[:1]}
+    return folder if any(path.name in named for path in folder.iterdir()) else None
 
 
 def largest_files(folder: Path, count: int = 3) -> str:

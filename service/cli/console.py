@@ -26,6 +26,13 @@ def fail(errors: Iterable[str], exit_code: int, hints: Iterable[str] = ()) -> No
     sys.exit(exit_code)
 
 
+def print_warnings(warnings: Iterable[dict[str, str]]) -> None:
+    """Print what the service warns of, beside the answer, so that scripts can read the answer alone."""
+    for one in warnings:
+        where = f"{one['path']}: " if one["path"] else ""
+        err.print(f"[yellow]warning:[/yellow] {escape(where + one['message'])}", soft_wrap=True, highlight=False)
+
+
 def print_result(result: Any, shown: RenderableType, *, as_json: bool) -> None:
     """Print an answer of the API: as JSON for scripts, otherwise as `shown` for people."""
     if as_json:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from service import private_files
 from service.cli.client import Client
 from service.cli.shared_options import access_token
 from service.cli.submission import submit, unused_name
@@ -20,7 +21,7 @@ from service.stack.ports import is_free
 from service.stack.state_file import read_state
 
 SPEC = Path("examples/digits/experiment.yaml")
-STOP_SECONDS = 15
+STOP_SECONDS = 60
 _STOPPED = "Stopped. To look at the results again: paceline up --data-dir {data_dir}"
 
 
@@ -49,23 +50,24 @@ def run(data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: 
 def _running_stack(
     data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: bool
 ) -> Iterator[dict[str, Any]]:
+    private_files.restrict_new_files()
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir / "up.log"
     command = [sys.executable, "-m", "service.cli", "up", "--data-dir", str(data_dir)]
     command += ["--port", str(_port_option(port, console)), "--mlflow-port", str(_port_option(mlflow_port, console))]
     console.print("Starting Ray, MLflow, the service and an agent …", highlight=False)
-    with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))  # raises, so that `finally` stops the stack
-    done = False
+    process, done = None, False
     try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
         yield _state_when_ready(process, data_dir, log)
         done = True
     finally:
-        if process.poll() is None and not (keep and done):
+        if process is not None and process.poll() is None and not (keep and done):
             console.print("\nStopping everything …", highlight=False)
             process.send_signal(signal.SIGINT)
             process.wait(STOP_SECONDS)

@@ -4,6 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.cli.curves import Curves
+
 RECENT_SENTENCES = 5
 FINISHED = ("completed", "pruned", "failed", "stopped")
 
@@ -36,8 +38,12 @@ class Progress:
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_SENTENCES))
     _unread: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.curves = Curves(self.metric)
+
     def add(self, event: Json) -> None:
         self.last_event = event["seq"]
+        self.curves.add(event)
         subject, _, status = event["kind"].partition(".")
         if subject == "trial" and status:
             self._set_status(status, event["data"])
@@ -75,9 +81,9 @@ def _sentence(status: str, data: Json, metric: str, *, queued_after: str | None)
     trial, reason = f"trial {data['number']}", data.get("reason")
     because = f": {reason}" if reason else ""
     if status == "completed":
-        values = data.get("values")
-        value = f": {metric} {values[0]:.6g}" if values and values[0] is not None else ""
-        return f"{trial} completed at step {data.get('step')}{value}"
+        value = data["values"][metric]
+        reached = "" if value is None else f": {metric} {value:.6g}"
+        return f"{trial} completed at step {data.get('step')}{reached}"
     if queued_after == "running":
         return f"{trial} is queued again{because}"
     if queued_after == "paused":

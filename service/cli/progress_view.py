@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cli.progress import FINISHED, Progress
+from service.domain import cost_summary
 
 STATUSES = ("queued", "running", "paused", *FINISHED)
 COLOURS = {
@@ -56,6 +57,8 @@ def summary(experiment: Json, progress: Progress) -> list[tuple[str, str]]:
     best = experiment.get("best")
     rows.extend(_best_rows(best, progress.metric) if best else [("best", _why_no_best(experiment))])
     rows.extend(_saved_rows(progress))
+    if experiment.get("cost"):
+        rows.append(("cost", cost_summary.summary(experiment["cost"])))
     return rows
 
 
@@ -113,14 +116,14 @@ def _best_text(experiment: Json, metric: str) -> str | None:
     best = experiment.get("best")
     if not best:
         return None
-    return f"{metric} {best['values'][0]:.6g} by trial {best['number']}: {parameters(best['params'])}"
+    return f"{metric} {best['value']:.6g} by trial {best['number']}: {parameters(best['params'])}"
 
 
 def _best_rows(best: Json, metric: str) -> list[tuple[str, str]]:
     checkpoint = best.get("checkpoint")
     where = f"{checkpoint['uri']} (step {checkpoint['step']})" if checkpoint else "none was saved"
     return [
-        ("best", f"{metric} {best['values'][0]:.6g}, trial {best['number']}"),
+        ("best", f"{metric} {best['value']:.6g}, trial {best['number']}"),
         ("parameters", parameters(best["params"])),
         ("checkpoint", where),
     ]

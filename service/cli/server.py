@@ -1,22 +1,27 @@
 """`paceline serve`: checks the settings, then runs the service in uvicorn."""
 
 import asyncio
+import shlex
 import socket
 import sys
 from dataclasses import replace
 from types import FrameType
+from typing import cast
 
 import uvicorn
-from threadpoolctl import threadpool_limits
+from fastapi import FastAPI
 
-from service.api.http.http_protocol import HttpProtocol
-from service.app import create_app
+from service import private_files
+from service.api.http.server.connection_watch import raise_file_limit
+from service.api.http.server.server_config import server_config
+from service.app import create_app, start_loops
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
+from service.runtime.computation import numeric_libraries
 from service.runtime.context import Context
 from service.settings import Settings
-from service.stack.ports import is_free
+from service.stack.ports import becomes_free, taken
 from service.store.sql.database import Database
 
 SHUTDOWN_SECONDS = 2
@@ -32,6 +37,7 @@ class CannotServe(Exception):
 
 def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
     """Serve until SIGINT or SIGTERM. Raises BadSettings or CannotServe before it listens."""
+    private_files.restrict_new_files()
     settings = Settings.from_env()
     settings = replace(
         settings,
@@ -39,19 +45,20 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         port=settings.port if port is None else port,
         insecure=insecure or settings.insecure,
     )
+    settings = replace(settings, advertised_url=settings.advertised_url or _own_url(settings))
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     garbage_collection.collect_rarely()
-    threadpool_limits(1)  # a proposal's matrices are small: more threads slow down it and everything else
+    numeric_libraries.limit_threads()
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
     with garbage_collection.frozen_afterwards():
-        config = uvicorn.Config(
-            create_app(settings),
+        config = server_config(
+            create_app(settings, starts_loops=False),
+            settings,
+            most_connections=raise_file_limit(),
             host=settings.host,
             port=settings.port,
-            http=HttpProtocol,
-            access_log=False,  # mostly heartbeats
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         config.load()
@@ -65,6 +72,12 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Extend the leases once calls are answered, so that a slow start does not shorten what it grants."""
+        await super().startup(sockets)
+        if self.started:
+            start_loops(cast(FastAPI, self.config.app))
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         context: Context = self.config.app.state.context  # type: ignore[union-attr]
         # In the event loop, because the code that the signal interrupted may hold a lock that `stop` takes.
@@ -72,18 +85,34 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def _own_url(settings: Settings) -> str | None:
+    """The address that the service listens at; None for one that means a different machine to each caller."""
+    if settings.host in ("0.0.0.0", "::", "") or not settings.port:
+        return None
+    return f"http://{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}"
+
+
 def _check_port(settings: Settings) -> None:
-    if settings.port and not is_free(settings.host, settings.port):
+    if settings.port and not becomes_free(settings.host, settings.port):
         raise CannotServe(
-            f"port {settings.port} of {settings.host} is already taken. Stop what listens there, or choose another "
-            f"port: `--port {settings.port + 1}` or PACELINE_PORT={settings.port + 1}"
+            f"{taken(settings.host, settings.port)}, or choose another port: "
+            f"`--port {settings.port + 1}` or PACELINE_PORT={settings.port + 1}"
         )
 
 
 def _check_access(settings: Settings, database: Database) -> None:
-    if settings.needs_tokens and not any_token(database):
-        raise CannotServe(
-            f"callers of {settings.host} need an access token, because a caller can run code, and no token exists yet. "
-            f"Create one: `paceline token create NAME --role admin`. Or bind to 127.0.0.1; or, in a trusted network, "
-            f"allow callers without tokens: --insecure or PACELINE_INSECURE=1"
+    if not settings.needs_tokens or any_token(database):
+        return
+    if settings.require_tokens:
+        why, otherwise = "PACELINE_REQUIRE_TOKENS is set", "unset PACELINE_REQUIRE_TOKENS"
+    else:
+        why = "a caller can run code"
+        otherwise = (
+            "bind to 127.0.0.1; or, in a trusted network, allow callers without tokens: --insecure or "
+            "PACELINE_INSECURE=1"
         )
+    raise CannotServe(
+        f"callers of {settings.host} need an access token, because {why}, and no token exists yet. Create one: "
+        f"`PACELINE_DATA_DIR={shlex.quote(str(settings.data_dir))} paceline token create NAME --role admin`, and set "
+        f"PACELINE_TOKEN to what it prints, where the command line and the agent run. Or {otherwise}"
+    )

@@ -3,15 +3,20 @@
 import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from service.cli.client import Client
+from service.stack.ports import accepts
 
 LOCAL_URL = "http://127.0.0.1:8000"
 DEFAULT_DATA_DIR = Path("paceline-data")
 
-Url = Annotated[str, typer.Option("--url", envvar="PACELINE_URL", help="The service's address.")]
+Url = Annotated[
+    str,
+    typer.Option("--url", envvar="PACELINE_URL", help="The service's address, or several with commas between them."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Experiment = Annotated[str, typer.Argument(help="An experiment's name or id.")]
 Trial = Annotated[str, typer.Argument(help="A trial's id (t-…); `paceline show` lists them.")]
@@ -29,4 +34,12 @@ def access_token() -> str | None:
 
 
 def connect(url: str) -> Client:
-    return Client(url, access_token())
+    """With several addresses, to the first one that accepts connections."""
+    addresses = [one.strip() for one in url.split(",") if one.strip()] or [url]
+    chosen = next((one for one in addresses if len(addresses) > 1 and _accepts(one)), addresses[0])
+    return Client(chosen, access_token())
+
+
+def _accepts(url: str) -> bool:
+    parts = urlsplit(url)
+    return accepts(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.client import Client, Refused
-from service.cli.code_archive import folder_with_module, largest_files, pack
+from service.cli.code_archive import folder_with_file, folder_with_module, largest_files, pack
 from service.errors import ServiceError
-from service.specification.documents import read_document
 
 TOO_LARGE = 413
 
@@ -45,6 +44,8 @@ def preview_document(spec_file: Path, count: int) -> bytes:
 
 def _parsed(content: bytes) -> dict[str, Any]:
     """Return {} for a file that cannot be parsed: it is sent as it is, and the service explains what is wrong."""
+    from service.specification.documents import read_document  # noqa: PLC0415 - imports the models of the wire
+
     try:
         spec = read_document(content, is_json=False)
     except ServiceError:
@@ -56,6 +57,8 @@ def _code_beside(spec: dict[str, Any], spec_file: Path) -> Path | None:
     trainer = spec.get("trainer")
     if not isinstance(trainer, dict) or trainer.get("package"):
         return None
+    if isinstance(command := trainer.get("command"), list):
+        return folder_with_file(spec_file, [str(argument) for argument in command])
     return folder_with_module(spec_file, str(trainer.get("entrypoint", "")))
 
 

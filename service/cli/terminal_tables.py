@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from service.cli.progress_view import COLOURS, parameters
+from service.domain import cost_summary
 
 Json = dict[str, Any]
 MIN_WIDTHS = {
@@ -48,14 +49,18 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
         yield "waiting for", escape(one["waiting_for"])
     if one.get("best"):
         yield "best", f"{_best(one)} by trial {one['best']['number']}: {escape(parameters(one['best']['params']))}"
+    if one.get("cost"):
+        yield "cost", cost_summary.summary(one["cost"])
     if one.get("mlflow_url"):
         yield "MLflow", one["mlflow_url"]
+    for warning in one.get("warnings", ()):
+        yield "warning", escape(f"{warning['path']}: {warning['message']}")
 
 
 def trials(found: Iterable[Json]) -> Table:
     table = columns("trial", "id", "status", "step", "value", "parameters", "reason")
     for one in found:
-        value = ", ".join(number(value) for value in one.get("values") or [])
+        value = ", ".join(number(value) for value in one["values"].values())
         step = "" if one.get("step") is None else str(one["step"])
         reason = escape(one.get("reason") or "")
         row = (str(one["number"]), one["id"], _status(one), step, value, escape(parameters(one["params"])), reason)
@@ -79,9 +84,11 @@ def decisions(found: Iterable[Json]) -> Table:
 
 
 def checkpoints(found: Iterable[Json]) -> Table:
-    table = columns("step", "attempt", "uri", "time", wrapped="uri")
+    table = columns("step", "attempt", "size", "kept", "uri", "time", wrapped="uri")
     for one in found:
-        table.add_row(str(one["step"]), str(one["attempt"]), escape(one["uri"]), _time(one["at"]))
+        kept = "removed" if one.get("removed_at") else "pinned" if one.get("pinned") else ""
+        facts_of_one = (str(one["step"]), str(one["attempt"]), size(one.get("bytes")), kept)
+        table.add_row(*facts_of_one, escape(one["uri"]), _time(one["at"]))
     return table
 
 
@@ -96,7 +103,7 @@ def best(one: Json, metric: str) -> RenderableType:
 
 def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
     yield "trial", f"{one['number']} ({one['id']})"
-    yield escape(metric), number(one["values"][0])
+    yield escape(metric), number(one["value"])
     for name, value in one["params"].items():
         yield escape(name), escape(str(value))
     checkpoint = one.get("checkpoint")
@@ -136,12 +143,22 @@ def _best(one: Json) -> str:
     found = one.get("best")
     if not found:
         return ""
-    return escape(f"{one['spec']['objectives'][0]['metric']} {found['values'][0]:.6g}")
+    return escape(f"{one['spec']['objectives'][0]['metric']} {found['value']:.6g}")
 
 
 def number(value: float | None) -> str:
     """Six digits, or `-` for a missing value."""
     return "-" if value is None else f"{value:.6g}"
+
+
+def size(count: int | None) -> str:
+    """In the largest unit of which there is at least one, or `-` for an unknown size."""
+    if count is None:
+        return "-"
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if count >= 1000**power:
+            return f"{count / 1000**power:.3g} {unit}"
+    return f"{count} B"
 
 
 def _time(iso: str) -> str:

@@ -2,20 +2,45 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from service.settings import Settings
+from service import private_files
+from service.settings import BadSettings, Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema import WouldLoseData, downgrade, upgrade
 
 
 @contextmanager
 def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
     """Open the settings' database, upgraded to the newest schema. Raises BadSettings."""
     settings = settings or Settings.from_env()
-    settings.prepare_directories()
-    database = Database(settings.database_url)
+    with private_files.new_files_restricted():
+        settings.prepare_directories()
+        database = Database(settings.database_url)
+        try:
+            upgrade(database)
+            _restrict_files(database)
+            yield database
+        finally:
+            database.close()
+
+
+def _restrict_files(database: Database) -> None:
+    """Restrict SQLite's own files, which may be outside of the data directory."""
+    file = database.engine.url.database
+    if database.is_sqlite and file:
+        for suffix in ("", "-wal", "-shm"):
+            private_files.restrict(Path(file + suffix))
+
+
+def downgraded(revision: str, *, lose_data: bool) -> str:
+    """Downgrade the settings' database; return its revision. Raises BadSettings, also if data would be lost."""
+    database = Database(Settings.from_env().database_url)
     try:
-        upgrade(database)
-        yield database
+        return downgrade(database, revision, lose_data=lose_data)
+    except WouldLoseData as error:
+        raise BadSettings(f"{error}. Nothing was changed; to downgrade all the same: --lose-data") from error
+    except ValueError as error:
+        raise BadSettings(str(error)) from error
     finally:
         database.close()

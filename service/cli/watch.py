@@ -4,16 +4,20 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from service.cli import progress_view
 from service.cli.client import Client
+from service.cli.live_table import live_table
 from service.cli.progress import Progress
 
 POLL_SECONDS = 0.5
 STATUS_LINE_SECONDS = 10
+MIN_ROWS, MAX_ROWS = 3, 16
+OTHER_LINES = 12
+"""Of the live view: all that is not a trial's row, and the line of the cursor."""
 ENDED = frozenset({"completed", "failed", "stopped"})
 
 Json = dict[str, Any]
@@ -47,8 +51,18 @@ def _follow_live(client: Client, experiment: Json, progress: Progress, console: 
     with Live(console=console, refresh_per_second=4) as view:
         for newest in _updates(client, experiment, progress):
             experiment = newest
-            view.update(progress_view.live_view(experiment, progress))
+            view.update(_live_view(experiment, progress, console.height))
     return experiment
+
+
+def _live_view(experiment: Json, progress: Progress, height: int) -> RenderableType:
+    """What fits in the terminal: what scrolls out of a live view is drawn twice."""
+    objective = experiment["spec"]["objectives"][0]
+    rows = min(MAX_ROWS, max(MIN_ROWS, height - OTHER_LINES))
+    maximize = objective["direction"] == "maximize"
+    table = live_table(progress.curves, metric=progress.metric, maximize=maximize, rows=rows)
+    above = progress_view.live_view(experiment, progress)
+    return above if table is None else Group(above, "", table)
 
 
 def _follow_plain(client: Client, experiment: Json, progress: Progress, console: Console) -> Json:

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class ExperimentStatus(StrEnum):
+    """`paused`: no new trials start, and running ones finish."""
+
     RUNNING = "running"
     PAUSED = "paused"
     COMPLETED = "completed"
@@ -54,6 +56,11 @@ class StopCause(StrEnum):
     EXPERIMENT_ENDED = "experiment_ended"
     MAX_TRIAL_SECONDS = "max_trial_seconds"
 
+
+DECIDED_BY_REPORT = frozenset(
+    {StopCause.EARLY_STOPPING, StopCause.PAUSED, StopCause.TARGET_REACHED, StopCause.DIVERGED}
+)
+"""The causes that one of the trial's own reports gives: the training that follows it would not have taken place."""
 
 EXPERIMENT_MOVES: dict[ExperimentStatus, frozenset[ExperimentStatus]] = {
     ExperimentStatus.RUNNING: frozenset(ExperimentStatus) - {ExperimentStatus.RUNNING},

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from service.domain import cost_summary
 from service.domain.statuses import CONTENDERS
 from service.mirror import descriptions, mlflow_limits
 from service.mirror.objectives import BestValue, objectives_of
@@ -144,4 +145,6 @@ def _summarize(parent: RunUpdate, given: ProjectionInput, best: BestSoFar) -> No
         numbers = sorted(one.number for one in best.front.members)
         parent.set_tags(pareto_count=len(numbers), pareto_front=", ".join(map(str, numbers)))
     parent.set_tags(trials=descriptions.counts(given.counts))
+    if given.experiment.cost:
+        parent.set_tags(cost=cost_summary.summary(given.experiment.cost))
     parent.describe(descriptions.experiment(given.experiment, given.counts, trial, best.front))

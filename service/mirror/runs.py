@@ -1,5 +1,6 @@
 """New MLflow experiments and runs: their names, and the tags and parameters that they get when created. Pure."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,7 @@ def trial_run(
         TRIAL_TAG: trial.id,
         "paceline.trial": trial.number,
         "paceline.origin": trial.origin,
+        "paceline.source": trial.source,
         GENERATION_TAG: number,
         **(_inheritance(later) if later else {}),
     }
@@ -118,9 +120,10 @@ def _bounds(constraint: Mapping[str, Any]) -> str:
 
 def _source(experiment: ExperimentRow) -> dict[str, Any]:
     """Return the tags of MLflow's columns Source and User."""
-    entrypoint = (experiment.spec.get("trainer") or {}).get("entrypoint")
+    trainer = experiment.spec.get("trainer") or {}
+    source = trainer.get("entrypoint") or shlex.join(trainer.get("command") or ())
     return {
-        "mlflow.source.name": entrypoint or "paceline",
+        "mlflow.source.name": source or "paceline",
         "mlflow.source.type": "JOB",
         "mlflow.user": "paceline",
     }

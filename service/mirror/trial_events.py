@@ -32,6 +32,20 @@ def changes_a_run(event: EventRow) -> bool:
 
 def apply_trial_event(update: RunUpdate, event: EventRow) -> None:
     _HANDLERS[event.kind](update, event)
+    if event.kind.startswith("trial."):
+        _add_cost(update, event)
+
+
+def cost_metric(field: str) -> str:
+    """`training_seconds` is `paceline/seconds_training`, so that the phases are listed together."""
+    name = field.removesuffix("_seconds")
+    return f"paceline/{field}" if name in {"worker", "gpu"} else f"paceline/seconds_{name}"
+
+
+def _add_cost(update: RunUpdate, event: EventRow) -> None:
+    """The cost of the trial's attempts so far, in an event that follows the end of one."""
+    metrics = {cost_metric(field): seconds for field, seconds in (event.data.get("cost") or {}).items()}
+    update.add_metrics(metrics, event.at, int(event.data.get("step") or 0))
 
 
 def _report(update: RunUpdate, event: EventRow) -> None:
@@ -83,6 +97,11 @@ def _checkpoint(update: RunUpdate, event: EventRow) -> None:
     update.set_tags(checkpoint=event.data.get("uri"), checkpoint_step=event.data.get("step"))
 
 
+def _checkpoint_removed(update: RunUpdate, event: EventRow) -> None:
+    if not event.data.get("left_count"):
+        update.set_tags(checkpoint="removed", checkpoint_removed=event.data.get("why"))
+
+
 def _attempt_ended(update: RunUpdate, event: EventRow) -> None:
     if event.data.get("kind"):
         update.set_tags(**{"failure.kind": event.data["kind"], "failure.message": event.data.get("message")})
@@ -95,6 +114,7 @@ _HANDLERS: Mapping[str, Callable[[RunUpdate, EventRow], None]] = {
     "trial.paused": _paused,
     "decision": _decision,
     "checkpoint": _checkpoint,
+    "checkpoint.removed": _checkpoint_removed,
     "attempt.ended": _attempt_ended,
     "trial.exploited": _exploited,
     **dict.fromkeys(TRIAL_ENDS, _ended),

@@ -52,27 +52,37 @@ def revive_experiment(session: Session, experiment: ExperimentRow, *, at: dateti
 
 
 def create_trial(
-    session: Session, experiment: ExperimentRow, params: Params, origin: str, now: datetime, key: str | None = None
+    session: Session,
+    experiment: ExperimentRow,
+    params: Params,
+    origin: str,
+    now: datetime,
+    *,
+    source: str,
+    key: str | None = None,
 ) -> TrialRow:
     """Create a queued trial with the experiment's next number. The caller holds the experiment's lock.
 
-    `origin` is `search`, or `enqueue` for a configuration from a user. `key` is the Idempotency-Key of the user's call.
+    `origin` is `search`, or `enqueue` for a configuration from a user. `source` is what the search took it from, or
+    `user`. `key` is the Idempotency-Key of the user's call.
     """
     id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
     change_later(experiment, trial_count=number + 1)
-    data = {"number": number, "params": params, "origin": origin}
+    data = {"number": number, "params": params, "origin": origin, "source": source}
     trial = TrialRow(
         id=id_,
         experiment_id=experiment.id,
         number=number,
         params=params,
         origin=origin,
+        source=source,
         status=TrialStatus.QUEUED,
         killed=False,
         attempt_count=0,
         enqueue_key=key,
         changed_at_event=append_event(session, experiment, "trial.created", data, at=now, trial_id=id_),
         created_at=now,
+        queued_at=now,
     )
     session.add(trial)
     session.flush()
@@ -94,6 +104,8 @@ def move_trial(
         return False
     trial.status = to
     trial.reason = reason
+    if to is TrialStatus.QUEUED:
+        trial.queued_at = at
     if to in (TrialStatus.QUEUED, TrialStatus.PAUSED):
         trial.stop_cause = trial.stop_reason = None  # the request was for the attempt that has ended
     if to is TrialStatus.PAUSED:
@@ -104,7 +116,7 @@ def move_trial(
         trial.started_at = at
     if to not in LIVE_TRIAL:
         trial.ended_at = at
-        facts |= {"values": objective_values(experiment, trial), "step": trial.last_step}
+        facts |= {"values": list(objective_values(experiment, trial).values()), "step": trial.last_step}
         facts |= {} if (feasible := is_feasible(experiment, trial)) is None else {"feasible": feasible}
     data = {"number": trial.number, "reason": reason, **facts}
     trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
@@ -121,6 +133,7 @@ def revive_trial(
     trial.reason = reason
     trial.failure_kind = trial.stop_cause = trial.stop_reason = trial.ended_at = None
     trial.killed = False
+    trial.queued_at = at
     trial.forgiven_attempts = trial.attempt_count
     data = {"number": trial.number, "reason": reason}
     trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
@@ -130,8 +143,10 @@ def revive_trial(
 def request_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
     """Ask a running trial to leave; its holder learns of it with the answer to its next call.
 
-    The first cause is kept, except that a cause which ends the trial replaces a pause.
+    The first cause is kept, except that a cause which ends the trial replaces a pause, and the trial's time limit: that
+    waits for a report, but other causes do not.
     """
-    if trial.stop_cause is None or (trial.stop_cause == StopCause.PAUSED and cause in _ENDING):
+    is_replaced = trial.stop_cause in {StopCause.PAUSED, StopCause.MAX_TRIAL_SECONDS} and cause in _ENDING
+    if trial.stop_cause is None or (is_replaced and trial.stop_cause != cause):
         trial.stop_cause = cause
         trial.stop_reason = reason

@@ -2,12 +2,18 @@
 
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from service.clock import Clock, utc_now
-from service.runtime.importance_cache import ImportanceCache
-from service.runtime.notifier import KeyedNotifier, Notifier
-from service.runtime.proposal_cache import ProposalCache
+from service.runtime.caches.importance_cache import ImportanceCache
+from service.runtime.caches.proposal_cache import ProposalCache
+from service.runtime.computation.compute_pool import ComputePool
+from service.runtime.computation.threads import Threads
+from service.runtime.events.followers import Followers
+from service.runtime.events.notifier import KeyedNotifier, Notifier
+from service.runtime.lease_tokens import LeaseTokens
 from service.runtime.slot_handover import SlotHandover
+from service.runtime.token_use import TokenUse
 from service.settings import Settings
 from service.store.sql.database import Database
 
@@ -18,6 +24,8 @@ class Context:
 
     `new_events` is notified after each commit that event streams wait for, `capacity_freed` after each commit that may
     let a trial start. `holder_news` is keyed by trial: it is notified when the answer to the trial's holder may change.
+    `revoked_tokens` is keyed by the digest of an access token: it is notified when the token stops being valid.
+    `service_urls` are the addresses of all services on the database that have one.
     """
 
     settings: Settings
@@ -28,8 +36,23 @@ class Context:
     new_events: Notifier = field(default_factory=Notifier)
     capacity_freed: Notifier = field(default_factory=Notifier)
     holder_news: KeyedNotifier = field(default_factory=KeyedNotifier)
+    revoked_tokens: KeyedNotifier = field(default_factory=KeyedNotifier)
+    token_use: TokenUse = field(default_factory=TokenUse)
     slot_handover: SlotHandover = field(default_factory=SlotHandover)
+    threads: Threads = field(default_factory=Threads)
+    compute: ComputePool = field(default_factory=ComputePool)
+    followers: Followers = field(default_factory=Followers)
     stopping: threading.Event = field(default_factory=threading.Event)
+    service_urls: list[str] = field(default_factory=list)
+
+    @property
+    def service_name(self) -> str | None:
+        """What other services on the database know this one by; None if there can be no other."""
+        return None if self.database.is_sqlite else self.settings.service_name
+
+    @cached_property
+    def lease_tokens(self) -> LeaseTokens:
+        return LeaseTokens(self.settings.lease_key())
 
     def notify_changed(self) -> None:
         """Call this after a commit that may start or end a trial."""
@@ -48,5 +71,6 @@ class Context:
 
     def close(self) -> None:
         """Call this when no more calls arrive."""
+        self.compute.close()
         self.proposals.close()
         self.database.close()

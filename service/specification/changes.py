@@ -23,6 +23,7 @@ CHANGEABLE = {
     "early_stopping": "",
     "space": " (only narrower)",
     "objectives": " (only their targets)",
+    "checkpoints": " (not keep)",
 }
 """The fields of a spec that may change while its experiment is live, with what restricts the change."""
 
@@ -47,8 +48,9 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
         raise Invalid([Mistake((), f"must be an object of changes; these fields can be changed: {_changeable()}")])
     before = spec.model_dump(mode="json")
     document = _merge(before, patch)
+    reason = f"cannot be changed while the experiment is live; these fields can: {_changeable()}"
     refused = [
-        Mistake((name,), f"cannot be changed while the experiment is live; these fields can: {_changeable()}")
+        Mistake((name,), reason)
         for name in patch
         if name not in CHANGEABLE and _without_nulls(document.get(name)) != _without_nulls(before.get(name))
     ]
@@ -73,6 +75,9 @@ def _parse_changed(spec: ExperimentSpec, document: dict[str, Any], mistakes: lis
         mistakes += [mistake.under("space") for mistake in mistakes_in_narrowing(spec.space, space)]
     if changed is not None:
         mistakes += _objective_mistakes(spec, changed)
+        if changed.checkpoints.keep != spec.checkpoints.keep:
+            reason = f"cannot be changed: running attempts keep the newest {spec.checkpoints.keep}"
+            mistakes.append(Mistake(("checkpoints", "keep"), reason))
     if mistakes or changed is None:
         raise Invalid(mistakes)
     return changed

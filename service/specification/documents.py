@@ -25,7 +25,7 @@ def read_document(body: bytes, *, is_json: bool) -> Any:
     and for values that cannot be stored. The time is linear in the size of the body.
     """
     try:
-        document = json.loads(body, object_pairs_hook=_object, parse_int=integer)
+        document = json.loads(body, object_pairs_hook=object_of_unique_names, parse_int=integer)
     except RecursionError as error:
         raise too_deep() from error
     except ValueError as error:
@@ -37,7 +37,8 @@ def read_document(body: bytes, *, is_json: bool) -> Any:
     return document
 
 
-def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object for JSON's parser, which would keep the last of several fields of one name. Raises Invalid."""
     found = dict(fields)
     if len(found) < len(fields):
         counts = Counter(name for name, _ in fields)

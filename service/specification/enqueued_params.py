@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
+from search.json_types import JsonModel
 from search.mistakes import Mistake, parse
 from search.space.space import Params
 from service.errors import Invalid
@@ -13,7 +14,7 @@ MAX_ENQUEUED = 1000
 """Per call."""
 
 
-class EnqueuedTrial(BaseModel):
+class EnqueuedTrial(JsonModel):
     """A configuration to run next."""
 
     model_config = ConfigDict(extra="forbid")

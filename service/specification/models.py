@@ -1,5 +1,6 @@
 """An experiment's specification: the body of `POST /v1/experiments`."""
 
+import math
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -7,7 +8,6 @@ from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     JsonValue,
@@ -24,11 +24,15 @@ from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
 from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
+from search.json_types import JsonModel
 from search.mistakes import Mistake, refuse
+from search.plugins import STORED
 from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.space import Space
+from service.specification.secrets import mistakes_in_secrets, secret_warnings
+from service.specification.trainer_mistakes import mistakes_in_trainer
 from trainer.wire import Kind, Trainer
 
 _EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")
@@ -47,14 +51,19 @@ Name = Annotated[
 ]
 
 
-class SpecPart(BaseModel):
+class SpecPart(JsonModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Objective(SpecPart):
+    """A metric to optimize."""
+
     metric: str = Field(min_length=1)
+    """the reported metric"""
     direction: Direction
+    """whether larger or smaller values are better"""
     target: float | None = Field(default=None, allow_inf_nan=False)
+    """a trial that reaches this value ends the experiment"""
 
     def is_reached_by(self, value: float) -> bool:
         if self.target is None:
@@ -66,53 +75,90 @@ class NoImprovementSpec(SpecPart):
     """Ends the experiment when its last `trials` finished trials do not beat the earlier best by `min_delta`."""
 
     trials: PositiveInt
+    """how many trials in a row may fail to improve"""
     min_delta: NonNegativeFloat = Field(default=0.0, allow_inf_nan=False)
+    """the least difference that counts as an improvement"""
 
 
 class LimitsSpec(SpecPart):
+    """When the experiment ends, and how much runs at a time."""
+
     max_trials: PositiveInt = 100
+    """the number of trials"""
     parallelism: PositiveInt = 1
+    """how many trials run at the same time"""
     max_seconds: PositiveFloat | None = None
+    """the experiment ends after this time"""
     max_trial_seconds: PositiveFloat | None = None
+    """a trial leaves at its first report after this time, counted from the first line of its function"""
+    kill_trial_after_seconds: PositiveFloat | None = None
+    """a trial's workers are killed after this time, counted in the same way"""
     no_improvement: NoImprovementSpec | None = None
+    """end when trials no longer improve"""
 
 
 class FailuresSpec(SpecPart):
+    """What happens when trials fail."""
+
     max_retries: NonNegativeInt = 0
+    """how often a trial is retried after an error of the training function"""
     max_failed_trials: NonNegativeInt | None = None
+    """the experiment fails when more trials than this have failed"""
     report_timeout_seconds: PositiveFloat | None = None
+    """a trial fails when it reports nothing for this time"""
 
 
 class CheckpointsSpec(SpecPart):
+    """Which checkpoints are kept."""
+
     keep: PositiveInt = 1
-
-
-STORED = object()
-"""The validation context for a spec that the service has accepted before.
-
-Its parts are not checked against each other again: an older version of the service may have had fewer rules."""
+    """how many of a trial's newest checkpoints are kept"""
+    keep_best_trials: PositiveInt | None = None
+    """an ended trial keeps its checkpoints only if it is among the best so many; absent: all trials keep theirs"""
+    keep_last: bool = True
+    """with keep_best_trials: failed and stopped trials keep their newest checkpoint after the experiment's end, too, so
+    that they can be retried should it be reopened"""
+    metric: str | None = None
+    """with keep_best_trials: the objective that ranks the trials; absent: the first one, and with several objectives
+    the trials on the Pareto front keep theirs, too"""
 
 
 class ExperimentSpec(SpecPart):
+    """An experiment: what to search, and how to run each trial."""
+
     name: Name
     forbid: Forbidden = Field(
         default_factory=list,
         description="combinations that are never tried: each is a set of conditions on parameters that all hold",
     )
     space: Space
+    """the parameters by name"""
     config: dict[str, JsonValue] = Field(default_factory=dict)
+    """constants: the training function gets `{**config, **params}`"""
     objectives: list[Objective] = Field(min_length=1, max_length=8)
+    """what is optimized; with several, the answer is a Pareto front"""
     constraints: list[Constraint] = Field(default_factory=list, max_length=32)
+    """bounds on metrics, which a feasible trial satisfies"""
     search: SamplerSpec = Field(default_factory=SamplerSpec)
+    """how configurations are proposed"""
     early_stopping: EarlyStoppingSpec = Field(default_factory=NoneSpec)
+    """when trials are stopped"""
     enqueue: list[dict[str, JsonValue]] = Field(default_factory=list)
+    """configurations to try first"""
     trainer: Trainer = Field(default_factory=Trainer)
+    """how a trial is run"""
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
+    """when the experiment ends, and how much runs at a time"""
     failures: FailuresSpec = Field(default_factory=FailuresSpec)
+    """what happens when trials fail"""
     checkpoints: CheckpointsSpec = Field(default_factory=CheckpointsSpec)
+    """which checkpoints are kept"""
     step_metric: str | None = None
+    """the reported metric that is the step; absent: reports are counted"""
     priority: int = Field(default=0, ge=-1000, le=1000)
+    """experiments with a higher one get free resources first"""
     tags: dict[str, str] = Field(default_factory=dict)
+    """`name: value`, to find experiments by"""
 
     @field_validator("space")
     @classmethod
@@ -146,6 +192,11 @@ class ExperimentSpec(SpecPart):
     def objective_metrics(self) -> list[ComparedMetric]:
         return [ComparedMetric(objective.metric, objective.direction) for objective in self.objectives]
 
+    @cached_property
+    def warnings(self) -> list[Mistake]:
+        """What is allowed but may not be what the user means; each at the path of its field."""
+        return [*self.search.warnings_with(self.problem), *secret_warnings(self.trainer, self.config)]
+
     @model_validator(mode="after")
     def _check_consistency(self, validation: ValidationInfo) -> Self:
         if validation.context is not STORED:
@@ -162,14 +213,36 @@ class ExperimentSpec(SpecPart):
             yield mistake.under("early_stopping")
         if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < MIN_MEMBERS:
             yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {MIN_MEMBERS} or more")
-        if self.trainer.kind is not Kind.EXTERNAL and self.trainer.entrypoint is None:
-            yield Mistake(("trainer", "entrypoint"), "is required: module:function, as in train:train_fn")
+        for mistake in mistakes_in_trainer(self.trainer, self.space, self.config):
+            yield mistake.under("trainer")
+        if (self.limits.kill_trial_after_seconds or math.inf) <= (self.limits.max_trial_seconds or 0):
+            yield Mistake(
+                ("limits", "kill_trial_after_seconds"),
+                f"must be more than max_trial_seconds ({self.limits.max_trial_seconds:g}), after which a trial leaves "
+                "by itself at a report",
+            )
+        yield from mistakes_in_secrets(self.trainer)
         if self.limits.no_improvement and len(self.objectives) > 1:
             yield Mistake(("limits", "no_improvement"), "works with one objective only; leave it out")
+        yield from self._retention_mistakes()
         for name in self.config:
             if name in self.space.root:
                 yield Mistake(("config", name), "is also a parameter of the space; rename one of the two")
         yield from self._enqueue_mistakes()
+
+    def _retention_mistakes(self) -> Iterator[Mistake]:
+        rules, metrics = self.checkpoints, [one.metric for one in self.objectives]
+        if rules.metric is not None and rules.keep_best_trials is None:
+            yield Mistake(
+                ("checkpoints", "metric"), "ranks trials for keep_best_trials: set that, too, or leave it out"
+            )
+        if rules.metric is not None and rules.metric not in metrics:
+            yield Mistake(("checkpoints", "metric"), f"must be the metric of an objective: {' or '.join(metrics)}")
+        if rules.keep_best_trials is not None and self.trainer.kind is Kind.EXTERNAL:
+            yield Mistake(
+                ("checkpoints", "keep_best_trials"),
+                "must be absent with trainer.kind external: the programs that save the checkpoints have to remove them",
+            )
 
     def _enqueue_mistakes(self) -> Iterator[Mistake]:
         if len(self.enqueue) > self.limits.max_trials:

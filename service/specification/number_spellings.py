@@ -4,13 +4,8 @@ import re
 
 from search.mistakes import MAX_SHOWN
 
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _DECIMAL = re.compile(r"([-+]?)([0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _BASES = {"0x": 16, "0o": 8, "0b": 2}
-
-
-def is_json_number(text: str) -> bool:
-    return _JSON_NUMBER.fullmatch(text) is not None
 
 
 def as_json_number(text: str) -> str | None:

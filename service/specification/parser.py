@@ -1,15 +1,17 @@
 """From a document to an `ExperimentSpec`, or to all of its mistakes."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter
 
-from search.mistakes import Mistake, Path, parse
-from service.errors import Invalid
+from search.mistakes import Mistake, parse
+from service.errors import MAX_MISTAKES, Invalid
+from service.specification.dataset_mistakes import in_users_words, known_fields
 from service.specification.models import ExperimentSpec
-from service.specification.number_spellings import as_json_number, is_json_number
+from service.specification.number_spellings import as_json_number
+from service.specification.runtime_env_mistakes import with_reason
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 _WANTS_NUMBER = re.compile("integer|number")
@@ -21,11 +23,14 @@ def parse_spec(document: Any) -> ExperimentSpec:
         raise Invalid([Mistake((), "must be an object with name, space, objectives, …")])
     spec, mistakes = parse(_SPEC, document)
     if spec is None:
-        known = [with_known_fields(mistake, _known_fields(mistake.path[:-1])) for mistake in mistakes]
-        raise Invalid([_with_spelling(mistake, document) for mistake in known])
-    if misspelled := list(_misspelled_numbers(document, spec.model_dump(mode="json"))):
-        raise Invalid(misspelled)
+        found = [_in_users_words(mistake) for mistake in mistakes[:MAX_MISTAKES]]
+        shown = [with_known_fields(mistake, _known_fields(mistake.path[:-1])) for mistake in found]
+        raise Invalid([_with_spelling(mistake, document) for mistake in shown], len(mistakes) - len(shown))
     return spec
+
+
+def _in_users_words(mistake: Mistake) -> Mistake:
+    return with_reason(in_users_words(mistake))
 
 
 def _with_spelling(mistake: Mistake, document: Any) -> Mistake:
@@ -42,20 +47,6 @@ def _with_spelling(mistake: Mistake, document: Any) -> Mistake:
     return Mistake(mistake.path, f"must be a number, and {value!r} is text: write {number}")
 
 
-def _misspelled_numbers(document: Any, parsed: Any, path: Path = ()) -> Iterator[Mistake]:
-    """Text that was parsed as a number though JSON has no such number: pydantic reads 0777 as 777, YAML 1.1 as 511."""
-    if isinstance(document, dict) and isinstance(parsed, dict):
-        for name in document.keys() & parsed.keys():
-            yield from _misspelled_numbers(document[name], parsed[name], (*path, name))
-    elif isinstance(document, list) and isinstance(parsed, list):
-        for index, (inner, inner_parsed) in enumerate(zip(document, parsed, strict=False)):
-            yield from _misspelled_numbers(inner, inner_parsed, (*path, index))
-    elif isinstance(document, str) and type(parsed) in {int, float} and not is_json_number(document):
-        number = as_json_number(document)
-        remedy = f": write {number}" if number else ""
-        yield Mistake(path, f"must be a number, and {document!r} is text{remedy}")
-
-
 def with_known_fields(mistake: Mistake, known: Sequence[str]) -> Mistake:
     """For an unknown field, the mistake with the fields that exist at its place; any other mistake unchanged."""
     if not known or mistake.message != "unknown field":
@@ -67,8 +58,15 @@ def _known_fields(parent: tuple[str | int, ...]) -> list[str]:
     model: Any = ExperimentSpec
     for part in parent:
         field = model.model_fields.get(part) if _is_model(model) else None
-        model = field.annotation if field else None
-    return sorted(model.model_fields) if _is_model(model) else []
+        model = _model_of(field.annotation) if field else None
+    return sorted(model.model_fields) if _is_model(model) else known_fields(parent)
+
+
+def _model_of(annotation: Any) -> Any:
+    """The model in an optional field's type."""
+    members = [member for member in get_args(annotation) if member is not type(None)]
+    model = members[0] if len(members) == 1 else annotation
+    return get_args(model)[0] if get_origin(model) is Annotated else model
 
 
 def _is_model(model: Any) -> bool:

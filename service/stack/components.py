@@ -25,16 +25,18 @@ CHECK_TIMEOUT_SECONDS = 2
 
 
 def stages_of(options: Options, record: CleanupRecord) -> Sequence[Sequence[Component]]:
-    """Return the components in the order of their start; those of one stage start at the same time."""
+    """Return the components; they stop in reverse order, those of one stage at the same time.
+
+    All start at the same time, except for the agent: it needs Ray and the service.
+    """
     logs = options.data_dir / "stack"
     logs.mkdir(exist_ok=True)
     env = _environment(options) | tag_environment(record.tag)
     ray_port = free_port(HOST)
-    backends = [_ray(options, Path(record.directory), ray_port, env, logs)]
-    if options.mlflow:
-        backends.append(_mlflow(options, env, logs))
-    agent = _agent(options, f"{HOST}:{ray_port}", env, logs)
-    return [[_guardian(record, logs)], backends, [_service(options, env, logs)], [agent]]
+    ray, service = _ray(options, Path(record.directory), ray_port, env, logs), _service(options, env, logs)
+    backends = [ray, _mlflow(options, env, logs)] if options.mlflow else [ray]
+    agent = _agent(options, f"{HOST}:{ray_port}", env, logs, needs=[ray, service])
+    return [[_guardian(record, logs)], backends, [service], [agent]]
 
 
 def _environment(options: Options) -> dict[str, str]:
@@ -103,7 +105,9 @@ def _service(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     return Component("service", child, is_ready, is_healthy=is_healthy)
 
 
-def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Path) -> Component:
+def _agent(
+    options: Options, ray_address: str, env: Mapping[str, str], logs: Path, *, needs: Sequence[Component]
+) -> Component:
     started_at = datetime.now(UTC)
 
     def command() -> Sequence[str]:
@@ -112,7 +116,7 @@ def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Pat
         return [sys.executable, "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address]
 
     child = ChildProcess(command, env, _empty_file(logs / "agent.log"))
-    return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5)
+    return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5, needs=needs)
 
 
 def _get(url: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
@@ -132,10 +136,10 @@ def _is_agent_connected(url: str, since: datetime) -> bool:
     token = os.environ.get("PACELINE_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = _get(f"{url}/v1/agents", headers)
+        answer = _get(f"{url}/v1/agents?limit=1000", headers)
     except httpx.TransportError:
         return False
-    agents = answer.json() if answer.is_success else []
+    agents = answer.json()["items"] if answer.is_success else []
     return any(one["name"] == AGENT_NAME and datetime.fromisoformat(one["last_seen_at"]) > since for one in agents)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from service.stack.ports import free_port, is_free
+from service.stack.ports import becomes_free, free_port, taken
 
 HOST = "127.0.0.1"
 MIN_CPUS = 8
@@ -45,10 +45,10 @@ class Options:
 
 
 def _checked_port(port: int, option: str) -> int:
-    if port and not is_free(HOST, port):
+    if port and not becomes_free(HOST, port):
         variable = f"PACELINE_{option.replace('-', '_').upper()}"
         raise CannotStart(
-            f"port {port} of {HOST} is already taken. Stop what listens there, or choose another port: "
+            f"{taken(HOST, port)}, or choose another port: "
             f"`--{option} {port + 1}` or {variable}={port + 1} (0 picks a free one)"
         )
     return port or free_port(HOST)

@@ -1,8 +1,14 @@
 """TCP ports of this machine: which are free, and whether a server listens."""
 
+import contextlib
 import random
+import shlex
 import socket
+import time
 
+RELEASE_SECONDS = 3.0
+POLL_SECONDS = 0.02
+MAX_COMMAND = 120
 PORTS = range(20_000, 32_768)
 """Below the ports that systems assign to outgoing connections, so that a restarted server gets its port back."""
 
@@ -16,6 +22,34 @@ def is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def becomes_free(host: str, port: int) -> bool:
+    """Whether a server can listen there now, or soon: the socket of a killed process lives a little longer than it."""
+    deadline = time.monotonic() + RELEASE_SECONDS
+    while not is_free(host, port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def holder_of(port: int) -> str | None:
+    """The process that listens on a port, in words. None if it cannot be seen, as another user's cannot."""
+    import psutil  # noqa: PLC0415 - every command of the command line imports this module
+
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            sockets = process.net_connections("tcp")
+            if any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets):
+                return f"process {process.pid} ({shlex.join(process.cmdline())[:MAX_COMMAND]})"
+    return None
+
+
+def taken(host: str, port: int) -> str:
+    """What to say of a port that does not become free."""
+    holder = holder_of(port)
+    return f"port {port} of {host} is already taken{f' by {holder}' if holder else ''}. Stop what listens there"
 
 
 def free_port(host: str = "127.0.0.1") -> int:

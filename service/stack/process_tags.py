@@ -41,14 +41,18 @@ def tagged_processes(tag: str) -> list[psutil.Process]:
 
 
 def kill_tagged(tag: str, timeout_seconds: float = 5) -> None:
-    """Kill the tagged processes, and any that they start in the meantime. Raises Unkillable when some survive."""
-    deadline = time.monotonic() + timeout_seconds
+    """Kill the tagged processes, and any that they start in the meantime. Raises Unkillable when some survive.
+
+    After the deadline it looks once more: this process may itself have been kept from running until then.
+    """
+    deadline, is_last = time.monotonic() + timeout_seconds, False
     while found := tagged_processes(tag):
-        if time.monotonic() > deadline:
+        if is_last:
             raise Unkillable(f"these processes survived SIGKILL: {', '.join(map(str, found))}")
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        is_last = time.monotonic() > deadline
         time.sleep(POLL_SECONDS)  # no wait(): their exit codes belong to their parents
 
 

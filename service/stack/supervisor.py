@@ -1,4 +1,4 @@
-"""Supervision of a few child processes: started in stages, restarted when they die or hang, stopped in reverse."""
+"""Supervision of a few child processes: started by their needs, restarted when they die or hang, stopped in stages."""
 
 import signal
 import threading
@@ -27,7 +27,8 @@ class Component:
     """A child process with its checks. `is_ready` is polled while the component starts, and must be fast.
 
     `is_healthy`, if given, is called regularly while the component runs, because a process may hang without dying. A
-    component with `low_priority` gets it once it is ready; earlier it might never become ready on a busy machine.
+    component with `low_priority` gets it once it is ready; earlier it might never become ready on a busy machine. It
+    starts when all that it `needs` are ready.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Component:
     grace_seconds: float = 2
     is_healthy: Callable[[], bool] | None = None
     low_priority: bool = False
+    needs: Sequence["Component"] = ()
     started_at: float | None = field(default=None, init=False)
     was_ready: bool = field(default=False, init=False)
     deaths: int = field(default=0, init=False)
@@ -84,7 +86,7 @@ class Component:
 
 
 class Supervisor:
-    """Runs `stages` of components until `should_stop` returns true. `say` prints a line for the user.
+    """Runs `stages` of components until `should_stop` returns true; the last stage stops first. `say` prints a line.
 
     A component that dies is restarted immediately. If it dies again soon, the restart waits `first_delay_seconds`, and
     twice as long each further time. A component whose health checks fail for `max_unhealthy_seconds` is restarted too.
@@ -106,19 +108,18 @@ class Supervisor:
         self._max_unhealthy_seconds = max_unhealthy_seconds
 
     def start(self, timeout_seconds: float) -> None:
-        """Start the stages in order, each when the one before is ready. Returns early when it should stop.
+        """Start each component as soon as all that it needs are ready. Returns early when it should stop.
 
-        Raises ComponentFailed for a component that ends, or is not ready in time.
+        Raises ComponentFailed for a component that ends, or is not ready `timeout_seconds` after its start.
         """
-        for stage in self._stages:
-            if self._should_stop():
+        starting = [] if self._should_stop() else list(self._components())
+        while starting:
+            for component in starting:
+                if component.started_at is None and all(one.was_ready for one in component.needs):
+                    component.start()
+            if self._should_stop_after_pause():
                 return
-            for component in stage:
-                component.start()
-            deadline = time.monotonic() + timeout_seconds
-            starting = list(stage)
-            while starting and not self._should_stop_after_pause():
-                starting = [one for one in starting if not _is_ready(one, deadline, timeout_seconds)]
+            starting = [one for one in starting if not _is_ready(one, timeout_seconds)]
 
     def supervise(self) -> None:
         """Restart what dies or hangs until it should stop. Raises ComponentFailed for one that never becomes ready."""
@@ -156,11 +157,13 @@ class Supervisor:
         self._say(f"{component.name} {why}; restarting it{f' in {delay:g} s' if delay else ''}")
 
 
-def _is_ready(component: Component, deadline: float, timeout_seconds: float) -> bool:
+def _is_ready(component: Component, timeout_seconds: float) -> bool:
+    if component.started_at is None:
+        return False
     if component.child.exit_code is not None:
         raise component.failed(f"ended with code {component.child.exit_code} while starting")
     component.check()
-    if not component.was_ready and time.monotonic() > deadline:
+    if not component.was_ready and time.monotonic() - component.started_at > timeout_seconds:
         raise component.failed(f"was not ready after {timeout_seconds:g} s")
     return component.was_ready
 

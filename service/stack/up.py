@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from service import private_files
 from service.stack.components import stages_of
 from service.stack.options import CannotStart, Options
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
@@ -61,6 +62,7 @@ def _print_addresses(options: Options, say: Callable[[str], None]) -> None:
 def _lock(data_dir: Path) -> Iterator[None]:
     """Hold the data directory's lock. Raises CannotStart when it is not writable, or another stack runs in it."""
     try:
+        private_files.restrict_new_files()
         data_dir.mkdir(parents=True, exist_ok=True)
         lock = (data_dir / "up.lock").open("a")
     except OSError as error:

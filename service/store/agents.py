@@ -13,12 +13,24 @@ CONNECTED = timedelta(seconds=90)
 """An agent counts as connected for this long after its last claim. A claim waits for 60 s at most."""
 
 
-def all_agents(session: Session) -> Sequence[AgentRow]:
-    return session.scalars(select(AgentRow).order_by(AgentRow.name)).all()
+def page_of_agents(session: Session, *, after: str, limit: int) -> Sequence[AgentRow]:
+    """By name, those after the name `after`."""
+    return session.scalars(select(AgentRow).where(AgentRow.name > after).order_by(AgentRow.name).limit(limit)).all()
 
 
 def expired_names(session: Session, now: datetime) -> Sequence[str]:
     return session.scalars(select(AgentRow.name).where(AgentRow.name_expires_at < now).order_by(AgentRow.name)).all()
+
+
+def storage_error_of(session: Session, agent: str) -> str | None:
+    """Why the agent cannot write to the storage, if it cannot."""
+    return session.scalar(select(AgentRow.storage_error).where(AgentRow.name == agent))
+
+
+def storage_errors(session: Session, now: datetime) -> dict[str, str | None]:
+    """The same for each connected agent, by its name."""
+    query = select(AgentRow.name, AgentRow.storage_error).where(AgentRow.last_seen_at > now - CONNECTED)
+    return dict(session.execute(query.order_by(AgentRow.name)).all())
 
 
 def nodes_of_connected(session: Session, now: datetime) -> dict[str, list[Node]]:

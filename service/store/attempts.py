@@ -8,57 +8,74 @@ from itertools import takewhile
 from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, select
 from sqlalchemy.orm import Session, defer
 
-from service.domain.statuses import TrialStatus
+from service.domain.statuses import STATUS_AFTER_END, TrialStatus
+from service.domain.token_digest import token_digest
 from service.store.experiments import lock_for
 from service.store.sql.database import clock_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from trainer.wire import Failure, FailureKind
+from trainer.wire import Failure, FailureKind, Outcome
+
+ASK_HOLDER = "ask "
+"""The prefix of the holder's name when a caller runs a trial itself, without an agent."""
 
 _IS_LAST = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow.attempt_count)
 
 
 def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
-    query = select(AttemptRow).where(AttemptRow.lease_token == token)
+    query = select(AttemptRow).where(AttemptRow.lease_digest == token_digest(token))
     return session.scalar(query.execution_options(populate_existing=True))
 
 
 # Columns that are slow to read and that a report does not need. The ORM loads one separately if it is used after all.
 _DEFERRED = (
-    *(defer(column) for column in (AttemptRow.failure, AttemptRow.started_at, AttemptRow.last_report_at)),
-    *(defer(column) for column in (TrialRow.params, TrialRow.created_at, TrialRow.started_at)),
+    *(
+        defer(column)
+        for column in (
+            AttemptRow.failure,
+            AttemptRow.phases,
+            AttemptRow.queued_at,
+            AttemptRow.started_at,
+            AttemptRow.last_report_at,
+            AttemptRow.lease_salt,
+        )
+    ),
+    *(
+        defer(column)
+        for column in (TrialRow.params, TrialRow.cost, TrialRow.created_at, TrialRow.queued_at, TrialRow.started_at)
+    ),
 )
 
 # The statements are built once: building one takes as long as executing it, and every report executes both.
 
 
 @cache
-def _has_token(dialect: str) -> ColumnElement[bool]:
-    """On PostgreSQL an array, so that the prepared statement is the same for any number of tokens."""
+def _has_digest(dialect: str) -> ColumnElement[bool]:
+    """On PostgreSQL an array, so that the prepared statement is the same for any number of digests."""
     if dialect == "sqlite":
-        return AttemptRow.lease_token.in_(bindparam("tokens", expanding=True))
-    return AttemptRow.lease_token == any_(bindparam("tokens", type_=ARRAY(AttemptRow.lease_token.type)))
+        return AttemptRow.lease_digest.in_(bindparam("digests", expanding=True))
+    return AttemptRow.lease_digest == any_(bindparam("digests", type_=ARRAY(AttemptRow.lease_digest.type)))
 
 
 @cache
-def _lock_by_tokens(dialect: str) -> Select[ExperimentRow]:
-    return lock_for(select(AttemptRow.experiment_id).where(_has_token(dialect)))
+def _lock_by_digests(dialect: str) -> Select[ExperimentRow]:
+    return lock_for(select(AttemptRow.experiment_id).where(_has_digest(dialect)))
 
 
 @cache
 def _with_trials(dialect: str) -> Select[AttemptRow, TrialRow, datetime]:
     query = select(AttemptRow, TrialRow, clock_of(dialect)).join(TrialRow, TrialRow.id == AttemptRow.trial_id)
-    query = query.where(_has_token(dialect)).options(*_DEFERRED)
+    query = query.where(_has_digest(dialect)).options(*_DEFERRED)
     return query.execution_options(populate_existing=True)
 
 
-def lock_experiments_of(session: Session, tokens: Collection[str]) -> Sequence[ExperimentRow]:
-    """Lock the experiments of the attempts with these tokens, as `lock_experiment` does."""
-    return session.scalars(_lock_by_tokens(session.get_bind().dialect.name), {"tokens": list(tokens)}).all()
+def lock_experiments_of(session: Session, digests: Collection[str]) -> Sequence[ExperimentRow]:
+    """Lock the experiments of the attempts with lease tokens of these digests, as `lock_experiment` does."""
+    return session.scalars(_lock_by_digests(session.get_bind().dialect.name), {"digests": list(digests)}).all()
 
 
-def attempts_by_tokens(session: Session, tokens: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
-    """Return the attempts with their trials, read anew, and the database's time of the read."""
-    return session.execute(_with_trials(session.get_bind().dialect.name), {"tokens": list(tokens)}).all()
+def attempts_by_digests(session: Session, digests: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
+    """Return the attempts with these lease tokens and their trials, read anew, and the database's time of the read."""
+    return session.execute(_with_trials(session.get_bind().dialect.name), {"digests": list(digests)}).all()
 
 
 def attempt_by_request(session: Session, holder: str, request_id: str) -> AttemptRow | None:
@@ -83,6 +100,12 @@ def living_attempts(
     if holder:
         query = query.where(AttemptRow.holder == holder)
     return session.scalars(query.order_by(AttemptRow.id)).all()
+
+
+def holders_of(session: Session, experiment_id: str) -> Sequence[str]:
+    """The names of all that have held attempts of the experiment."""
+    query = select(AttemptRow.holder).where(AttemptRow.experiment_id == experiment_id).distinct()
+    return session.scalars(query.order_by(AttemptRow.holder)).all()
 
 
 def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
@@ -124,3 +147,22 @@ def first_tracebacks(session: Session, experiment_ids: Collection[str]) -> dict[
     firsts = select(first).where(ExperimentRow.id.in_(experiment_ids))
     query = select(TrialRow.experiment_id, AttemptRow.failure).join(AttemptRow, _IS_LAST).where(TrialRow.id.in_(firsts))
     return {key: failure.get("traceback") for key, failure in session.execute(query) if failure}
+
+
+def cut_off_attempts(
+    session: Session, ended_after: datetime, cut_off_before: datetime
+) -> list[tuple[ExperimentRow, TrialRow, AttemptRow]]:
+    """The attempts that ended before `cut_off_before` as failed, of experiments that ended after `ended_after`."""
+    query = (
+        select(ExperimentRow, TrialRow, AttemptRow)
+        .join(TrialRow, TrialRow.experiment_id == ExperimentRow.id)
+        .join(AttemptRow, AttemptRow.trial_id == TrialRow.id)
+        .where(
+            ExperimentRow.status.in_(set(STATUS_AFTER_END.values())),
+            ExperimentRow.ended_at > ended_after,
+            AttemptRow.outcome == Outcome.FAILED,
+            AttemptRow.ended_at < cut_off_before,
+        )
+        .order_by(AttemptRow.id)
+    )
+    return [(experiment, trial, attempt) for experiment, trial, attempt in session.execute(query)]

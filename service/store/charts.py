@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
@@ -42,8 +42,10 @@ def note(session: Session, experiment_id: str, event: int) -> None:
         mirror.pictured_event, mirror.pictured_at = event, database_now(session)
 
 
-def shown_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(SHOWN))
+def shown_trials(session: Session, experiment_id: str, others: ColumnElement[bool]) -> Sequence[TrialRow]:
+    """Trials with one of the statuses in `SHOWN`, and those that meet the condition `others`."""
+    shown = or_(TrialRow.status.in_(SHOWN), others)
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, shown)
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 

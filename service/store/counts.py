@@ -26,6 +26,11 @@ def living_attempts(session: Session) -> int:
     return session.scalar(select(func.count()).where(AttemptRow.ended_at.is_(None))) or 0
 
 
+def checkpoint_bytes(session: Session) -> int:
+    """Of all checkpoints that have not been removed, as far as their sizes are known."""
+    return int(session.scalar(select(func.sum(ExperimentRow.checkpoint_bytes))) or 0)
+
+
 def connected_agents(session: Session, now: datetime) -> int:
     return session.scalar(select(func.count()).where(AgentRow.last_seen_at > now - CONNECTED)) or 0
 

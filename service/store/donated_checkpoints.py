@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import STATUS_AFTER_END, TrialStatus
+from service.store.checkpoints import is_present
 from service.store.tables import CheckpointRow, ExperimentRow, GenerationRow, TrialRow
 
 
@@ -28,8 +29,9 @@ def donations(session: Session, experiment_id: str) -> set[str]:
 
 
 def known_checkpoints(session: Session, experiment_id: str) -> set[str]:
+    """The URIs of all checkpoints that retention has not removed."""
     query = select(CheckpointRow.uri).join(TrialRow, TrialRow.id == CheckpointRow.trial_id)
-    return set(session.scalars(query.where(TrialRow.experiment_id == experiment_id)))
+    return set(session.scalars(query.where(TrialRow.experiment_id == experiment_id, is_present())))
 
 
 def retryable_trial_ids(session: Session, experiment_id: str) -> Sequence[str]:

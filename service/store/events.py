@@ -1,8 +1,8 @@
 """The event log: gapless per experiment, written under the experiment's lock, in the transaction of the change."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -30,3 +30,17 @@ def append_event(
 def events_after(session: Session, experiment_id: str, seq: int, limit: int) -> Sequence[EventRow]:
     query = select(EventRow).where(EventRow.experiment_id == experiment_id, EventRow.seq > seq)
     return session.scalars(query.order_by(EventRow.seq).limit(limit)).all()
+
+
+class LogHead(NamedTuple):
+    """How far an experiment's event log goes, and the experiment's status at that event or before."""
+
+    event_count: int
+    status: str
+
+
+def heads_of(session: Session, experiment_ids: Collection[str]) -> dict[str, LogHead]:
+    """By experiment; those that do not exist are missing."""
+    query = select(ExperimentRow.id, ExperimentRow.event_count, ExperimentRow.status)
+    rows = session.execute(query.where(ExperimentRow.id.in_(experiment_ids)))
+    return {id_: LogHead(event_count, status) for id_, event_count, status in rows}

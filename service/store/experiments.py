@@ -64,7 +64,12 @@ def experiments_with(session: Session, ids: Sequence[str]) -> list[ExperimentRow
 
 def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:
     """Live experiments with a limit in seconds: of the experiment, of a trial, or between reports."""
-    limits = (("limits", "max_seconds"), ("limits", "max_trial_seconds"), ("failures", "report_timeout_seconds"))
+    limits = (
+        ("limits", "max_seconds"),
+        ("limits", "max_trial_seconds"),
+        ("limits", "kill_trial_after_seconds"),
+        ("failures", "report_timeout_seconds"),
+    )
     limited = or_(*(ExperimentRow.spec[limit].as_string().is_not(None) for limit in limits))
     return session.scalars(select(ExperimentRow).where(ExperimentRow.status.in_(LIVE_EXPERIMENT), limited)).all()
 

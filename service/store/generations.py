@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
+from service.store.checkpoints import is_present
 from service.store.tables import CheckpointRow, GenerationRow, TrialRow
 
 
@@ -78,7 +79,7 @@ def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, Res
         for trial_id, uri, step in session.execute(query)
         if uri is not None and step is not None
     }
-    saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), of_newest_generation())
+    saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), is_present(), of_newest_generation())
     points |= {
         row.trial_id: ResumePoint(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))
     }

@@ -56,7 +56,8 @@ class ExperimentRow(Base):
 
     `end_reason` may be set while trials are still running; the status changes when the last of them has ended.
     `spec_changed_at_event` identifies the version of the spec. `milestone_count` counts the changes of the
-    experiment's milestones.
+    experiment's milestones. `cost` is that of the attempts that have ended, as `service.domain.cost.Cost`.
+    `checkpoint_bytes` is the sum over the checkpoints that are present.
     """
 
     __tablename__ = "experiments"
@@ -72,8 +73,10 @@ class ExperimentRow(Base):
     event_count: Mapped[Int64] = mapped_column(default=0)
     spec_changed_at_event: Mapped[Int64] = mapped_column(default=0, server_default="0")
     milestone_count: Mapped[Int64] = mapped_column(default=0, server_default="0")
+    checkpoint_bytes: Mapped[Int64] = mapped_column(default=0, server_default="0")
     created_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
+    cost: Mapped[dict[str, Any] | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_digest: Mapped[str | None] = mapped_column(String(64))
     __table_args__ = (
@@ -84,14 +87,15 @@ class ExperimentRow(Base):
 
 
 class TrialRow(Base):
-    """`value` is the newest value of the first objective.
+    """`value` is the newest value of the first objective. `source` is what the search took the params from, or `user`.
 
     `values` has the newest values of all objectives and of the constraints' metrics, by name. `violation` is the amount
     by which they violate the constraints, 0 for a feasible trial; None without constraints, and while a metric is
     missing. `changed_at_event` is the event of the last change, by which caches read only what is new.
     `paused_milestone` and `paused_value` are set from the pause until the trial continues or ends; `paused_pool` is the
     pool in which it waits or waited last. `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first
-    `forgiven_attempts` attempts count against no budget, because a user has retried the trial since.
+    `forgiven_attempts` attempts count against no budget, because a user has retried the trial since. `queued_at` is
+    when it was queued last. `cost` is that of its attempts that have ended, as `service.domain.cost.Cost`.
     """
 
     __tablename__ = "trials"
@@ -100,6 +104,7 @@ class TrialRow(Base):
     number: Mapped[int]
     params: Mapped[dict[str, Any]]
     origin: Mapped[str] = mapped_column(String(20))
+    source: Mapped[str | None] = mapped_column(String(20))
     status: Mapped[str] = mapped_column(String(20))
     reason: Mapped[str | None]
     failure_kind: Mapped[str | None] = mapped_column(String(20))
@@ -118,7 +123,9 @@ class TrialRow(Base):
     enqueue_key: Mapped[str | None] = mapped_column(String(200))
     forgiven_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     changed_at_event: Mapped[Int64] = mapped_column(default=0)
+    cost: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime]
+    queued_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     __table_args__ = (
@@ -165,7 +172,12 @@ class AttemptRow(Base):
     """One execution of a trial, held under a lease.
 
     `next_sequence` is the first report sequence that has not arrived; `first_step` is the step of a first report that
-    names none.
+    names none. `deciding_sequence` is that of the report which was answered with the decision to end the attempt: what
+    comes after it does not count. `began_at` is when the training function began, as far as its holder has told.
+    `phases` are the seconds since then, as the holder has told them last: `trainer.wire.PhaseSeconds`. `queued_at` is
+    when its trial was queued for it.
+    `service` is the only one whose address the holder may know. `service.runtime.lease_tokens` computes the lease
+    token, whose digest is stored, from `lease_salt`.
     """
 
     __tablename__ = "attempts"
@@ -175,15 +187,21 @@ class AttemptRow(Base):
     number: Mapped[int]
     holder: Mapped[str] = mapped_column(String(200))
     request_id: Mapped[str | None] = mapped_column(String(200))
-    lease_token: Mapped[str] = mapped_column(String(64), unique=True)
+    lease_digest: Mapped[str] = mapped_column(String(64), unique=True)
+    lease_salt: Mapped[str | None] = mapped_column(String(32))
     lease_expires_at: Mapped[datetime | None]
+    service: Mapped[str | None] = mapped_column(String(300))
     resume_uri: Mapped[str | None]
     resume_step: Mapped[Int64 | None]
     first_step: Mapped[Int64]
     next_sequence: Mapped[Int64] = mapped_column(default=0)
+    deciding_sequence: Mapped[Int64 | None]
     outcome: Mapped[str | None] = mapped_column(String(20))
     failure: Mapped[dict[str, Any] | None]
+    phases: Mapped[dict[str, Any] | None]
+    queued_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
+    began_at: Mapped[datetime | None]
     last_report_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     __table_args__ = (
@@ -205,6 +223,11 @@ class AttemptRow(Base):
         ),
     )
 
+    @property
+    def uncounted_report_count(self) -> int:
+        """The number of reports that were made after the deciding one."""
+        return 0 if self.deciding_sequence is None else max(0, self.next_sequence - self.deciding_sequence - 1)
+
 
 class ReportRow(Base):
     """A point of a trial's curve. The first attempt that reaches a step decides its value."""
@@ -216,6 +239,22 @@ class ReportRow(Base):
     sequence: Mapped[Int64]
     metrics: Mapped[dict[str, Any]]
     value: Mapped[float | None]
+    at: Mapped[datetime]
+
+
+class UncountedReportRow(Base):
+    """A report that was made after the deciding one of its attempt, while the service could not answer.
+
+    It is no part of the trial's curve, and a later attempt may report the same step.
+    """
+
+    __tablename__ = "uncounted_reports"
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    sequence: Mapped[Int64] = mapped_column(primary_key=True)
+    step: Mapped[Int64]
+    metrics: Mapped[dict[str, Any]]
+    reason: Mapped[str]
     at: Mapped[datetime]
 
 
@@ -279,7 +318,11 @@ class GenerationRow(Base):
 
 
 class CheckpointRow(Base):
-    """`sequence` is that of the report which saved it. It gives the attempt's order, even if reports arrive late."""
+    """`sequence` is that of the report which saved it. It gives the attempt's order, even if reports arrive late.
+
+    `bytes`: None if its holder has not told. While `pinned_at` is set, only the experiment's deletion removes it. After
+    `removed_at` nothing resumes from it: retention has removed it, or soon will have, for the reason in `removed_why`.
+    """
 
     __tablename__ = "checkpoints"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
@@ -288,6 +331,14 @@ class CheckpointRow(Base):
     sequence: Mapped[Int64] = mapped_column(server_default="0")
     uri: Mapped[str]
     at: Mapped[datetime]
+    bytes: Mapped[Int64 | None]
+    pinned_at: Mapped[datetime | None]
+    removed_at: Mapped[datetime | None]
+    removed_why: Mapped[str | None]
+
+    @property
+    def pinned(self) -> bool:
+        return self.pinned_at is not None
 
 
 class EventRow(Base):
@@ -305,6 +356,8 @@ class EventRow(Base):
 class AgentRow(Base):
     """`instance` is the process that uses this name. While it is set, no other process may.
 
+    `storage_error` is why the agent cannot write to the storage; None if it can, or has not told.
+
     The process loses the name after `name_expires_at`, if it could have reached the service (see `expire_agent_names`).
     """
 
@@ -313,18 +366,54 @@ class AgentRow(Base):
     nodes: Mapped[list[Any]]
     first_seen_at: Mapped[datetime]
     last_seen_at: Mapped[datetime]
+    storage_error: Mapped[str | None]
     instance: Mapped[dict[str, Any] | None]
     name_expires_at: Mapped[datetime | None]
 
 
+class CheckpointDeletionRow(Base):
+    """A directory that an agent is to delete: of a deleted experiment, or with checkpoints that are not kept.
+
+    `error` says why its last try failed.
+    """
+
+    __tablename__ = "checkpoint_deletions"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    agent: Mapped[str] = mapped_column(String(200), index=True)
+    directory: Mapped[str]
+    error: Mapped[str | None]
+    created_at: Mapped[datetime]
+
+
+class ServiceRow(Base):
+    """A service process. `url` is the address at which others reach it, if it has one that it may name.
+
+    `seen_at`: when it last stored that it is there; `reachable_since`: since when it has been without a gap.
+    """
+
+    __tablename__ = "services"
+    name: Mapped[str] = mapped_column(String(300), primary_key=True)
+    url: Mapped[str | None] = mapped_column(String(300))
+    seen_at: Mapped[datetime]
+    reachable_since: Mapped[datetime]
+
+
 class TokenRow(Base):
-    """An access token. Only its SHA-256 digest is stored."""
+    """An access token. Only its SHA-256 digest is stored.
+
+    `created_at` is the time of the present token, which `paceline token rotate` replaces under the same name. The one
+    before it, `previous_digest`, stays valid until `previous_expires_at`.
+    """
 
     __tablename__ = "tokens"
     name: Mapped[str] = mapped_column(String(100), primary_key=True)
     role: Mapped[str] = mapped_column(String(20))
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    previous_digest: Mapped[str | None] = mapped_column(String(64), unique=True)
+    previous_expires_at: Mapped[datetime | None]
 
 
 class MirrorRow(Base):

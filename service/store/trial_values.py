@@ -1,5 +1,6 @@
 """The values of objectives and constraints in a trial's row, by the raw spec of its experiment."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import UnaryExpression
@@ -22,12 +23,16 @@ def best_first(direction: Direction) -> tuple[UnaryExpression[Any], UnaryExpress
     return by_value, TrialRow.number.asc()
 
 
-def objective_values(experiment: ExperimentRow, trial: TrialRow) -> list[float | None] | None:
-    """The newest value of each objective, in the order of the spec; None if no objective has a value."""
-    first, *others = objective_names(experiment)
-    known = {**(trial.values or {}), first: trial.value}
-    values = [known.get(name) for name in (first, *others)]
-    return None if all(value is None for value in values) else values
+def objective_values(experiment: ExperimentRow, trial: TrialRow) -> dict[str, float | None]:
+    """The newest value of each objective by its metric, in the order of the spec."""
+    names = objective_names(experiment)
+    known = {**(trial.values or {}), names[0]: trial.value}
+    return {name: known.get(name) for name in names}
+
+
+def only_value(values: Mapping[str, float | None]) -> float | None:
+    """The value of an only objective; None with several."""
+    return next(iter(values.values())) if len(values) == 1 else None
 
 
 def constraint_values(experiment: ExperimentRow, trial: TrialRow) -> dict[str, float | None] | None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
+from service.store.checkpoints import is_present
 from service.store.generations import of_newest_generation
-from service.store.tables import CheckpointRow, ExperimentRow, ReportRow, TrialRow
+from service.store.tables import CheckpointRow, DecisionRow, ExperimentRow, ReportRow, TrialRow, UncountedReportRow
 from service.store.trial_values import best_first
 
 
@@ -144,9 +145,29 @@ def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> 
     return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()
 
 
+def uncounted_reports_of(
+    session: Session, trial_id: str, after: tuple[int, int], limit: int
+) -> Sequence[UncountedReportRow]:
+    """In the order of attempts and of their reports, those after an attempt and a sequence."""
+    order = UncountedReportRow.attempt, UncountedReportRow.sequence
+    query = select(UncountedReportRow).where(UncountedReportRow.trial_id == trial_id, tuple_(*order) > tuple_(*after))
+    return session.scalars(query.order_by(*order).limit(limit)).all()
+
+
+def decisions_of(session: Session, trial_id: str, after: int, limit: int) -> Sequence[DecisionRow]:
+    query = select(DecisionRow).where(DecisionRow.trial_id == trial_id, DecisionRow.id > after)
+    return session.scalars(query.order_by(DecisionRow.id).limit(limit)).all()
+
+
+def page_of_checkpoints(session: Session, trial_id: str, before_step: int, limit: int) -> Sequence[CheckpointRow]:
+    """The newest step first."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, CheckpointRow.step < before_step)
+    return session.scalars(query.order_by(CheckpointRow.step.desc()).limit(limit)).all()
+
+
 def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
-    """In the order of attempts and of their reports."""
-    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id)
+    """In the order of attempts and of their reports; without those that retention has removed."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, is_present())
     return session.scalars(query.order_by(CheckpointRow.attempt, CheckpointRow.sequence)).all()
 
 
@@ -159,7 +180,7 @@ def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[st
     """As `newest_checkpoint`, by trial."""
     newest = (
         select(CheckpointRow.step)
-        .where(CheckpointRow.trial_id == TrialRow.id, of_newest_generation())
+        .where(CheckpointRow.trial_id == TrialRow.id, is_present(), of_newest_generation())
         .order_by(CheckpointRow.step.desc())
         .limit(1)
         .correlate(TrialRow)

@@ -2,10 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Path, Request
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.context import Context
+from service.runtime.events.event_feeds import EventFeeds
 from service.runtime.group_commit import GroupCommit
 from trainer.wire import Answer
 
@@ -22,13 +25,51 @@ async def _reporting(request: Request) -> GroupCommit[ReportBatch, Answer]:
     return reporting
 
 
-async def bearer_token(authorization: Annotated[str | None, Header()] = None) -> str | None:
+async def _event_feeds(request: Request) -> EventFeeds:
+    feeds: EventFeeds = request.app.state.event_feeds
+    return feeds
+
+
+async def bearer_token(authorization: str | None) -> str | None:
     """The token of an `Authorization` header; None for another scheme or an empty token."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
+class _BearerToken(SecurityBase):
+    """The call's bearer token, under the name of a security scheme in OpenAPI."""
+
+    def __init__(self, scheme_name: str, description: str) -> None:
+        self.scheme_name = scheme_name
+        self.model = HTTPBearer(description=description)
+
+    async def __call__(self, request: Request) -> str | None:
+        return await bearer_token(request.headers.get("authorization"))
+
+
+_ACCESS_TOKEN = _BearerToken(
+    "accessToken",
+    "A token from `paceline token create`, with a role. A service that is bound to loopback needs none by default.",
+)
+_LEASE_TOKEN = _BearerToken(
+    "leaseToken", "The token in the `lease` of an assignment. It is valid for calls on its own attempt alone."
+)
+
 Ctx = Annotated[Context, Depends(_context)]
 Reporting = Annotated[GroupCommit[ReportBatch, Answer], Depends(_reporting)]
-Token = Annotated[str | None, Depends(bearer_token)]
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Feeds = Annotated[EventFeeds, Depends(_event_feeds)]
+Token = Annotated[str | None, Depends(_ACCESS_TOKEN)]
+LeaseToken = Annotated[str | None, Depends(_LEASE_TOKEN)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="a text of your own that names this call: a repeat with the same key changes nothing, and gets the "
+        "same answer",
+    ),
+]
+
+ExperimentName = Annotated[str, Path(description="the experiment's name, or its id (`x-…`)")]
+TrialId = Annotated[str, Path(description="the trial's id (`t-…`)")]

@@ -1,19 +1,13 @@
 """Routes that bypass FastAPI's routing and dependencies, which would cost more than the call itself."""
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
-
-from service.errors import BadRequest
-
-Message = TypeVar("Message", bound=BaseModel)
 
 
 class DirectRoute:
@@ -49,25 +43,3 @@ class DirectRoute:
         answer = await self._answer(Request(scope, receive, send))
         response = Response(answer.model_dump_json(), media_type="application/json")
         await response(scope, receive, send)
-
-
-async def parse_message(request: Request, kind: type[Message]) -> Message:
-    """The body as FastAPI would parse it. Raises RequestValidationError, and BadRequest for a body that is not JSON.
-
-    Uses the `json` module, because pydantic's own parser refuses lone surrogates.
-    """
-    try:
-        return kind.model_validate(_document(await request.body()))
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False)
-        raise RequestValidationError([{**fault, "loc": ("body", *fault["loc"])} for fault in faults]) from error
-
-
-def _document(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except json.JSONDecodeError as error:
-        fault = {"type": "json_invalid", "loc": ("body", error.pos), "msg": f"JSON decode error: {error.msg}"}
-        raise RequestValidationError([fault]) from error
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body cannot be read as JSON: {error}") from error

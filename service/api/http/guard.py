@@ -37,15 +37,15 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
     async def receive_some() -> Message:
         nonlocal read
         if announced > MAX_BODY_BYTES:
-            raise _too_large()
+            raise body_too_large(MAX_BODY_BYTES)
         message = await receive()
         read += len(message.get("body", b""))
         if read > MAX_BODY_BYTES:
-            raise _too_large()
+            raise body_too_large(MAX_BODY_BYTES)
         return message
 
     return receive_some
 
 
-def _too_large() -> TooLarge:
-    return TooLarge(f"the body of this call may have {MAX_BODY_BYTES / 1e6:g} MB", max_bytes=MAX_BODY_BYTES)
+def body_too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body of this call may have {limit / 1e6:g} MB", max_bytes=limit)

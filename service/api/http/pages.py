@@ -6,17 +6,18 @@ from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, FiniteFloat, TypeAdapter
+from pydantic import AfterValidator, AwareDatetime, Field, FiniteFloat, TypeAdapter
 
+from service.api.views.rows import View
 from service.errors import BadRequest
-from trainer.wire import Text
+from trainer.wire import Count, Text
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 Row = TypeVar("Row")
 
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before")]
-Limit = Annotated[int, Query(ge=1, le=1000)]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before, unchanged")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="the number of items on a page, at most")]
 
 _Number = Annotated[int, Field(ge=0, lt=2**31)]
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -36,13 +37,22 @@ EXPERIMENT_KEY = TypeAdapter(tuple[_Time, _Id])
 """Time of creation and id."""
 TRIAL_KEY = TypeAdapter(tuple[FiniteFloat | None, _Number])
 """First objective's value and number."""
+NUMBER_KEY = TypeAdapter(tuple[Count])
+"""A step or a sequence number."""
+ROW_KEY = TypeAdapter(tuple[_Number])
+"""The number of a row."""
+REPORT_KEY = TypeAdapter(tuple[Count, Count])
+"""An attempt's number and a report's sequence."""
+NAME_KEY = TypeAdapter(tuple[Text])
 
 
-class Page(BaseModel, Generic[Item]):
-    """`next_cursor` gives the next page; it is null on the last page."""
+class Page(View, Generic[Item]):
+    """One page of a list."""
 
     items: list[Item]
+    """the items of this page"""
     next_cursor: str | None = None
+    """the cursor of the next page; null on the last page"""
 
 
 def next_cursor(rows: Sequence[Row], limit: int, cursor_of: Callable[[Row], str]) -> str | None:

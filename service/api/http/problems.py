@@ -7,13 +7,26 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict
+from fastapi.routing import iter_route_contexts
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from search.mistakes import Mistake
-from service.errors import InsufficientStorage, Invalid, ServiceError, Unauthorized, Unavailable
+from service.api.http.error_responses import MEDIA_TYPE
+from service.errors import (
+    BadRequest,
+    InsufficientStorage,
+    InternalError,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    ServiceError,
+    Unauthorized,
+    Unavailable,
+)
 from service.store.sql.database import is_full, is_outage
 
 logger = logging.getLogger(__name__)
@@ -21,36 +34,20 @@ logger = logging.getLogger(__name__)
 _RETRY_AFTER = {"Retry-After": "2"}  # seconds
 
 
-class Problem(BaseModel):
-    """`detail` says what is wrong and what would be right. Some problems have further members with facts."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
-    title: str
-    status: int
-    detail: str
-
-
 class ProblemResponse(JSONResponse):
     """Replaces what UTF-8 cannot encode: a message may quote the caller's text, which may have lone surrogates."""
 
-    media_type = "application/problem+json"
+    media_type = MEDIA_TYPE
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route for these error statuses."""
-    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"model": Problem, "description": "See `detail`", "content": content} for status in statuses}
 
 
 def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _wrong_request)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _client_gone)
     app.add_exception_handler(DBAPIError, _database_error)
     app.add_exception_handler(PoolTimeout, _outage)
     app.add_exception_handler(Exception, _internal_error)
@@ -87,15 +84,34 @@ def _mistake(fault: dict[str, Any]) -> Mistake:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    if isinstance(error.__cause__, ServiceError):  # raised while FastAPI read the body
-        return problem_response(error.__cause__)
-    problem = ServiceError(f"{request.method} {request.url.path}: {error.detail}; the calls are in /openapi.json")
-    body = problem.body() | {
-        "type": error.detail.lower().replace(" ", "-"),
-        "title": error.detail,
-        "status": error.status_code,
+    call = f"{request.method} {request.url.path}"
+    match error.status_code:
+        case 404:
+            return problem_response(NotFound(f"{call}: there is no such path; the calls are in /openapi.json"))
+        case 405:
+            allowed = ", ".join(sorted(_methods_of(request)))
+            return ProblemResponse(
+                MethodNotAllowed(f"{call}: this path has {allowed} only").body(), 405, {"Allow": allowed}
+            )
+        case _:
+            return problem_response(BadRequest(f"{call}: {error.detail}"))
+
+
+def _methods_of(request: Request) -> set[str]:
+    """All methods of the path. Starlette's own answer has those of the first route alone."""
+    methods = {
+        method
+        for route in iter_route_contexts(request.app.routes)
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
     }
-    return ProblemResponse(body, error.status_code, error.headers)
+    return methods | ({"HEAD"} if "GET" in methods else set())
+
+
+async def _client_gone(request: Request, _: Exception) -> Response:
+    """No client gets this answer; it is counted in the metrics."""
+    logger.info("%s %s: the client has gone before its call was complete", request.method, request.url.path)
+    return problem_response(BadRequest("the client has gone"))
 
 
 async def _database_error(request: Request, error: Exception) -> Response:
@@ -123,4 +139,4 @@ async def _full(_: Request, error: Exception) -> Response:
 
 async def _internal_error(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem_response(ServiceError("an internal error of the service; its log has the details"))
+    return problem_response(InternalError("an internal error of the service; its log has the details"))

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from service.api.views.rows import RowView
+from service.api.views.costs import CostView
+from service.api.views.rows import RowView, View
+from service.domain.cost import Cost
 from service.store.tables import AttemptRow, GenerationRow, TrialRow
 
 
@@ -18,35 +20,57 @@ class GenerationView(RowView):
     """
 
     number: int
+    """0 for the trial's first params"""
     params: dict[str, Any]
+    """the params"""
     donor: int | None
+    """the number of the trial whose params these come from"""
     milestone: int | None
+    """the step at which the generation before ended"""
     resumed_from: str | None = Field(validation_alias="resume_uri")
+    """the URI of the donor's checkpoint"""
     resumed_step: int | None = Field(validation_alias="resume_step")
+    """the step of that checkpoint"""
     first_attempt: int
+    """the first attempt that ran with these params"""
     at: datetime
+    """when they were decided"""
 
 
-class AttemptView(BaseModel):
-    """`agent` ran it with `params`, which are those of the trial's `generation`.
-
-    `outcome` is null while it runs; `error` has kind, message and tracebacks.
-    """
+class AttemptView(View):
+    """One execution of a trial."""
 
     number: int
+    """from 1"""
     generation: int
+    """the generation of its params"""
     params: dict[str, Any]
+    """what it ran with"""
     agent: str
+    """who ran it"""
     outcome: str | None
+    """how it ended; null while it runs"""
     error: dict[str, Any] | None
+    """kind, message and tracebacks"""
     resumed_from: str | None
+    """the URI of the checkpoint that it resumed from"""
     started_at: datetime
+    """when it was claimed"""
+    began_at: datetime | None
+    """when its training function began, if its holder has told"""
     last_report_at: datetime | None
+    """when it last reported"""
+    uncounted_reports: int
+    """how many reports it made after the one at which it had to leave; `counted=false` lists them"""
     lease_expires_at: datetime | None
+    """when it is lost, unless it calls before; null when it has ended"""
     ended_at: datetime | None
+    """when it ended"""
+    cost: CostView
+    """where its time went; until now, if it still runs"""
 
     @classmethod
-    def of(cls, row: AttemptRow, trial: TrialRow, generations: Sequence[GenerationRow]) -> Self:
+    def of(cls, row: AttemptRow, trial: TrialRow, generations: Sequence[GenerationRow], cost: Cost) -> Self:
         own = next((one for one in reversed(generations) if one.first_attempt <= row.number), None)
         return cls(
             number=row.number,
@@ -57,7 +81,10 @@ class AttemptView(BaseModel):
             error=row.failure,
             resumed_from=row.resume_uri,
             started_at=row.started_at,
+            began_at=row.began_at,
             last_report_at=row.last_report_at,
+            uncounted_reports=row.uncounted_report_count,
             lease_expires_at=row.lease_expires_at if row.ended_at is None else None,
             ended_at=row.ended_at,
+            cost=CostView.of(cost),
         )

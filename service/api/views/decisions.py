@@ -10,8 +10,14 @@ class DecisionView(Grounds, RowView):
     """The answer to a report, or the decision on a paused trial."""
 
     decision: str
+    """`continue`, `stop`, `pause`, `promote` or `exploit`"""
     rule: str
+    """the rule that decided"""
     metric: str
+    """what trials were compared by"""
     step: int
+    """the step of the report"""
     attempt: int
+    """the number of the attempt"""
     at: datetime
+    """when it was decided"""

@@ -1,21 +1,24 @@
 """Experiments as the API shows them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
+from search.mistakes import Mistake
 from search.samplers import ChosenSampler
+from service.api.views.costs import CostView
+from service.api.views.rows import View
 from service.api.views.trials import TrialView, trial_views
 from service.domain.placement import waiting_for
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
 from service.operations.experiments.trial_counts import trial_counts
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
-from service.store.agents import nodes_of_connected
+from service.specification.models import ExperimentSpec
+from service.store.agents import nodes_of_connected, storage_errors
 from service.store.attempts import first_tracebacks
 from service.store.best_trials import best_trials
 from service.store.experiments import warm_starts_of
@@ -24,47 +27,88 @@ from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from trainer.wire import Kind
 
+NO_STORAGE = "the storage: no connected agent can write checkpoints to it; GET /v1/agents says why"
 
-class SamplerView(BaseModel):
-    """`why` explains the choice of `auto`; it is null for a sampler that the spec names."""
+
+class SamplerView(View):
+    """The sampler that proposes configurations."""
 
     name: str
+    """the sampler's name"""
     options: dict[str, Any]
+    """all of its options"""
     why: str | None
+    """why `auto` chose it; null for a sampler that the spec names"""
 
     @classmethod
     def of(cls, chosen: ChosenSampler) -> Self:
         return cls(name=chosen.name, options=chosen.sampler.model_dump(mode="json"), why=chosen.reason)
 
 
-class ExperimentView(BaseModel):
-    """`counts` has every trial status; `best` is the best trial so far; `waiting_for` names the missing resources.
+class SpecWarning(View):
+    """What the spec allows but may not mean, with the `path` of its field."""
 
-    With several objectives `best` is null: `/best` has the Pareto front. `ending` is true while an experiment has an
-    end reason and its last trials still run. `traceback` is that of the first failed trial, of an experiment that
-    failed. `warm_start` has, for each earlier experiment, how many of its trials the search has learned from, and why
-    the others were left out. `sampler` is the one that proposes, with all its options.
-    """
+    path: str
+    """the path of the field"""
+    message: str
+    """what it may not mean"""
+
+    @classmethod
+    def all_of(cls, spec: ExperimentSpec) -> list[Self]:
+        return cls.listed(spec.warnings)
+
+    @classmethod
+    def listed(cls, warnings: Iterable[Mistake]) -> list[Self]:
+        return [cls(path=one.where, message=one.message) for one in warnings]
+
+
+class ExperimentView(View):
+    """An experiment: its spec, its state and its best trial."""
 
     id: str
+    """the experiment's id"""
     name: str
+    """its name"""
     status: str
+    """`running`, `paused`, `completed`, `failed` or `stopped`"""
     ending: bool
+    """whether it has an end reason and its last trials still run"""
     end_reason: str | None
+    """why it ended"""
     end_detail: str | None
+    """the same in words"""
     traceback: str | None
+    """of the first trial that failed, if the experiment failed"""
     waiting_for: str | None
+    """the resources that its next trial lacks"""
     counts: dict[str, int]
+    """the number of trials in each status"""
     best: TrialView | None
+    """the best trial so far; null with several objectives, whose Pareto front `/best` has"""
+    checkpoint_bytes: int
+    """the size of all checkpoints of its trials, as far as it is known"""
     mlflow_url: str | None
+    """its page in MLflow"""
     mlflow_error: str | None
+    """why it is not mirrored to MLflow"""
     priority: int
+    """experiments with a higher one get free resources first"""
     tags: dict[str, Any]
+    """names and values to find it by"""
     spec: dict[str, Any]
+    """the whole specification, with defaults"""
     sampler: SamplerView
+    """the sampler that proposes"""
+    warnings: list[SpecWarning]
+    """what the spec allows but may not mean"""
     created_at: datetime
+    """when it was submitted"""
     ended_at: datetime | None
+    """when its last trial ended"""
+    cost: CostView | None
+    """where the time of its attempts went, all together; null before the first of them has ended"""
     warm_start: list[dict[str, Any]] | None
+    """for each earlier experiment, how many of its trials the search learned from, and why the others were left out"""
 
 
 def experiment_views(context: Context, session: Session, rows: Sequence[ExperimentRow]) -> list[ExperimentView]:
@@ -91,14 +135,17 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             waiting_for=missing.get(row.id),
             counts=counts[row.id],
             best=best.get(row.id),
+            checkpoint_bytes=row.checkpoint_bytes,
             mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui) if mirror else None,
             mlflow_error=mirror.error if mirror else None,
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,
             sampler=SamplerView.of(spec.search.chosen_for(spec.problem)),
+            warnings=SpecWarning.all_of(spec),
             created_at=row.created_at,
             ended_at=row.ended_at,
+            cost=CostView.of_sum(row.cost),
             warm_start=warm_starts.get(row.id),
         )
 
@@ -130,5 +177,9 @@ def _missing_resources(
     ]
     if not idle:
         return {}
-    agents = nodes_of_connected(session, database_now(session))
+    now = database_now(session)
+    agents = nodes_of_connected(session, now)
+    errors = storage_errors(session, now)
+    if errors and None not in errors.values():
+        return dict.fromkeys((row.id for row in idle), NO_STORAGE)
     return {row.id: waiting_for(spec_of(row).trainer.scaling, agents) for row in idle}

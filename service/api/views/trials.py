@@ -4,54 +4,97 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from service.api.views.attempts import AttemptView, GenerationView
-from service.api.views.rows import RowView
+from service.api.views.costs import CostView
+from service.api.views.rows import RowView, View
+from service.operations.attempts.attempt_cost import cost_of
+from service.runtime.caches.spec_cache import spec_of
 from service.store.attempts import attempts_of
+from service.store.checkpoints import bytes_of_trials
 from service.store.generations import generations_of
+from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
-from service.store.trial_values import constraint_values, is_feasible, objective_values
+from service.store.trial_values import constraint_values, is_feasible, objective_values, only_value
 from service.store.trials import newest_checkpoint, newest_checkpoints
 
 
 class CheckpointView(RowView):
+    """A directory that was saved with a report."""
+
     uri: str
+    """where it is"""
     step: int
+    """the step that it was saved at"""
     attempt: int
+    """the number of the attempt that saved it"""
     at: datetime
+    """when it was reported"""
+    bytes: int | None
+    """the size of all of its files; null if it is not known"""
+    pinned: bool
+    """whether it is kept until its experiment is deleted, whatever the spec says"""
+    removed_at: datetime | None
+    """since when it is no longer on the storage; null: it is there"""
+    removed_why: str | None
+    """why it has been removed"""
 
 
-class TrialView(BaseModel):
-    """`values` are the newest values of the objectives, in the order of the spec.
-
-    `reason` says why it ended or is queued again. `constraints` are the newest values of the constraints' metrics, and
-    `feasible` says whether the trial satisfies them. Both are null without constraints; `feasible` also while a running
-    trial has not reported all of them.
-    """
+class TrialView(View):
+    """One configuration of an experiment, and what became of it."""
 
     id: str
+    """the trial's id"""
     experiment_id: str
+    """the id of its experiment"""
     number: int
+    """counts the trials of the experiment from 0"""
     status: str
+    """`queued`, `running`, `paused`, `completed`, `pruned`, `failed` or `stopped`"""
     reason: str | None
+    """why it ended, or is queued again"""
     failure_kind: str | None
+    """the kind of its last failure"""
     params: dict[str, Any]
-    values: list[float | None] | None
+    """its configuration"""
+    values: dict[str, float | None]
+    """the newest value of each objective, by metric"""
+    value: float | None
+    """the newest value of the only objective; null with several"""
     constraints: dict[str, float | None] | None
+    """the newest value of each constraint's metric; null without constraints"""
     feasible: bool | None
+    """whether it satisfies the constraints; null without constraints, and while a running trial lacks a metric"""
     step: int | None
+    """the step of its newest report"""
     origin: str
+    """where its params come from, such as `search` or `enqueue`"""
+    source: str | None
+    """what the params were taken from: `start_up` (a draw before the model has enough trials), `model`, `grid`,
+    `sequence` (of qmc), `random` or `user`; null in a trial that an earlier version created"""
     stopping: str | None
+    """why it has been asked to stop, while it still runs"""
     attempt_count: int
+    """how often it was started"""
     checkpoint: CheckpointView | None
+    """its newest checkpoint"""
+    checkpoint_bytes: int | None
+    """the size of all of its checkpoints, as far as it is known; null if that of none is"""
     created_at: datetime
+    """when it was created"""
     started_at: datetime | None
+    """when its first attempt started"""
     ended_at: datetime | None
+    """when it ended"""
+    cost: CostView | None
+    """where the time of its attempts went; null before the first of them has ended"""
 
     @classmethod
-    def of(cls, experiment: ExperimentRow, row: TrialRow, checkpoint: CheckpointRow | None) -> Self:
+    def of(
+        cls, experiment: ExperimentRow, row: TrialRow, checkpoint: CheckpointRow | None, checkpoint_bytes: int | None
+    ) -> Self:
+        values = objective_values(experiment, row)
         return cls(
             id=row.id,
             experiment_id=row.experiment_id,
@@ -60,38 +103,52 @@ class TrialView(BaseModel):
             reason=row.reason,
             failure_kind=row.failure_kind,
             params=row.params,
-            values=objective_values(experiment, row),
+            values=values,
+            value=only_value(values),
             constraints=constraint_values(experiment, row),
             feasible=is_feasible(experiment, row),
             step=row.last_step,
             origin=row.origin,
+            source=row.source,
             stopping=row.stop_reason if row.ended_at is None else None,
             attempt_count=row.attempt_count,
             checkpoint=CheckpointView.of(checkpoint) if checkpoint else None,
+            checkpoint_bytes=checkpoint_bytes,
             created_at=row.created_at,
             started_at=row.started_at,
             ended_at=row.ended_at,
+            cost=CostView.of_sum(row.cost),
         )
 
 
 class TrialDetail(TrialView):
-    """`generations` lists all of a trial that has trained with more than one set of params; otherwise it is empty."""
+    """A trial with its attempts and generations."""
 
     attempts: list[AttemptView]
+    """each execution, and why it ended"""
     generations: list[GenerationView]
+    """the params that it trained with, if there were several; otherwise empty"""
 
 
 def trial_detail(session: Session, row: TrialRow) -> TrialDetail:
     experiment, generations = session.get_one(ExperimentRow, row.experiment_id), generations_of(session, row.id)
+    scaling, now = spec_of(experiment).trainer.scaling, database_now(session)
+    size = bytes_of_trials(session, [row.id]).get(row.id, 0)
     return TrialDetail(
-        **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id))),
-        attempts=[AttemptView.of(attempt, row, generations) for attempt in attempts_of(session, row.id)],
+        **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id), size)),
+        attempts=[
+            AttemptView.of(attempt, row, generations, cost_of(attempt, scaling, now))
+            for attempt in attempts_of(session, row.id)
+        ],
         generations=[GenerationView.of(generation) for generation in generations],
     )
 
 
 def trial_views(session: Session, rows: Sequence[TrialRow]) -> list[TrialView]:
     """In the order of `rows`, with one query for their checkpoints."""
-    checkpoints = newest_checkpoints(session, [row.id for row in rows])
+    ids = [row.id for row in rows]
+    checkpoints, sizes = newest_checkpoints(session, ids), bytes_of_trials(session, ids)
     experiments = {key: session.get_one(ExperimentRow, key) for key in {row.experiment_id for row in rows}}
-    return [TrialView.of(experiments[row.experiment_id], row, checkpoints.get(row.id)) for row in rows]
+    return [
+        TrialView.of(experiments[row.experiment_id], row, checkpoints.get(row.id), sizes.get(row.id, 0)) for row in rows
+    ]

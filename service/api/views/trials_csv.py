@@ -1,13 +1,23 @@
-"""Trials as CSV, for spreadsheets and data frames."""
+"""Trials as CSV, for spreadsheets and data frames.
+
+A spreadsheet runs a cell that begins as a formula does. Such a text gets an apostrophe in front, by which spreadsheets
+show it as it is; a text that is a number stays one.
+"""
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from service.api.views.trials import TrialView
 from service.store.tables import ExperimentRow
 from service.store.trial_values import constraint_names, objective_names
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""With the full-width forms of the first four, which some spreadsheets take for them."""
+
+NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
 def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
@@ -19,14 +29,16 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
     writer = csv.writer(text)
     measured = [*objective_names(experiment), *limited, *feasible]
     times = ["started_at", "ended_at"]
-    writer.writerow(["number", "id", "status", *measured, "step", *params, "reason", *times, "checkpoint"])
+    header = ["number", "id", "status", *measured, "step", *params, "reason", *times, "checkpoint"]
+    writer.writerow(map(_harmless, header))
     for trial in trials:
         writer.writerow(
-            [
+            _harmless(cell)
+            for cell in [
                 trial.number,
                 trial.id,
                 trial.status,
-                *(trial.values or [None] * len(objective_names(experiment))),
+                *trial.values.values(),
                 *((trial.constraints or {}).get(name) for name in limited),
                 *(trial.feasible for _ in feasible),
                 trial.step,
@@ -37,6 +49,12 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
             ]
         )
     return text.getvalue()
+
+
+def _harmless(cell: Any) -> Any:
+    """Return the cell so that no spreadsheet takes it for a formula."""
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def _times(trial: TrialView) -> Iterator[Any]:

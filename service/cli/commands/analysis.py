@@ -24,7 +24,7 @@ def importance(
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Show how much each parameter matters, computed from the completed trials."""
+    """Show how much each parameter matters, by the values or, with early stopping, the curve scores of the trials."""
     with connect(url) as client:
         found = client.importance(experiment, metric, evaluator)
     console.print_result(found, analysis_tables.importance(found), as_json=as_json)

@@ -80,14 +80,18 @@ def change(
 def delete(
     experiment: Experiment,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    keep_checkpoints: Annotated[
+        bool, typer.Option("--keep-checkpoints", help="Leave the checkpoints on the storage.")
+    ] = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Delete an ended experiment with its trials and logs. Its checkpoints and its MLflow runs stay."""
+    """Delete an ended experiment with its trials, logs and checkpoints. Its MLflow runs stay."""
     with connect(url) as client:
         found = client.experiment(experiment)
         if sys.stdin.isatty() and not yes:
-            typer.confirm(f"Delete {found['name']} with {sum(found['counts'].values())} trials?", abort=True)
-        client.delete(found["id"])
+            what = "trials" if keep_checkpoints else "trials and their checkpoints"
+            typer.confirm(f"Delete {found['name']} with {sum(found['counts'].values())} {what}?", abort=True)
+        client.delete(found["id"], keep_checkpoints=keep_checkpoints)
     console.out.print(f"{found['name']} is deleted; the name is free again.", highlight=False)
 
 

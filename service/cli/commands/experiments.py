@@ -34,6 +34,7 @@ def submit(
     """Submit an experiment, with the code in its spec's folder."""
     with connect(url) as client:
         created = submission.submit(client, spec, code, name)
+        console.print_warnings(created.get("warnings", ()))
         if as_json or not watch:
             text = f"{created['name']} ({created['id']}) is {created['status']}. To follow it: paceline watch"
             console.print_result(created, f"{text} {created['name']}", as_json=as_json)

@@ -1,11 +1,13 @@
 """`paceline token`: access tokens of a service that other machines can reach. Works on the database directly."""
 
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from service.cli import console
+from service.cli.arguments import BadArgument, duration
 from service.domain.roles import Role
 
 app = typer.Typer(help="Manage access tokens; run it on the service's machine.", no_args_is_help=True)
@@ -13,36 +15,77 @@ app = typer.Typer(help="Manage access tokens; run it on the service's machine.",
 Name = Annotated[str, typer.Argument(help="The token's name: who or what uses it.")]
 
 
-@app.command(epilog="Example: export PACELINE_TOKEN=$(paceline token create alice --role write)")
+def _duration(text: str) -> timedelta:
+    try:
+        return duration(text)
+    except BadArgument as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command(epilog="Example: export PACELINE_TOKEN=$(paceline token create alice --role write --lifetime 90d)")
 def create(
-    name: Name, role: Annotated[Role, typer.Option(help="What callers with this token may do.")] = Role.WRITE
+    name: Name,
+    role: Annotated[Role, typer.Option(help="What callers with this token may do.")] = Role.WRITE,
+    lifetime: Annotated[
+        timedelta | None,
+        typer.Option(parser=_duration, metavar="TIME", help="How long it is valid: 90d, 12h.", show_default="endless"),
+    ] = None,
 ) -> None:
     """Create a token and print it. Only its digest is stored, so it cannot be shown again."""
     from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
     from service.operations.tokens import create_token  # noqa: PLC0415
 
     with upgraded_database() as database:
-        typer.echo(create_token(database, name, role))
+        typer.echo(create_token(database, name, role, lifetime))
+
+
+@app.command(epilog="Example: paceline token rotate gpu-cluster --overlap 1h")
+def rotate(
+    name: Name,
+    overlap: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=_duration, metavar="TIME", help="How long the present token stays valid: 1h, 7d.", show_default="0s"
+        ),
+    ] = None,
+    lifetime: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=_duration, metavar="TIME", help="How long the new one is valid.", show_default="as the present one"
+        ),
+    ] = None,
+) -> None:
+    """Replace a token by a new one with the same name and role, and print it."""
+    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
+    from service.operations.tokens import rotate_token  # noqa: PLC0415
+
+    with upgraded_database() as database:
+        typer.echo(rotate_token(database, name, overlap=overlap or timedelta(0), lifetime=lifetime))
 
 
 @app.command("ls")
 def list_tokens() -> None:
-    """List the tokens: name, role, time of creation."""
+    """List the tokens: name, role, and when each was created, expires and was last used."""
     from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
     from service.operations.tokens import all_tokens  # noqa: PLC0415
 
-    table = Table("name", "role", "created", box=None, pad_edge=False)
+    table = Table("name", "role", "created", "expires", "last used", box=None, pad_edge=False)
     with upgraded_database() as database:
         for token in all_tokens(database):
-            table.add_row(token.name, token.role, f"{token.created_at:%Y-%m-%d %H:%M}")
+            times = map(_shown, (token.created_at, token.expires_at, token.last_used_at))
+            table.add_row(token.name, token.role, *times)
     console.out.print(table)
 
 
 @app.command("rm")
 def remove(name: Name) -> None:
-    """Remove a token. The service refuses it from then on."""
+    """Remove a token. The service refuses it from then on, and ends its open streams within seconds."""
     from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
     from service.operations.tokens import remove_token  # noqa: PLC0415
 
     with upgraded_database() as database:
         remove_token(database, name)
+
+
+def _shown(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" if at else "never"

@@ -40,9 +40,20 @@ def decisions(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> No
     _print_list(url, trial, Client.decisions, terminal_tables.decisions, "No decisions.", as_json=as_json)
 
 
-@app.command(rich_help_panel=PANEL)
-def checkpoints(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
-    """Show where a trial's checkpoints are, newest first."""
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline checkpoints t-1f2e3d4c5b6a --pin 20")
+def checkpoints(
+    trial: Trial,
+    pin: Annotated[list[int] | None, typer.Option(metavar="STEP", help="Pin the checkpoint of this step.")] = None,
+    unpin: Annotated[list[int] | None, typer.Option(metavar="STEP", help="Take the pin from this step's.")] = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Show where a trial's checkpoints are, newest first. A pinned one is kept until its experiment is deleted."""
+    with connect(url) as client:
+        for step in pin or ():
+            client.pin_checkpoint(trial, step)
+        for step in unpin or ():
+            client.unpin_checkpoint(trial, step)
     _print_list(url, trial, Client.checkpoints, terminal_tables.checkpoints, "No checkpoints.", as_json=as_json)
 
 

@@ -13,7 +13,10 @@ MAX_POINTS = 300
 
 
 class ChartTrial(BaseModel):
-    """A trial that completed or was stopped. `values` is None unless all objectives are known."""
+    """A trial that has ended or paused. `values` is None unless all objectives are known.
+
+    `score` is its curve score where charts judge trials by it.
+    """
 
     number: int
     completed: bool
@@ -22,16 +25,21 @@ class ChartTrial(BaseModel):
     violation: float | None
     curve: list[tuple[int, float]] = []
     stopped_early: bool = False
+    score: float | None = None
 
 
 class ChartData(BaseModel):
-    """`curve_metric` is the metric of the trials' curves; `constrained`: trials can be infeasible."""
+    """`curve_metric` is the metric of the trials' curves; `constrained`: trials can be infeasible.
+
+    `by_score`: early stopping has ended or paused trials, and charts judge trials by their curve scores.
+    """
 
     space: dict[str, Any]
     metrics: list[str]
     directions: list[Direction]
     curve_metric: str
     constrained: bool
+    by_score: bool = False
     trials: list[ChartTrial]
 
 

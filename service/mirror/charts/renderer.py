@@ -23,12 +23,13 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
 from search.analysis.importance import MIN_TRIALS
-from search.problem import sign_of
+from search.problem import Direction, sign_of
 from search.samplers.optuna.conversion import distribution_of, frozen_trial
 from search.samplers.optuna.frozen_study import frozen_study
 from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Space
 from service.mirror.charts.data import ChartData, ChartTrial
+from service.mirror.charts.score_plots import note_on_scores, plot_scores
 
 MIN_TRIALS_TO_COMPARE = 2
 MAX_OBJECTIVES = 3
@@ -51,6 +52,8 @@ def render(data: ChartData, directory: Path) -> list[Path]:
         mpl.rcdefaults()  # some of Optuna's plots change the style
         try:
             plot()
+            if data.by_score and name != "learning_curves":
+                mpl.pyplot.gcf().suptitle(note_on_scores(data), y=1.02, va="bottom", fontsize="medium")
             mpl.pyplot.gcf().savefig(path, dpi=DOTS_PER_INCH, bbox_inches="tight")
             written.append(path)
         except Exception:  # other charts may still succeed
@@ -77,16 +80,18 @@ def _objective_charts(
     several = len(data.metrics) > 1
     suffix = f"_of_{index + 1}_{_filename(metric)}" if several else ""
     shown: dict[str, Any] = {
-        "target_name": metric,
+        "target_name": f"curve score of {metric}" if data.by_score else metric,
         **({"target": lambda trial: trial.values[index]} if several else {}),
     }
-    yield f"optimization_history{suffix}", partial(plots.plot_optimization_history, study, **shown)
+    history = partial(plot_scores, data) if data.by_score else partial(plots.plot_optimization_history, study, **shown)
+    yield f"optimization_history{suffix}", history
     if count < MIN_TRIALS_TO_COMPARE:
         return
     yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, **shown)
     yield f"slices{suffix}", partial(plots.plot_slice, study, **shown)
     if count >= MIN_TRIALS:
-        sign = sign_of(data.directions[index])  # PED-ANOVA explains low values of the target
+        # PED-ANOVA explains low values of the target.
+        sign = sign_of("maximize" if data.by_score else data.directions[index])
         minimized = {**shown, **({"target": lambda trial: sign * trial.values[index]} if several else {})}
         evaluator = PedAnovaImportanceEvaluator()
         yield f"importance{suffix}", partial(plots.plot_param_importances, study, evaluator=evaluator, **minimized)
@@ -116,18 +121,23 @@ def _study(data: ChartData) -> optuna.Study:
     space = Space.model_validate(data.space)
     distributions = {name: _display_distribution(parameter) for name, parameter in space.root.items()}
     known = {
-        one.number: _trial(space, distributions, one, constrained=data.constrained)
+        one.number: _trial(space, distributions, one, values, constrained=data.constrained)
         for one in data.trials
-        if one.completed and one.values is not None and not space.mistakes_in(one.params)
+        if (values := _shown_values(data, one)) is not None and not space.mistakes_in(one.params)
     }
     numbers = range(max(known, default=-1) + 1)
-    return frozen_study(
-        data.directions, [known.get(number) or frozen_trial(number, TrialState.FAIL) for number in numbers]
-    )
+    directions: list[Direction] = ["maximize"] if data.by_score else data.directions
+    return frozen_study(directions, [known.get(number) or frozen_trial(number, TrialState.FAIL) for number in numbers])
+
+
+def _shown_values(data: ChartData, one: ChartTrial) -> list[float] | None:
+    if data.by_score:
+        return None if one.score is None else [one.score]
+    return one.values if one.completed else None
 
 
 def _trial(
-    space: Space, distributions: dict[str, BaseDistribution], one: ChartTrial, *, constrained: bool
+    space: Space, distributions: dict[str, BaseDistribution], one: ChartTrial, values: list[float], *, constrained: bool
 ) -> FrozenTrial:
     violation = float("inf") if one.violation is None else one.violation
     return frozen_trial(
@@ -135,7 +145,7 @@ def _trial(
         TrialState.COMPLETE,
         params={name: _display_value(space.root[name], value) for name, value in one.params.items()},
         distributions={name: distributions[name] for name in one.params},
-        values=one.values,
+        values=values,
         constraints=[violation] if constrained else None,
     )
 

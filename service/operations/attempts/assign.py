@@ -4,7 +4,6 @@ A proposal is computed outside of a transaction. The transaction that uses it ch
 """
 
 import logging
-import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,9 +16,10 @@ from service.operations.attempts.assignment import Assigned, AttemptEnded, Claim
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
 from service.operations.experiments.termination import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
+from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.proposal_cache import Proposal, ProposalTarget
-from service.runtime.spec_cache import spec_of
+from service.runtime.lease_tokens import IssuedLease
 from service.store.experiments import lock_experiment
 from service.store.generations import resume_point
 from service.store.sql.database import database_now
@@ -96,11 +96,23 @@ def try_assign(
         target = ProposalTarget(experiment.trial_count, experiment.spec_changed_at_event)
         if proposal is None or proposal.target != target:
             return NeedsProposal(target)
-        if computed_ahead and any_changed_after(session, experiment.id, proposal.seen_event):
+        if computed_ahead and _is_outdated(session, experiment, proposal):
             return NeedsProposal(target)
-        trial = create_trial(session, experiment, dict(proposal.params), "search", now)
-    attempt = _start_attempt(context, session, experiment, trial, claimant, now)
-    return Assigned(build_assignment(context, session, experiment, trial, attempt))
+        trial = create_trial(session, experiment, dict(proposal.params), "search", now, source=proposal.source)
+    lease = context.lease_tokens.issue()
+    attempt = _start_attempt(context, session, experiment, trial, claimant, lease, now)
+    return Assigned(build_assignment(context, session, experiment, trial, attempt, lease.token))
+
+
+def answered(context: Context, session: Session, claimant: Claimant) -> Assigned | NothingToRun | None:
+    """The outcome of the same request before; None if it has none yet. An attempt that has ended is not given again."""
+    earlier = earlier_answer(context, session, claimant)
+    return NothingToRun() if isinstance(earlier, AttemptEnded) else earlier
+
+
+def _is_outdated(session: Session, experiment: ExperimentRow, proposal: Proposal) -> bool:
+    has_new_milestones = proposal.seen_milestone not in {None, experiment.milestone_count}
+    return has_new_milestones or any_changed_after(session, experiment.id, proposal.seen_event)
 
 
 def propose_ahead(context: Context, experiment_id: str) -> None:
@@ -131,17 +143,26 @@ def _try_assign(
             experiment = lock_experiment(session, experiment_id)
             if experiment is None:
                 return NothingToRun()
-            return try_assign(context, session, experiment, claimant, proposal, computed_ahead=computed_ahead)
+            outcome = try_assign(context, session, experiment, claimant, proposal, computed_ahead=computed_ahead)
+            if isinstance(outcome, NothingToRun):  # the other call may have taken the last trial that could start
+                return answered(context, session, claimant) or outcome
+            return outcome
     except IntegrityError:
         with context.database.read() as session:
-            earlier = earlier_answer(context, session, claimant)
+            earlier = answered(context, session, claimant)
         if earlier is None:
             raise
-        return NothingToRun() if isinstance(earlier, AttemptEnded) else earlier
+        return earlier
 
 
 def _start_attempt(
-    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, claimant: Claimant, now: datetime
+    context: Context,
+    session: Session,
+    experiment: ExperimentRow,
+    trial: TrialRow,
+    claimant: Claimant,
+    lease: IssuedLease,
+    now: datetime,
 ) -> AttemptRow:
     resume = resume_point(session, trial.id) if trial.attempt_count else None
     trial.attempt_count += 1
@@ -151,12 +172,15 @@ def _start_attempt(
         number=trial.attempt_count,
         holder=claimant.holder,
         request_id=claimant.request_id,
-        lease_token=secrets.token_urlsafe(24),
+        lease_digest=lease.digest,
+        lease_salt=lease.salt,
         lease_expires_at=now + timedelta(seconds=context.settings.lease_seconds),
+        service=context.service_name,
         resume_uri=resume.uri if resume else None,
         resume_step=resume.step if resume else None,
         first_step=resume.step + 1 if resume else 1,
         next_sequence=0,
+        queued_at=trial.queued_at,
         started_at=now,
     )
     session.add(attempt)

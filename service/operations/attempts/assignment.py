@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.operations.attempts.obsolete_checkpoints import earlier_files, run_name
+from service.operations.attempts.obsolete_checkpoints import earlier_files
+from service.operations.checkpoints.folders import run_name
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
 from service.store.attempts import attempt_by_request
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
@@ -34,7 +35,7 @@ class Assigned:
 
 @dataclass(frozen=True)
 class AttemptEnded:
-    """The request had an attempt, which has ended since."""
+    """The request had an attempt, which has ended since, or whose lease token is not known any more."""
 
 
 def earlier_answer(context: Context, session: Session, claimant: Claimant) -> Assigned | AttemptEnded | None:
@@ -42,15 +43,16 @@ def earlier_answer(context: Context, session: Session, claimant: Claimant) -> As
     attempt = attempt_by_request(session, claimant.holder, claimant.request_id)
     if attempt is None:
         return None
-    if attempt.ended_at is not None:
+    token = context.lease_tokens.of(attempt.lease_salt, attempt.lease_digest)
+    if attempt.ended_at is not None or token is None:
         return AttemptEnded()
     trial = session.get_one(TrialRow, attempt.trial_id)
     experiment = session.get_one(ExperimentRow, attempt.experiment_id)
-    return Assigned(build_assignment(context, session, experiment, trial, attempt))
+    return Assigned(build_assignment(context, session, experiment, trial, attempt, token))
 
 
 def build_assignment(
-    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, attempt: AttemptRow
+    context: Context, session: Session, experiment: ExperimentRow, trial: TrialRow, attempt: AttemptRow, token: str
 ) -> Assignment:
     spec = spec_of(experiment)
     resume = None
@@ -66,7 +68,7 @@ def build_assignment(
         attempt=attempt.number,
         params=trial.params,
         config={**spec.config, **trial.params},
-        lease=Lease(token=attempt.lease_token, expires_at=expires_at, seconds=context.settings.lease_seconds),
+        lease=Lease(token=token, expires_at=expires_at, seconds=context.settings.lease_seconds),
         trainer=spec.trainer,
         resume=resume,
         run_name=run_name(experiment, trial, attempt.number),
@@ -75,4 +77,5 @@ def build_assignment(
         earlier_checkpoints=earlier.checkpoints,
         earlier_runs=earlier.runs,
         max_seconds=spec.limits.max_trial_seconds,
+        kill_after_seconds=spec.limits.kill_trial_after_seconds,
     )

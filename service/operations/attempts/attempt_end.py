@@ -5,20 +5,22 @@ from datetime import timedelta
 
 from service.domain.failures import Retry, counted_failures, decide_retry
 from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
+from service.operations.attempts.attempt_cost import add_to_sums
 from service.operations.attempts.leases import LeasedAttempt
+from service.operations.attempts.trial_time import function_began_at, out_of_time
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.experiments.termination import advance_experiment
 from service.operations.transitions import move_trial
-from service.runtime.objective_values import broken_constraints, missing_objectives
-from service.store.attempts import attempts_of
+from service.runtime.search_view.objective_values import broken_constraints, missing_objectives
+from service.store.attempts import ASK_HOLDER, attempts_of
 from service.store.events import append_event
 from service.store.tables import TrialRow
 from service.store.trials import reports_of
 from trainer.wire import Failure, FailureKind, Outcome
 
-ASK_HOLDER = "ask "
-"""The prefix of the holder's name when a caller runs a trial itself, without an agent."""
+HOLDERS_CLOCK = 0.1
+"""Holders enforce the time limits of trials themselves, by clocks that may be ahead of the service's by a fraction."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,12 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
         "outcome": outcome,
         "kind": failure.kind if failure else None,
         "message": failure.message if failure else None,
+        "cost": add_to_sums(leased).to_json(),
     }
     append_event(session, experiment, "attempt.ended", data, at=now, trial_id=trial.id)
     ending = _ending(leased, outcome, failure, earlier)
     trial.failure_kind = ending.kind
-    move_trial(session, experiment, trial, ending.to, reason=ending.reason, at=now, kind=ending.kind)
+    move_trial(session, experiment, trial, ending.to, reason=ending.reason, at=now, kind=ending.kind, cost=trial.cost)
     if ending.to is TrialStatus.COMPLETED:
         Decider(session, experiment, leased.spec, now).record_completion(trial)
     paused_at = trial.paused_milestone if ending.to is TrialStatus.PAUSED else None
@@ -77,6 +80,8 @@ def _may_have_begun(leased: LeasedAttempt, lease_seconds: float) -> bool:
 def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> Failure | None:
     if outcome is Outcome.FAILED:
         return reported or Failure(kind=FailureKind.USER_ERROR, message="failed; its holder did not say why")
+    if leased.attempt.uncounted_report_count:
+        return None
     missing = missing_objectives(leased.spec, leased.trial)
     if outcome is Outcome.COMPLETED and missing and leased.trial.stop_cause in (None, StopCause.PAUSED):
         names = " and ".join(repr(name) for name in missing)
@@ -93,11 +98,14 @@ def _reported(leased: LeasedAttempt) -> str:
 def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
     """The failures of earlier attempts that count against the budgets.
 
-    A loss counts only if that attempt resumed from the same checkpoint as this one: a trial that has saved a new
-    checkpoint in between makes progress, so it does not cause the losses.
+    A failure after the deciding report of its attempt does not: the function should not have trained on. A loss counts
+    only if that attempt resumed from the same checkpoint as this one: a trial that has saved a new checkpoint in
+    between makes progress, so it does not cause the losses.
     """
     attempts = attempts_of(leased.session, leased.trial.id)[leased.trial.forgiven_attempts :]
-    failed = [(Failure.model_validate(one.failure), one) for one in attempts if one.failure]
+    failed = [
+        (Failure.model_validate(one.failure), one) for one in attempts if one.failure and not one.uncounted_report_count
+    ]
     counted = [
         (failure, one.ended_at or leased.now)
         for failure, one in failed
@@ -108,6 +116,8 @@ def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
 
 def _ending(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Ending:
     trial, spec = leased.trial, leased.spec
+    if leased.attempt.uncounted_report_count:
+        outcome, failure = Outcome.STOPPED, None  # as without the outage: the function would have left at the decision
     cause = StopCause(trial.stop_cause) if trial.stop_cause else None
     if cause is StopCause.DIVERGED:
         return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
@@ -133,8 +143,6 @@ def _paused(trial: TrialRow) -> Ending:
 
 
 def _why_holder_stopped(leased: LeasedAttempt) -> str:
-    """Holders enforce max_trial_seconds themselves, by clocks that may be a little ahead of the service's clock."""
-    limit, ran = leased.spec.limits.max_trial_seconds, (leased.now - leased.attempt.started_at).total_seconds()
-    if limit is not None and ran > 0.9 * limit:
-        return f"ran for {ran:.0f} s (limits.max_trial_seconds is {limit:g})"
-    return "its holder stopped it"
+    began_at = function_began_at(leased.attempt) or leased.attempt.started_at
+    passed = out_of_time(leased.spec.limits, (leased.now - began_at).total_seconds(), HOLDERS_CLOCK)
+    return passed.reason if passed is not None else "its holder stopped it"

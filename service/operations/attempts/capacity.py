@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from service.domain.placement import fits
 from service.domain.statuses import ExperimentStatus, TrialStatus
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
 from service.store.agents import nodes_of_connected
 from service.store.experiments import experiments_with, may_run_trials, startable_experiment_ids
 from service.store.tables import ExperimentRow

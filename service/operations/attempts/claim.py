@@ -12,13 +12,14 @@ from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.attempts.assign import ProposalFailed, assign, propose_ahead
 from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, earlier_answer
-from service.operations.attempts.attempt_end import ASK_HOLDER, end_as_lost
+from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.leases import lock_attempt
 from service.operations.attempts.obsolete_checkpoints import obsolete_directories
+from service.operations.checkpoints.deletion import deletions_of_agent
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
-from service.store.attempts import living_attempts
+from service.store.attempts import ASK_HOLDER, living_attempts
 from service.store.experiments import experiments_with, startable_experiment_ids
 from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
@@ -29,6 +30,8 @@ from trainer.wire import Assignment, Claim, HeldAttempt, HeldAttempts, Instance,
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     """Look once for a trial that fits the agent's free resources. The same request gets the same answer."""
+    if message.storage_error is not None:
+        return None  # a trial would train in vain
     claimant = Claimant(agent, message.request_id, yields_to_slots=True)
     with context.database.read() as session:
         earlier = earlier_answer(context, session, claimant)
@@ -61,7 +64,7 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
         claimant = Claimant(f"{ASK_HOLDER}{experiment_id}", request_id or secrets.token_hex(16))
         earlier = earlier_answer(context, session, claimant) if request_id else None
     if isinstance(earlier, AttemptEnded):
-        raise WrongState("the trial that was given for this Idempotency-Key has ended; ask with a new key")
+        raise WrongState("the trial that was given for this Idempotency-Key is over; ask with a new key")
     try:
         assignment = assign(context, experiment_id, claimant, earlier)
     except ProposalFailed as error:
@@ -73,12 +76,14 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
 
 
 def attempts_of_agent(context: Context, agent: str) -> HeldAttempts:
-    """Return the living attempts that the agent holds, and the directories that it may remove."""
+    """Return the living attempts that the agent holds, and the directories that it is to remove."""
     with context.database.read() as session:
         living = living_attempts(session, holder=agent)
         return HeldAttempts(
             attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living],
             obsolete=obsolete_directories(session, context.settings.storage, database_now(session)),
+            deletions=deletions_of_agent(session, agent),
+            storage=context.settings.storage,
         )
 
 
@@ -111,6 +116,7 @@ def register_agent(context: Context, name: str, message: Claim) -> None:
             seconds = context.settings.lease_seconds + message.wait_seconds
             _take_name(row, message.instance, message.replaces, now + timedelta(seconds=seconds))
         row.nodes = [node.model_dump(mode="json") for node in message.nodes]
+        row.storage_error = message.storage_error
         row.last_seen_at = now
 
 

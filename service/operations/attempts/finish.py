@@ -3,12 +3,22 @@
 import contextlib
 
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assign import NothingToRun, Outcome, ProposalFailed, assign, propose_ahead, try_assign
-from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer
+from service.operations.attempts.assign import (
+    NothingToRun,
+    Outcome,
+    ProposalFailed,
+    answered,
+    assign,
+    propose_ahead,
+    try_assign,
+)
+from service.operations.attempts.assignment import Claimant
+from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
 from service.operations.attempts.capacity import is_first_in_line
 from service.operations.attempts.leases import LeasedAttempt, lease_lost, lock_attempt_by_token
 from service.runtime.context import Context
+from service.store.agents import storage_error_of
 from trainer.wire import Finish, Finished
 
 
@@ -28,6 +38,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             was_open = experiment.end_reason is None
             is_repeat = attempt.ended_at is not None
             if not is_repeat:
+                note_last_phases(leased, message.phases)
                 end_attempt(leased, message.outcome, message.error)
             elif attempt.lease_expires_at is None or attempt.outcome != message.outcome:
                 raise lease_lost(attempt)
@@ -46,11 +57,11 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
 
 def _try_next(context: Context, leased: LeasedAttempt, claimant: Claimant, *, is_repeat: bool) -> Outcome:
     """Assign the next trial in the transaction that freed the capacity."""
-    earlier = earlier_answer(context, leased.session, claimant) if is_repeat else None
-    if isinstance(earlier, AttemptEnded):
-        return NothingToRun()
-    if earlier is not None:
+    if is_repeat and (earlier := answered(context, leased.session, claimant)) is not None:
         return earlier
-    if not is_first_in_line(leased.session, leased.experiment, leased.now):
+    if storage_error_of(leased.session, leased.attempt.holder) is not None:
+        return NothingToRun()
+    # A repeat need not wait in line: the first call has, and may be about to start a trial for both.
+    if not is_repeat and not is_first_in_line(leased.session, leased.experiment, leased.now):
         return NothingToRun()
     return try_assign(context, leased.session, leased.experiment, claimant)

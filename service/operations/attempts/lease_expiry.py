@@ -11,20 +11,23 @@ from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.attempts.attempt_end import end_as_lost, revoke_lease
-from service.operations.attempts.leases import lock_attempt
+from service.operations.attempts.leases import LeasedAttempt, lock_attempt
+from service.operations.attempts.trial_time import OutOfTime, function_began_at, out_of_time
 from service.operations.experiments.termination import advance_experiment
 from service.operations.transitions import request_stop
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
 from service.store.attempts import expired_attempts, living_attempts
 from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
+from service.store.services import advertised_urls, last_seen, reachable_since, register
 from service.store.sql.database import database_now
-from service.store.tables import AgentRow, AttemptRow, ExperimentRow
+from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind
 
 Item = TypeVar("Item")
@@ -57,7 +60,7 @@ def expire_agent_names(context: Context, reachability: Reachability = Reachabili
 
 
 def enforce_time_limits(context: Context, reachability: Reachability = Reachability()) -> int:
-    """Apply max_seconds, max_trial_seconds and report_timeout_seconds. Return the number of stop requests."""
+    """Apply the limits in time of trials and experiments. Return the number of stop requests."""
     with context.database.read() as session:
         experiments = experiments_limited_in_time(session)
         if not experiments:
@@ -83,6 +86,15 @@ def extend_all_leases(context: Context) -> datetime:
     return now
 
 
+def announce_service(context: Context, since: datetime | None) -> None:
+    """Store that this service is there, and `since` when; read the addresses of the others."""
+    with context.database.write() as session:
+        now, settings = database_now(session), context.settings
+        register(session, settings.service_name, settings.advertised_url, since or now, now)
+        session.flush()
+        context.service_urls[:] = advertised_urls(session)
+
+
 def _for_each(context: Context, items: Sequence[Item], act: Callable[[Context, Item], int]) -> int:
     """Call `act` for every item, even if it fails for some; then raise all errors as an ExceptionGroup."""
     count, errors = 0, []
@@ -104,7 +116,7 @@ def _expire_lease(context: Context, attempt_id: int, reachability: Reachability)
         expires_at = leased.attempt.lease_expires_at
         if leased.attempt.ended_at is not None or expires_at is None or expires_at >= leased.now:
             return False
-        if not reachability.still():
+        if not reachability.still() or _last_call_possible(context, leased) < expires_at:
             return False
         silence = context.settings.lease_seconds + (leased.now - expires_at).total_seconds()
         message = f"its holder {leased.attempt.holder!r} was silent for {silence:.0f} s"
@@ -145,18 +157,29 @@ def _is_out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: dateti
 
 def _overdue(
     spec: ExperimentSpec, attempt: AttemptRow, now: datetime, reachable_since: datetime | None
-) -> Failure | str | None:
-    """Return a failure for an attempt without reports, a reason to stop for one that is out of time, else None."""
-    running = (now - attempt.started_at).total_seconds()
+) -> Failure | OutOfTime | None:
+    """Return a failure for an attempt without reports, the limit that one has passed, else None."""
     last_report = max(filter(None, (attempt.started_at, attempt.last_report_at, reachable_since)))
     silent = (now - last_report).total_seconds()
-    limit, timeout = spec.limits.max_trial_seconds, spec.failures.report_timeout_seconds
+    timeout = spec.failures.report_timeout_seconds
     if timeout is not None and silent >= timeout:
         message = f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
         return Failure(kind=FailureKind.SILENT, message=message)
-    if limit is not None and running >= limit:
-        return f"ran for {running:.0f} s (limits.max_trial_seconds is {limit:g})"
-    return None
+    began_at = function_began_at(attempt)
+    return None if began_at is None else out_of_time(spec.limits, (now - began_at).total_seconds())
+
+
+def _last_call_possible(context: Context, leased: LeasedAttempt) -> datetime:
+    """The last time at which the service was there that the holder knows, if that may be another one than this."""
+    name = leased.attempt.service
+    seen_at = None if name == context.service_name else last_seen(leased.session, name, leased.now)
+    return seen_at or leased.now
+
+
+def _reachable_since(session: Session, leased: LeasedAttempt, reachability: Reachability) -> datetime | None:
+    """Since when the holder could reach this service, or the only one that it knows."""
+    known = [reachability.since, reachable_since(session, leased.attempt.service)]
+    return max(filter(None, known), default=None)
 
 
 def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) -> bool:
@@ -165,12 +188,22 @@ def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) 
         leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
         if not reachability.still() or leased.attempt.ended_at is not None:
             return False
-        overdue = _overdue(leased.spec, leased.attempt, leased.now, reachability.since)
+        now = min(leased.now, _last_call_possible(context, leased))
+        overdue = _overdue(leased.spec, leased.attempt, now, _reachable_since(session, leased, reachability))
         if overdue is None or leased.trial.status != TrialStatus.RUNNING:
             return False
         if isinstance(overdue, Failure):
             revoke_lease(leased, overdue)
             return True
-        is_new = leased.trial.stop_cause is None
-        request_stop(leased.trial, StopCause.MAX_TRIAL_SECONDS, overdue)
-        return is_new
+        return _stop_in_time(leased.trial, overdue)
+
+
+def _stop_in_time(trial: TrialRow, overdue: OutOfTime) -> bool:
+    """Return whether this is new to the trial's holder."""
+    is_new = trial.stop_cause is None or (overdue.is_kill and not trial.killed)
+    request_stop(trial, StopCause.MAX_TRIAL_SECONDS, overdue.reason)
+    if is_new and overdue.is_kill:
+        trial.killed = True
+        if trial.stop_cause == StopCause.MAX_TRIAL_SECONDS:
+            trial.stop_reason = overdue.reason
+    return is_new

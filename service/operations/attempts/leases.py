@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from service.domain.token_digest import token_digest
 from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
-from service.runtime.spec_cache import spec_of
+from service.runtime.caches.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
-from service.store.attempts import attempt_by_token, attempts_by_tokens, lock_experiments_of
+from service.store.attempts import attempt_by_token, attempts_by_digests, lock_experiments_of
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.sql.write_session import change_later
@@ -51,13 +52,15 @@ def lock_leased_attempts(
     In place of an attempt that has ended, or that the token does not belong to, is the error to answer. The number of
     queries does not depend on the number of attempts.
     """
-    tokens = {token for _, token in wanted if token is not None}
-    experiments = {row.id: row for row in lock_experiments_of(session, tokens)}
+    by_token = {token: token_digest(token) for _, token in wanted if token is not None}
+    digests = by_token.values()
+    experiments = {row.id: row for row in lock_experiments_of(session, digests)}
     specs = {id_: spec_of(row) for id_, row in experiments.items()}
-    known = {attempt.lease_token: (attempt, trial, now) for attempt, trial, now in attempts_by_tokens(session, tokens)}
+    rows = attempts_by_digests(session, digests)
+    known = {attempt.lease_digest: (attempt, trial, now) for attempt, trial, now in rows}
 
     def leased(trial_id: str, token: str | None) -> LeasedAttempt | ServiceError:
-        found = known.get(token or "")
+        found = known.get(by_token[token]) if token is not None else None
         if found is None or found[1].id != trial_id or found[1].experiment_id not in experiments:
             return _refusal(session, trial_id, token)
         attempt, trial, now = found
@@ -96,10 +99,13 @@ def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
 
 
 def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRow:
-    """Return the living attempt without a lock, for callers that change no row. Raises LeaseLost, Unauthorized."""
+    """Return the living attempt without a lock, for callers that change no row.
+
+    Raises Unauthorized, NotFound, and LeaseLost for an attempt that has ended.
+    """
     attempt = attempt_by_token(session, token) if token else None
     if attempt is None or attempt.trial_id != trial_id:
-        raise Unauthorized(f"send a lease token of trial {trial_id}: Authorization: Bearer <token>")
+        raise _refusal(session, trial_id, token)
     if attempt.ended_at is not None:
         raise lease_lost(attempt)
     return attempt

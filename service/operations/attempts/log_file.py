@@ -14,6 +14,8 @@ from typing import BinaryIO
 from search.mistakes import Mistake
 from service.errors import Invalid
 
+STATE_SUFFIX = ".state"
+
 MAX_GAP_BYTES = 10_000_000_000
 """A sender drops output while the service is away for long. A larger gap is a mistake of the caller."""
 
@@ -49,7 +51,7 @@ def append(log: Path, offset: int, data: bytes, room: Callable[[], int], limit: 
     nothing is stored. Raises OSError, and Invalid for an offset far beyond what came before it.
     """
     log.touch()
-    with _locked(log.with_suffix(".state")) as state_file:
+    with _locked(log.with_suffix(STATE_SUFFIX)) as state_file:
         state = _State.read(state_file, log)
         if state.is_cut or offset + len(data) <= state.covered:
             return

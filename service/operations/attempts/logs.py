@@ -11,8 +11,8 @@ from search.mistakes import Mistake
 from service.errors import InsufficientStorage, Invalid
 from service.operations.attempts.leases import check_lease
 from service.operations.attempts.log_file import append
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
 from service.store.tables import AttemptRow, ExperimentRow
 from trainer.wire import LogChunk
 
@@ -25,8 +25,8 @@ MAX_TAIL_LINE_BYTES = 100_000
 def store_log(context: Context, trial_id: str, token: str | None, chunk: LogChunk) -> None:
     """Append a chunk to its rank's log; a repeat is harmless, and what is beyond the trial's quota is not stored.
 
-    The caller is answered as if it were stored, so that it does not send it again. Raises LeaseLost, Unauthorized,
-    Invalid, InsufficientStorage.
+    The caller is answered as if it were stored, so that it does not send it again. Raises Unauthorized, NotFound,
+    LeaseLost, Invalid, InsufficientStorage.
     """
     with context.database.read() as session:
         attempt = check_lease(session, trial_id, token)
@@ -44,6 +44,16 @@ def store_log(context: Context, trial_id: str, token: str | None, chunk: LogChun
         )
     except OSError as error:
         raise InsufficientStorage(f"the log could not be written: {error.strerror}") from error
+
+
+def missing_end(attempt: AttemptRow) -> str:
+    """A note for the end of the log, if the attempt was ended without its holder; empty for any other attempt.
+
+    What the holder had not sent by then is refused.
+    """
+    if attempt.ended_at is None or attempt.lease_expires_at is not None:
+        return ""
+    return f"[paceline: {(attempt.failure or {}).get('message')}; output that had not arrived by then is missing]\n"
 
 
 def _check_rank(session: Session, attempt: AttemptRow, rank: int) -> None:

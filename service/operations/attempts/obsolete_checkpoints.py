@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from service.runtime.spec_cache import spec_of
-from service.store.attempts import resumed_elsewhere
+from service.operations.checkpoints.folders import run_name
+from service.runtime.caches.spec_cache import spec_of
+from service.store.attempts import cut_off_attempts, resumed_elsewhere
 from service.store.donated_checkpoints import donations, ended_with_donations, known_checkpoints, retryable_trial_ids
 from service.store.generations import exploiters_beside, resume_points
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
@@ -22,6 +23,9 @@ from trainer.wire import Kind
 REPEATED_RUNS = 10
 """The number of runs that are listed again although a later attempt should have removed them. They may have been in use
 then, or that attempt may have been killed before it removed them."""
+
+CUT_OFF_FOR = timedelta(minutes=5)
+"""The time after which a cut-off attempt's slot has learned that nothing more is accepted, unless it is gone."""
 
 LISTED_FOR = timedelta(hours=1)
 """The time after an experiment's end during which its obsolete directories are listed to agents."""
@@ -33,11 +37,6 @@ class EarlierFiles:
 
     checkpoints: list[str]
     runs: list[str]
-
-
-def run_name(experiment: ExperimentRow, trial: TrialRow, attempt: int) -> str:
-    """The folder of the attempt's checkpoints below the storage. It is unique to the attempt."""
-    return f"{experiment.name}-{experiment.id}/trial-{trial.number}-attempt-{attempt}"
 
 
 def earlier_files(session: Session, experiment: ExperimentRow, trial: TrialRow, attempt: AttemptRow) -> EarlierFiles:
@@ -69,13 +68,36 @@ def _is_in_use(run: str, in_use: Collection[str]) -> bool:
 
 
 def obsolete_directories(session: Session, storage: str, now: datetime) -> list[str]:
-    """Directories with checkpoints that other trials resumed from, of experiments that have ended recently."""
-    return [
+    """Directories of experiments that have ended recently, and that no trial can resume from.
+
+    They hold checkpoints that other trials resumed from, or those of attempts that were cut off: the slot of such an
+    attempt does not know which of its checkpoints count, and no later attempt may have saved enough to remove them.
+    """
+    donated = [
         directory
         for experiment in ended_with_donations(session, now - LISTED_FOR)
         if spec_of(experiment).trainer.kind is not Kind.EXTERNAL  # their holders manage their own files
         for directory in sorted(set(_obsolete_in(session, experiment, storage)))
     ]
+    return list(dict.fromkeys([*donated, *_cut_off(session, storage, now)]))
+
+
+def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[str]:
+    """The folders of cut-off attempts that hold nothing that is needed.
+
+    A slot that was frozen may still write to its folder, so a folder is listed some time after its attempt.
+    """
+    folder, separator, query = storage.partition("?")
+    found = cut_off_attempts(session, now - LISTED_FOR, now - CUT_OFF_FOR)
+    for experiment in {experiment.id: experiment for experiment, _, _ in found}.values():
+        if spec_of(experiment).trainer.kind is Kind.EXTERNAL:
+            continue
+        points = resume_points(session, retryable_trial_ids(session, experiment.id))
+        needed = known_checkpoints(session, experiment.id) | {point.uri for point in points.values()}
+        own = [(trial, attempt) for other, trial, attempt in found if other.id == experiment.id]
+        for run in (run_name(experiment, trial, attempt.number) for trial, attempt in own):
+            if not _is_in_use(run, needed):
+                yield f"{folder.rstrip('/')}/{run}{separator}{query}"
 
 
 def _obsolete_in(session: Session, experiment: ExperimentRow, storage: str) -> Iterator[str]:

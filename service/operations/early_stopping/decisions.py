@@ -1,14 +1,17 @@
 """Early-stopping decisions: functions of the stored reports, each stored with its grounds."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from search.early_stopping import MetricReport, Release, Verdict
 from search.early_stopping.compared_metric import number_in
+from search.early_stopping.rules.wrappable import PLUGINS
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
@@ -16,6 +19,8 @@ from service.store.early_stopping.history import StoredHistory
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,11 @@ class Decider:
     def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> Sequence[int]:
         """Judge the trial at each milestone that this report reaches, up to the first that stops it.
 
-        Returns the milestones that were judged. A report without the rule's metric reaches none. Reports that arrive
-        while the trial leaves for a pause are judged when it continues.
+        Returns the milestones that were judged. A report without the rule's metric reaches none.
         """
         compared = self.spec.compared_metric
         value = number_in(metrics, compared.name)
+        # An earlier version counts reports after a pause; they are judged when the trial continues.
         if value is None or trial.stop_cause == StopCause.PAUSED:
             return []
         report = MetricReport(trial.number, compared.name, compared.direction, step, value, trial.judged_step)
@@ -42,10 +47,22 @@ class Decider:
         if trial.stop_cause is not None:
             return []
         milestones = []
-        for verdict in self.spec.early_stopping.decide(report, self._history(trial, report.previous_step)):
+        for verdict in self._verdicts(trial, report):
             self._apply(trial, verdict)
             milestones.append(verdict.milestone)
         return milestones
+
+    def _verdicts(self, trial: TrialRow, report: MetricReport) -> Iterator[Verdict]:
+        """Those of the rule. A rule of another package that fails decides nothing, and the report is stored."""
+        rule = self.spec.early_stopping
+        try:
+            yield from rule.decide(report, self._history(trial, report.previous_step))
+        except SQLAlchemyError:
+            raise
+        except Exception:
+            if getattr(rule, "wrapped_rule", rule).rule not in PLUGINS.kinds:
+                raise
+            log.exception("the rule %s failed on trial %s at step %d; it goes on", rule.rule, trial.id, report.step)
 
     def record(self, trial: TrialRow, decision: str, step: int, said: Verdict | Release) -> None:
         attempt = trial.attempt_count
@@ -63,8 +80,9 @@ class Decider:
 
     def record_completion(self, trial: TrialRow) -> None:
         """Let rules that compare with completed trials see this one."""
-        if self.spec.early_stopping.compares_completed:
-            self._history(trial, trial.judged_step).complete()
+        rule = self.spec.early_stopping
+        if rule.compares_completed:
+            self._history(trial, trial.judged_step).complete(rule)
 
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
         metric = self.spec.compared_metric.name

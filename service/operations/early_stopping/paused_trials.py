@@ -11,8 +11,8 @@ from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.exploit import exploit
 from service.operations.transitions import move_trial
-from service.runtime.observations import seed_of
-from service.runtime.spec_cache import spec_of
+from service.runtime.caches.spec_cache import spec_of
+from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.paused_trials import StoredWaiting
 from service.store.sql.write_session import WriteSession
@@ -89,7 +89,7 @@ def _continue(decider: Decider, one: Release) -> bool:
 
 
 def _pauses_again(decider: Decider, trial: TrialRow) -> bool:
-    """Judge the reports that arrived while the trial left for its pause. They may already reach the next milestone."""
+    """Judge the curve beyond the milestone. The report at which the trial paused may reach the next milestone, too."""
     step = trial.paused_milestone
     while step is not None and step < (trial.last_step or 0):
         page = reports_of(decider.session, trial.id, after_step=step, limit=_PAGE)

@@ -12,12 +12,12 @@ from search.mistakes import Mistake
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid
 from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
-from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
+from service.runtime.caches.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.generations import exploits_of
 from service.store.lookup import experiment_named
 from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
+from service.store.sql.database import Database
 from service.store.tables import TrialRow
 
 MAX_REPORTS = 1_000_000
@@ -45,9 +45,9 @@ class Replayed:
         return [number for number, trial in self.trials.items() if trial.status in short]
 
 
-def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec) -> Replayed:
+def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSpec) -> Replayed:
     """Change nothing, and read page by page. Raises NotFound, and Invalid for a rule that cannot be replayed here."""
-    with context.database.read() as session:
+    with database.read() as session:
         experiment = experiment_named(session, name_or_id)
         found = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
         exploits = exploits_of(session, experiment.id)
@@ -56,7 +56,7 @@ def replay_experiment(context: Context, name_or_id: str, rule: EarlyStoppingSpec
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
     kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
-    recorded = recorded_events(context.database.read, experiment.id, kinds, experiment.event_count)
+    recorded = recorded_events(database.read, experiment.id, kinds, experiment.event_count)
     events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
     courses = replay(rule, metric, spec.space, events)
     if seen and not any(course.step_count for course in courses.values()):

@@ -11,13 +11,13 @@ from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.experiments.end_reason import find_ending
 from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended
 from service.operations.transitions import revive_experiment
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.objective_values import targets_reached
-from service.runtime.spec_cache import spec_of
+from service.runtime.search_view.objective_values import targets_reached
 from service.specification.changes import changed_spec, differences
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
-from service.store.lookup import locked_experiment
+from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials import trials_with_values
@@ -32,12 +32,16 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
     An experiment that a limit has ended runs again when the patch raises that limit. Raises NotFound, Invalid with
     every mistake, and WrongState for an experiment that has ended otherwise or is ending.
     """
+    with context.database.read() as session:
+        seen = spec_of(experiment_named(session, name_or_id))
+    after = changed_spec(seen, patch)  # before the transaction, because a large patch takes long
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         if experiment.ended_at is None:
             check_not_ended(experiment, "can be changed when it has ended")
         before = spec_of(experiment)
-        after = changed_spec(before, patch)
+        if before != seen:
+            after = changed_spec(before, patch)
         if after != before:
             _apply(session, experiment, before, after, database_now(session))
     context.notify_all()

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
+from service.operations.checkpoints.deletion import schedule_deletion
 from service.operations.experiments.termination import advance_experiment, begin_ending
 from service.operations.transitions import move_experiment, request_stop
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
-from service.store.experiments import lock_experiment
 from service.store.lookup import locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
@@ -41,18 +41,21 @@ def cancel(context: Context, name_or_id: str) -> ExperimentRow:
     return _locked(context, name_or_id, _cancel)
 
 
-def delete(context: Context, name_or_id: str) -> None:
-    """Deletes an ended experiment, or does nothing where there is none. Raises WrongState for a live one."""
+def delete(context: Context, name_or_id: str, *, keep_checkpoints: bool = False) -> None:
+    """Deletes an ended experiment. Raises NotFound, and WrongState for a live one.
+
+    Its agents delete its checkpoints soon after, unless they are to be kept.
+    """
     with context.database.write() as session:
-        experiment = lock_experiment(session, name_or_id)
-        if experiment is None:
-            return
+        experiment = locked_experiment(session, name_or_id)
         if experiment.status in LIVE_EXPERIMENT:
             raise WrongState(
                 f"experiment {experiment.name} is {experiment.status}; cancel it first, then delete it",
                 experiment_status=experiment.status,
                 allowed=["pause", "resume", "stop", "cancel"],
             )
+        if not keep_checkpoints:
+            schedule_deletion(session, experiment, context.settings.storage)
         trial_ids = session.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)).all()
         session.delete(experiment)
     for trial_id in trial_ids:

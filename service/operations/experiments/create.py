@@ -10,17 +10,23 @@ from sqlalchemy.exc import IntegrityError
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound
-from service.operations.packages.entrypoint import mistakes_in_entrypoint
-from service.operations.packages.storage import find_package
+from service.operations.packages.entrypoint import mistakes_in_entrypoint, read_member
+from service.operations.packages.storage import find_package, unknown_package
 from service.operations.proposals.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.transitions import create_trial
+from service.runtime.caches.spec_cache import cache_spec, spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import cache_spec
+from service.specification.dataset_mistakes import missing_files
 from service.specification.models import ExperimentSpec
+from service.specification.runtime_env_mistakes import mistakes_in_requirements, package_warnings
 from service.store.events import append_event
 from service.store.experiments import find_experiment, find_experiment_by_key
+from service.store.packages import hold_package
 from service.store.sql.database import database_now
-from service.store.tables import ExperimentRow
+from service.store.tables import ExperimentRow, PackageRow
+from trainer.wire import REQUIREMENTS_FILE, DatasetFunction
+
+DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")
 
 
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
@@ -58,6 +64,8 @@ def _insert(
     with context.database.write() as session:
         if find_experiment(session, spec.name) is not None:
             raise _name_taken(spec)
+        if spec.trainer.package is not None and not hold_package(session, spec.trainer.package):
+            raise _unknown_package(unknown_package(spec.trainer.package))
         now = database_now(session)
         experiment = ExperimentRow(
             id=f"x-{secrets.token_hex(6)}",
@@ -78,7 +86,7 @@ def _insert(
         if warm_start is not None:
             store_warm_start(session, experiment, warm_start, now)
         for params in spec.enqueue:
-            create_trial(session, experiment, dict(params), "enqueue", now)
+            create_trial(session, experiment, dict(params), "enqueue", now, source="user")
         return experiment
 
 
@@ -94,14 +102,37 @@ def _name_taken(spec: ExperimentSpec) -> NameTaken:
     return NameTaken(f"an experiment named {spec.name!r} exists already; choose another name", name=spec.name)
 
 
+def _unknown_package(error: NotFound) -> Invalid:
+    return Invalid([Mistake(("trainer", "package"), error.detail)])
+
+
 def _check_code(context: Context, spec: ExperimentSpec) -> None:
     trainer = spec.trainer
-    if trainer.package is None or trainer.entrypoint is None:
+    if trainer.package is None:
         return
     try:
         package, body = find_package(context, trainer.package)
     except NotFound as error:
-        raise Invalid([Mistake(("trainer", "package"), error.detail)]) from error
-    mistakes = mistakes_in_entrypoint(package, body, trainer.entrypoint)
+        raise _unknown_package(error) from error
+    mistakes = [*missing_files(trainer, package.files)]
+    mistakes += mistakes_in_requirements(trainer, package.files, _requirements(package, body))
+    if trainer.entrypoint is not None:
+        mistakes += mistakes_in_entrypoint(package, body, trainer.entrypoint)
+    if isinstance(trainer.datasets, DatasetFunction):
+        mistakes += mistakes_in_entrypoint(package, body, trainer.datasets.entrypoint, DATASET_FUNCTION)
     if mistakes:
         raise Invalid(mistakes)
+
+
+def _requirements(package: PackageRow, body: bytes) -> bytes | None:
+    return read_member(package, body, REQUIREMENTS_FILE) if REQUIREMENTS_FILE in package.files else None
+
+
+def unused_in(context: Context, experiment: ExperimentRow) -> list[Mistake]:
+    """What its package has that is not used. Only a submission asks: later answers leave the package alone."""
+    trainer = spec_of(experiment).trainer
+    if trainer.package is None:
+        return []
+    with context.database.read() as session:
+        package = session.get(PackageRow, trainer.package)
+    return [*package_warnings(trainer, package.files)] if package is not None else []

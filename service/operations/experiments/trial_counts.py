@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from service.runtime.row_cache import RowCache
+from service.runtime.caches.row_cache import RowCache
 from service.store.tables import ExperimentRow
 from service.store.trials import counts_of_all
 

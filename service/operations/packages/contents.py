@@ -51,8 +51,8 @@ def check_contents(body: bytes, filename: str, max_unpacked: int) -> list[str]:
     _refuse(_mistakes_in_kinds(members))
     files = [member for member in members if not member.is_folder]
     _check_size(sum(member.size for member in files), len(body), max_unpacked)
-    if not any(file.name.endswith(".py") for file in files):
-        raise Invalid([Mistake(("package",), "has no .py file")])
+    if not files:
+        raise Invalid([Mistake(("package",), "has no files")])
     for member in members:
         if fault := fault_in_content(body, member):
             raise Invalid([Mistake(("package", shortened(member.name)), fault)])

@@ -4,22 +4,30 @@ import ast
 import io
 import zipfile
 
-from search.mistakes import Mistake
+from search.mistakes import Mistake, Path
 from service.store.tables import PackageRow
 
 MAX_SOURCE_BYTES = 1_000_000
 """Longer files are not checked: a syntax tree takes a hundred times the size of its file."""
 
 
-def mistakes_in_entrypoint(package: PackageRow, body: bytes, entrypoint: str) -> list[Mistake]:
-    """A missing module, a syntax error, a missing function or a wrong signature; empty when the entrypoint is right."""
+TRAINING_FUNCTION = ("trainer", "entrypoint")
+
+
+def mistakes_in_entrypoint(
+    package: PackageRow, body: bytes, entrypoint: str, path: Path = TRAINING_FUNCTION
+) -> list[Mistake]:
+    """A missing module, a syntax error, a missing function or a wrong signature; empty when the entrypoint is right.
+
+    `path`: its field in the specification.
+    """
     module, function = entrypoint.split(":")
     stem = module.replace(".", "/")
     filename = next((name for name in (f"{stem}.py", f"{stem}/__init__.py") if name in package.files), None)
     if filename is None:
-        modules = ", ".join(name for name in package.files if name.endswith(".py"))
-        return [Mistake(("trainer", "entrypoint"), f"the package has no module {module!r}; it has: {modules}")]
-    source = _read(package, body, filename)
+        modules = ", ".join(name for name in package.files if name.endswith(".py")) or "no .py file"
+        return [Mistake(path, f"the package has no module {module!r}; it has: {modules}")]
+    source = read_member(package, body, filename)
     if len(source) > MAX_SOURCE_BYTES:
         return []
     try:
@@ -32,13 +40,13 @@ def mistakes_in_entrypoint(package: PackageRow, body: bytes, entrypoint: str) ->
         return [Mistake(("trainer", "package"), f"{filename}{line}: {message}")]
     names = _names(tree.body)
     if function in names or "*" in names:
-        return _mistakes_in_signature(tree, filename, function)
+        return _mistakes_in_signature(tree, filename, function, path)
     functions = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef)) or "none"
-    return [Mistake(("trainer", "entrypoint"), f"{filename} has no function {function!r}; it has: {functions}")]
+    return [Mistake(path, f"{filename} has no function {function!r}; it has: {functions}")]
 
 
-def _mistakes_in_signature(tree: ast.Module, filename: str, function: str) -> list[Mistake]:
-    """Ray Train calls the function with the configuration, or without arguments."""
+def _mistakes_in_signature(tree: ast.Module, filename: str, function: str, path: Path) -> list[Mistake]:
+    """The function is called with the configuration, or without arguments."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             needed = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
@@ -46,11 +54,12 @@ def _mistakes_in_signature(tree: ast.Module, filename: str, function: str) -> li
                 message = (
                     f"{filename}: {function} must take one argument, the configuration, or none; it takes {needed}"
                 )
-                return [Mistake(("trainer", "entrypoint"), message)]
+                return [Mistake(path, message)]
     return []
 
 
-def _read(package: PackageRow, body: bytes, filename: str) -> bytes:
+def read_member(package: PackageRow, body: bytes, filename: str) -> bytes:
+    """The file's content, up to one byte more than `MAX_SOURCE_BYTES`."""
     if package.filename.endswith(".py"):
         return body
     with zipfile.ZipFile(io.BytesIO(body)) as archive, archive.open(filename) as file:

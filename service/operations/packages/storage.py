@@ -1,42 +1,61 @@
 """Packages of user code, stored as one file per digest."""
 
+import contextlib
 import hashlib
 import io
 import os
 import secrets
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from service.errors import InsufficientStorage, NotFound, TooLarge
 from service.operations.packages.contents import check_contents, safe_filename
 from service.runtime.context import Context
-from service.settings import Settings
+from service.store.packages import has_experiment
 from service.store.tables import PackageRow
 
 UNPACKED_TO_PACKED = 20
 """A limit for the unpacked size, as a multiple of the limit for a package."""
 
+PART_SUFFIX = ".part"
+"""Of a package that is being written."""
 
-def store_package(context: Context, body: bytes, filename: str) -> PackageRow:
-    """Stores a zip or a .py file. The same bytes give the same package.
 
-    Raises Invalid, TooLarge, InsufficientStorage.
-    """
-    if len(body) > context.settings.max_package_bytes:
-        raise package_too_large(context.settings)
+@dataclass(frozen=True)
+class CheckedPackage:
+    """A zip or a .py file, and the names of the files in it."""
+
+    filename: str
+    body: bytes
+    files: list[str]
+
+
+def check_package(filename: str, body: bytes, max_bytes: int) -> tuple[str, list[str]]:
+    """The name under which the package is stored, and the names of its files. Raises Invalid, TooLarge."""
+    if len(body) > max_bytes:
+        raise package_too_large(max_bytes)
     filename = safe_filename(filename)
-    files = check_contents(body, filename, context.settings.max_package_bytes * UNPACKED_TO_PACKED)
+    return filename, check_contents(body, filename, max_bytes * UNPACKED_TO_PACKED)
+
+
+def store_package(context: Context, package: CheckedPackage) -> PackageRow:
+    """The same bytes give the same package. Raises InsufficientStorage."""
+    filename, body, files = package.filename, package.body, package.files
     digest = hashlib.sha256(body).hexdigest()
-    _write(context.settings.packages_dir / digest, body)
+    path = context.settings.packages_dir / digest
+    _write(path, body)
     with context.database.write() as session:
-        row = session.get(PackageRow, f"sha256:{digest}")
+        row = session.get(PackageRow, f"sha256:{digest}", with_for_update=True)
         if row is None:
             row = PackageRow(
                 id=f"sha256:{digest}", filename=filename, size=len(body), files=files, created_at=context.clock()
             )
             session.add(row)
-        return row
+    _write(path, body)  # again, if it was removed as unused meanwhile
+    return row
 
 
 def find_package(context: Context, package_id: str) -> tuple[PackageRow, bytes]:
@@ -45,12 +64,32 @@ def find_package(context: Context, package_id: str) -> tuple[PackageRow, bytes]:
         row = session.get(PackageRow, package_id)
     path = context.settings.packages_dir / package_id.removeprefix("sha256:")
     if row is None or not path.is_file():
-        raise NotFound(f"there is no package {package_id!r}; send it with POST /v1/packages")
+        raise unknown_package(package_id)
     return row, path.read_bytes()
 
 
-def package_too_large(settings: Settings) -> TooLarge:
-    limit = settings.max_package_bytes
+def unknown_package(package_id: str) -> NotFound:
+    return NotFound(f"there is no package {package_id!r}; send it with POST /v1/packages")
+
+
+def remove_unused_package(context: Context, package_id: str, sent_before: datetime) -> bool:
+    """Remove a package that no experiment uses and that was not sent since. Return whether it was removed."""
+    path = context.settings.packages_dir / package_id.removeprefix("sha256:")
+    with context.database.write() as session:
+        row = session.get(PackageRow, package_id, with_for_update=True)
+        if row is None or _was_sent(path, since=sent_before) or has_experiment(session, package_id):
+            return False
+        session.delete(row)
+        # Under the row's lock: a caller that sends the package again waits for it, and then writes the file again.
+        path.unlink(missing_ok=True)
+    return True
+
+
+def _was_sent(path: Path, *, since: datetime) -> bool:
+    return path.exists() and path.stat().st_mtime >= since.timestamp()
+
+
+def package_too_large(limit: int) -> TooLarge:
     return TooLarge(
         f"a package may have {limit / 1e6:g} MB; leave data and weights out and read them from shared storage"
         f" (the service's setting PACELINE_MAX_PACKAGE_BYTES is the limit)",
@@ -58,12 +97,9 @@ def package_too_large(settings: Settings) -> TooLarge:
     )
 
 
-def store_files(context: Context, files: Sequence[tuple[str, bytes]]) -> PackageRow:
-    """Stores one file as it is, several as a zip with all of them at its root. Raises as `store_package` does."""
-    if len(files) == 1:
-        filename, body = files[0]
-        return store_package(context, body, filename)
-    return store_package(context, _zip(files), "package.zip")
+def packed(files: Sequence[tuple[str, bytes]]) -> tuple[str, bytes]:
+    """The name and content of one file as they are; of several, a zip with all of them at its root."""
+    return files[0] if len(files) == 1 else ("package.zip", _zip(files))
 
 
 def _zip(files: Sequence[tuple[str, bytes]]) -> bytes:
@@ -76,10 +112,14 @@ def _zip(files: Sequence[tuple[str, bytes]]) -> bytes:
 
 
 def _write(path: Path, body: bytes) -> None:
-    """Writes atomically: a crash leaves no file of this name, and a full disk no file at all."""
-    if path.exists():
+    """Writes atomically: a crash leaves no file of this name, and a full disk no file at all.
+
+    A file that exists gets a new time, so that it does not look old.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(path)
         return
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART_SUFFIX}")
     try:
         with part.open("xb") as file:
             file.write(body)

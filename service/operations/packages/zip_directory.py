@@ -15,6 +15,7 @@ MAX_FILES = 10_000
 
 _END = struct.Struct("<4s4H2LH")
 _ENTRY = struct.Struct("<4s6H3L5H2L")
+_EXTRA = struct.Struct("<2H")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _ZIP64_LOCATOR_SIZE = 20
 _IN_ZIP64 = 0xFFFFFFFF
@@ -87,6 +88,9 @@ def _member(body: bytes, at: int, name_length: int) -> Member:
     attributes, header = entry[15:17]
     raw_name = body[at + _ENTRY.size : at + _ENTRY.size + name_length]
     name = _decoded(raw_name, flags)
+    extra_at = at + _ENTRY.size + name_length
+    if _is_damaged(body[extra_at : extra_at + entry[11]]):
+        raise Invalid([Mistake(("package", shortened(name)), "has a damaged extra field; create the zip again")])
     if fault := _fault_in_format(version, flags, method):
         raise Invalid([Mistake(("package", shortened(name)), fault)])
     if _IN_ZIP64 in {packed_size, size, header}:
@@ -100,6 +104,16 @@ def _decoded(raw_name: bytes, flags: int) -> str:
         return raw_name.decode("utf-8" if flags & _UTF_8 else "cp437")
     except UnicodeDecodeError as error:
         raise _unreadable(f"the name {shortened(repr(raw_name))} is marked as UTF-8 and is not") from error
+
+
+def _is_damaged(extra: bytes) -> bool:
+    """Whether a field is longer than the rest: zipfile then refuses the whole archive."""
+    while len(extra) >= _EXTRA.size:
+        _, length = _EXTRA.unpack_from(extra)
+        if _EXTRA.size + length > len(extra):
+            return True
+        extra = extra[_EXTRA.size + length :]
+    return False
 
 
 def _fault_in_format(version: int, flags: int, method: int) -> str | None:

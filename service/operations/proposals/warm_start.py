@@ -12,10 +12,10 @@ from search.analysis.warm_start import Source, to_json, warm_start
 from search.mistakes import Mistake
 from search.study import Study
 from service.errors import Invalid
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.objective_values import newest_values
-from service.runtime.observations import observation_of
-from service.runtime.spec_cache import spec_of
+from service.runtime.search_view.objective_values import newest_values
+from service.runtime.search_view.observations import observation_of
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment

@@ -1,42 +1,75 @@
-"""Keeps track of the newest checkpoints of a trial."""
+"""Keeps track of the newest checkpoints of a trial, and of those that are pinned."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from service.operations.attempts.leases import LeasedAttempt
+from service.store.checkpoints import checkpoint_at, count_bytes
 from service.store.events import append_event
 from service.store.tables import CheckpointRow
 from service.store.trials import checkpoints_of
 
 
-def add_checkpoint(leased: LeasedAttempt, step: int, sequence: int, uri: str) -> None:
+def add_checkpoint(leased: LeasedAttempt, step: int, sequence: int, uri: str, size: int | None) -> list[str]:
     """Keep the trial's last `checkpoints.keep` checkpoints, in the order of attempts and reports; one for each step.
 
-    A checkpoint that has been dropped is not added again by a repeated report: the slot has removed its files.
+    Pinned ones are kept, too. While one is, the URIs of all that are kept are returned: the slot, which counts only the
+    newest, must not remove them.
     """
-    session, trial, attempt = leased.session, leased.trial, leased.attempt.number
-    saved = checkpoints_of(session, trial.id)
-    keep, position = leased.spec.checkpoints.keep, (attempt, sequence)
+    saved = checkpoints_of(leased.session, leased.trial.id)
+    kept = _kept_with(leased, saved, step, sequence, uri, size)
+    return [row.uri for row in kept] if any(row.pinned_at for row in kept) else []
+
+
+def _kept_with(
+    leased: LeasedAttempt, saved: Sequence[CheckpointRow], step: int, sequence: int, uri: str, size: int | None
+) -> Sequence[CheckpointRow]:
+    """Store the checkpoint, unless it was dropped before, and drop what it replaces; returns those that are left.
+
+    A checkpoint that has been dropped is not added again by a repeated report: the slot has removed its files. One at
+    the step of a pinned one is not added either.
+    """
+    keep, position = leased.spec.checkpoints.keep, (leased.attempt.number, sequence)
     if sum(_position(row) > position for row in saved) >= keep:
-        return
-    row = session.get(CheckpointRow, (trial.id, step))
-    if row is not None and row.attempt == attempt and (row.uri == uri or row.sequence > sequence):
-        return
+        return saved
+    row = checkpoint_at(leased.session, leased.trial.id, step)
     if row is None:
-        row = CheckpointRow(trial_id=trial.id, step=step)
-        session.add(row)
-    elif row.attempt != attempt:
-        # This attempt replaces what an earlier one saved at the step; its slot has removed all that came before that.
-        _drop(leased, [one for one in saved if _position(one) < _position(row)])
-    row.attempt, row.sequence, row.uri, row.at = attempt, sequence, uri, leased.now
-    data = {"attempt": attempt, "step": step, "uri": uri}
-    append_event(session, leased.experiment, "checkpoint", data, at=leased.now, trial_id=trial.id)
-    _drop(leased, sorted({*saved, row}, key=_position)[:-keep])
+        row = CheckpointRow(trial_id=leased.trial.id, step=step)
+        leased.session.add(row)
+    elif row in saved:
+        if _stays(row, leased.attempt.number, sequence, uri):
+            return saved
+        if row.attempt != leased.attempt.number:
+            # This attempt replaces what an earlier one saved at the step; its slot has removed all that came before.
+            saved = _drop(leased, saved, [one for one in saved if _position(one) < _position(row)])
+    _set(leased, row, sequence, uri, size)
+    rows = sorted({*saved, row}, key=_position)
+    return _drop(leased, rows, rows[:-keep])
+
+
+def _stays(row: CheckpointRow, attempt: int, sequence: int, uri: str) -> bool:
+    """Whether the step's checkpoint is not replaced: it is the same one or newer, or is pinned."""
+    is_same_or_newer = row.attempt == attempt and (row.uri == uri or row.sequence > sequence)
+    return is_same_or_newer or row.pinned_at is not None
+
+
+def _set(leased: LeasedAttempt, row: CheckpointRow, sequence: int, uri: str, size: int | None) -> None:
+    count_bytes(leased.experiment, added=size, removed=row.bytes if row.removed_at is None else None)
+    row.attempt, row.sequence, row.uri, row.bytes = leased.attempt.number, sequence, uri, size
+    row.at, row.pinned_at, row.removed_at, row.removed_why = leased.now, None, None, None
+    data = {"attempt": row.attempt, "step": row.step, "uri": uri, "bytes": size}
+    append_event(leased.session, leased.experiment, "checkpoint", data, at=leased.now, trial_id=leased.trial.id)
 
 
 def _position(row: CheckpointRow) -> tuple[int, int]:
     return row.attempt, row.sequence
 
 
-def _drop(leased: LeasedAttempt, rows: Sequence[CheckpointRow]) -> None:
-    for row in rows:
-        leased.session.delete(row)
+def _drop(
+    leased: LeasedAttempt, rows: Sequence[CheckpointRow], dropped: Collection[CheckpointRow]
+) -> list[CheckpointRow]:
+    """Delete the dropped rows that are not pinned; returns those that are left."""
+    for row in dropped:
+        if row.pinned_at is None:
+            count_bytes(leased.experiment, removed=row.bytes)
+            leased.session.delete(row)
+    return [row for row in rows if row not in dropped or row.pinned_at is not None]

@@ -16,11 +16,11 @@ from service.operations.early_stopping.paused_trials import release
 from service.operations.experiments.termination import begin_ending
 from service.operations.reports.objectives import update_objectives
 from service.operations.transitions import request_stop
-from service.runtime.objective_values import targets_reached
+from service.runtime.search_view.objective_values import targets_reached
 from service.store.events import append_event
 from service.store.experiments import may_run_trials
 from service.store.sql.write_session import add_later, change_later
-from service.store.tables import ReportRow
+from service.store.tables import ReportRow, UncountedReportRow
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
 
 MAX_DEPTH = 20
@@ -55,6 +55,20 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     judged = decider.judge(trial, step, report.metrics)
     if judged and leased.spec.early_stopping.pauses and may_run_trials(leased.experiment):  # others may continue now
         release(leased.session, leased.experiment, leased.spec, leased.now, judged)
+
+
+def set_aside(leased: LeasedAttempt, report: Report, step: int) -> None:
+    """Store a report that was made after the deciding one. Nothing else takes notice of it."""
+    session, trial, attempt = leased.session, leased.trial, leased.attempt
+    facts = {
+        "attempt": attempt.number,
+        "sequence": report.sequence,
+        "step": step,
+        "metrics": _storable(report.metrics),
+        "reason": f"made after report {attempt.deciding_sequence}, which ended the attempt: {trial.stop_reason}",
+    }
+    add_later(session, UncountedReportRow, {"trial_id": trial.id, "at": leased.now, **facts})
+    append_event(session, leased.experiment, "report.uncounted", facts, at=leased.now, trial_id=trial.id)
 
 
 def _store(leased: LeasedAttempt, sequence: int, step: int, metrics: dict[str, Any], value: float | None) -> bool:

@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from operator import attrgetter
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from service.domain.statuses import DECIDED_BY_REPORT, StopCause
 from service.errors import Invalid
+from service.operations.attempts.attempt_cost import note_phases
 from service.operations.attempts.leases import LeasedAttempt, check_lease, lock_leased_attempt, lock_leased_attempts
 from service.operations.early_stopping.paused_trials import has_released
 from service.operations.reports.checkpoints import add_checkpoint
-from service.operations.reports.curve import add_point, steps_of
+from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
 from service.store.sql.database import affects_all_calls
 from service.store.sql.write_session import change_later
-from service.store.tables import TrialRow
-from trainer.wire import Answer, Decision, Report
+from service.store.tables import AttemptRow, TrialRow
+from trainer.wire import Answer, Decision, Heartbeat, Report
 
 
 @dataclass(frozen=True)
@@ -70,34 +73,61 @@ def _ingest_batch(context: Context, leased: LeasedAttempt, reports: Sequence[Rep
     except Invalid as invalid:
         return invalid
     leased.extend_lease(context.settings.lease_seconds)
+    kept: list[str] = []
     for report in ordered:
-        step = steps[report.sequence]
-        if report.sequence >= leased.attempt.next_sequence:
-            change_later(leased.attempt, next_sequence=report.sequence + 1, last_report_at=leased.now)
+        kept = _ingest_report(leased, report, steps[report.sequence]) or kept
+    answer = answer_to(leased.trial, leased.attempt)
+    return answer.model_copy(update={"kept": kept}) if kept else answer
+
+
+def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str]:
+    """Returns the checkpoints that the slot must not remove, if the report has one of its own."""
+    attempt, trial = leased.attempt, leased.trial
+    counts = attempt.deciding_sequence is None or report.sequence <= attempt.deciding_sequence
+    if report.sequence >= attempt.next_sequence:
+        change_later(attempt, next_sequence=report.sequence + 1, last_report_at=leased.now)
+        if not counts:
+            set_aside(leased, report, step)
+        else:
+            was_asked_to_stop = trial.stop_cause is not None
             add_point(leased, report, step)
-        if report.checkpoint is not None:
-            add_checkpoint(leased, step, report.sequence, report.checkpoint)
-    return answer_to(leased.trial)
+            if not was_asked_to_stop and trial.stop_cause in DECIDED_BY_REPORT:
+                change_later(attempt, deciding_sequence=report.sequence)
+    if counts and report.checkpoint is not None:
+        return add_checkpoint(leased, step, report.sequence, report.checkpoint, report.checkpoint_bytes)
+    return []
 
 
-def take_heartbeat(context: Context, trial_id: str, token: str | None) -> Answer:
-    """Extend the lease. Raises LeaseLost, Unauthorized, NotFound."""
+def take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat | None = None) -> Answer:
+    """Extend the lease, and note what the holder says. Raises LeaseLost, Unauthorized, NotFound."""
+    message = message or Heartbeat()
     with context.database.write() as session:
         leased = lock_leased_attempt(session, trial_id, token)
         leased.extend_lease(context.settings.lease_seconds)
-        return answer_to(leased.trial)
+        if message.running_seconds is not None and leased.attempt.began_at is None:
+            leased.attempt.began_at = leased.now - timedelta(seconds=message.running_seconds)
+        note_phases(leased, message.phases)
+        only_service = None if message.has_alternatives else context.service_name
+        if leased.attempt.service != only_service:
+            leased.attempt.service = only_service
+        return order_to(leased.trial, leased.attempt)
 
 
-def current_answer(context: Context, trial_id: str, token: str | None) -> Answer:
+def current_order(context: Context, trial_id: str, token: str | None) -> Answer:
     """Tell the holder what to do now, without a change. Raises LeaseLost, Unauthorized."""
     with context.database.read() as session:
-        check_lease(session, trial_id, token)
-        return answer_to(session.get_one(TrialRow, trial_id))
+        attempt = check_lease(session, trial_id, token)
+        return order_to(session.get_one(TrialRow, trial_id), attempt)
 
 
-def answer_to(trial: TrialRow) -> Answer:
-    if trial.killed:
-        return Answer(decision=Decision.KILL, reason=trial.stop_reason)
-    if trial.stop_cause is not None:
-        return Answer(decision=Decision.STOP, reason=trial.stop_reason)
-    return Answer()
+def order_to(trial: TrialRow, attempt: AttemptRow) -> Answer:
+    """The answer to the holder between two reports. A trial at its time limit leaves at a report, and not before."""
+    waits_for_report = trial.stop_cause == StopCause.MAX_TRIAL_SECONDS and not trial.killed
+    return Answer() if waits_for_report else answer_to(trial, attempt)
+
+
+def answer_to(trial: TrialRow, attempt: AttemptRow) -> Answer:
+    if not trial.killed and trial.stop_cause is None:
+        return Answer()
+    decision = Decision.KILL if trial.killed else Decision.STOP
+    return Answer(decision=decision, reason=trial.stop_reason, deciding_sequence=attempt.deciding_sequence)

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
+from search.mistakes import Mistake
 from search.space.space import Params
 from service.errors import Conflict, Invalid, WrongState
 from service.operations.experiments.termination import check_not_ended
 from service.operations.transitions import create_trial
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
 from service.specification.models import ExperimentSpec
-from service.store.lookup import locked_experiment
+from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials import trials_enqueued_with
@@ -26,16 +27,25 @@ def enqueue(
     `as_list`: the body was a list, so the paths of mistakes have an index. Raises NotFound, Invalid, Conflict for a key
     that was used with other configurations, and WrongState when the experiment has ended or has no room.
     """
+    with context.database.read() as session:
+        seen = spec_of(experiment_named(session, name_or_id))
+    mistakes = _mistakes_in(configurations, seen)  # before the transaction, because many configurations take long
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         if key is not None and (earlier := _created_with(session, experiment, configurations, key)):
             return earlier
         spec = spec_of(experiment)
         check_not_ended(experiment, "takes no more trials")
-        _check_params(spec, configurations, as_list=as_list)
+        if spec is not seen:  # the space may have been narrowed meanwhile
+            mistakes = _mistakes_in(configurations, spec)
+        if mistakes:
+            raise Invalid([mistake if as_list else Mistake(mistake.path[1:], mistake.message) for mistake in mistakes])
         _check_room(experiment, spec, len(configurations))
         now = database_now(session)
-        trials = [create_trial(session, experiment, dict(params), "enqueue", now, key) for params in configurations]
+        trials = [
+            create_trial(session, experiment, dict(params), "enqueue", now, source="user", key=key)
+            for params in configurations
+        ]
     context.notify_changed()
     return trials
 
@@ -50,14 +60,13 @@ def _created_with(
     return earlier
 
 
-def _check_params(spec: ExperimentSpec, configurations: Sequence[Params], *, as_list: bool) -> None:
-    mistakes = [
-        mistake.under(*([index] if as_list else []), "params")
+def _mistakes_in(configurations: Sequence[Params], spec: ExperimentSpec) -> list[Mistake]:
+    """Their paths begin with the index of the configuration."""
+    return [
+        mistake.under(index, "params")
         for index, params in enumerate(configurations)
         for mistake in spec.space.mistakes_in(params)
     ]
-    if mistakes:
-        raise Invalid(mistakes)
 
 
 def _check_room(experiment: ExperimentRow, spec: ExperimentSpec, count: int) -> None:

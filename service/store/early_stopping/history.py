@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from search.early_stopping import AT_END, COMPLETED, Peers
+from search.early_stopping import AT_END, COMPLETED, Peers, Rule
 from search.early_stopping.compared_metric import number_in
 from search.problem import Direction
 from service.store.early_stopping.milestones import milestones_of
@@ -52,14 +52,14 @@ class StoredHistory:
         found = self.session.scalar(select(best(ReportRow.value)).where(ReportRow.trial_id == self.trial.id))
         return math.nan if found is None else found
 
-    def complete(self) -> None:
+    def complete(self, rule: Rule) -> None:
         """Move the trial, which has completed, to the pool of those that others are compared with."""
         trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
         milestones = milestones_of(self.session, trial.experiment_id)
         milestones.move(trial.id, trial.number, steps, COMPLETED)
         last = trial.value if self.metric is None else self._last_value()
         if last is not None:
-            milestones.add(trial.id, trial.number, AT_END, last, COMPLETED)
+            milestones.add(trial.id, trial.number, AT_END, rule.value_at_end(last, self), COMPLETED)
 
     def _last_value(self) -> float | None:
         curve = self.curve()

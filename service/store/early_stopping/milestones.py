@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session
 
+from search.early_stopping import AT_END
 from service.store.early_stopping.milestone_cache import ExperimentMilestones, MilestoneCache, MilestoneTrials
 from service.store.sql.write_session import WriteSession, add_later, change_later
 from service.store.tables import ExperimentRow, MilestoneRow
@@ -79,6 +80,22 @@ def milestones_of(session: Session, experiment_id: str) -> Milestones:
         if cached.change_count != experiment.milestone_count:
             found.catch_up()
     return taken[experiment_id]
+
+
+class ReachedMilestone(NamedTuple):
+    """A trial's value at a milestone, and the number of the row's last change."""
+
+    number: int
+    milestone: int
+    value: float
+    change: int
+
+
+def milestones_changed_after(session: Session, experiment_id: str, change: int) -> list[ReachedMilestone]:
+    """Without the ends of trials."""
+    columns = MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.change
+    newer = MilestoneRow.experiment_id == experiment_id, MilestoneRow.change > change, MilestoneRow.milestone != AT_END
+    return [ReachedMilestone(*row) for row in session.execute(select(*columns).where(*newer))]
 
 
 def replace_milestones(

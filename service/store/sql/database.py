@@ -20,6 +20,11 @@ _POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)
 
 BUSY_TIMEOUT_SECONDS = 30
 
+CONNECTIONS = 32
+"""The most connections of a service process. It has no more threads than that, so that none waits for a connection."""
+
+POOL = {"pool_size": 10, "max_overflow": CONNECTIONS - 10, "pool_timeout": 10}
+
 TIMEOUTS = {"statement_timeout": "20s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
 """PostgreSQL's timeouts: a service process that hangs must not block the others with its locks."""
 
@@ -94,19 +99,18 @@ def is_full(error: DBAPIError) -> bool:
 
 
 def _engine(url: str) -> Engine:
-    """Error messages do not show parameters, because lease tokens are among them."""
+    """Error messages do not show parameters, because digests of tokens are among them."""
     if make_url(url).get_backend_name() != "sqlite":
         return _postgresql(url)
     arguments = {"check_same_thread": False, "timeout": BUSY_TIMEOUT_SECONDS, "isolation_level": None}
-    engine = create_engine(url, hide_parameters=True, connect_args=arguments)
+    engine = create_engine(url, hide_parameters=True, connect_args=arguments, **POOL)
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
 def _postgresql(url: str) -> Engine:
-    pool = {"pool_pre_ping": True, "pool_size": 10, "max_overflow": 20, "pool_timeout": 10}
-    engine = create_engine(url, hide_parameters=True, connect_args=CONNECT_ARGUMENTS, **pool)
+    engine = create_engine(url, hide_parameters=True, connect_args=CONNECT_ARGUMENTS, pool_pre_ping=True, **POOL)
     event.listen(engine, "handle_error", _drop_details)
     event.listen(engine, "connect", _set_up_postgresql)
     return engine

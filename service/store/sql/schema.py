@@ -4,21 +4,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 import migrations
 from service.store.sql.database import Database
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+VERSION_TABLE = "alembic_version"
+_SCRIPTS = Path(migrations.__file__).parent
 _UPGRADE_LOCK = 7_205_759_403  # any number, the same for every service process
 
 
 def upgrade(database: Database) -> None:
-    """Several service processes may call this concurrently: on PostgreSQL one upgrades and the others wait."""
+    """Several service processes may call this concurrently: on PostgreSQL one upgrades and the others wait.
+
+    Alembic is imported only if there is something to do: a service that was killed must be back soon.
+    """
+    with database.engine.connect() as connection:
+        if is_current(connection):
+            return
+    from alembic import command  # noqa: PLC0415
+
     with _unchecked_keys(database) as connection, connection.begin():
         if not database.is_sqlite:
             connection.execute(text("set local statement_timeout = 0"))
@@ -28,6 +38,38 @@ def upgrade(database: Database) -> None:
         broken = connection.execute(text("pragma foreign_key_check")).all() if database.is_sqlite else []
         if broken:
             raise RuntimeError(f"the new schema would leave rows that belong to nothing: {broken[:10]}")
+
+
+class WouldLoseData(Exception):
+    """The earlier schema has no place for rows that are stored."""
+
+
+LOST_BELOW: dict[str, tuple[str, str]] = {
+    "0004": ("select count(*) from warm_starts", "what experiments learned from earlier ones"),
+    "0007": ("select count(*) from generations", "generations: the params and donors of trials of populations"),
+    "0014": ("select count(*) from uncounted_reports", "reports that were set aside"),
+    "0017": ("select count(*) from checkpoint_deletions", "directories of deleted experiments that are still to go"),
+    "0016": ("select count(*) from tokens where expires_at is not null", "the ends of access tokens, which never end"),
+}
+"""What a downgrade below a revision deletes: a query for the number of rows, and what they are."""
+
+
+def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> str:
+    """Return the revision of the schema afterwards. Raises WouldLoseData, and ValueError for a wrong revision."""
+    from alembic import command  # noqa: PLC0415
+
+    with _unchecked_keys(database) as connection, connection.begin():
+        present = revision_of(connection)
+        if present is None or revision not in _revisions() or revision > present:
+            known = ", ".join(one for one in _revisions() if present and one <= present)
+            raise ValueError(f"the revision must be one of {known or 'none: the database is empty'}; not {revision!r}")
+        lost = [what for below, what in LOST_BELOW.items() if revision < below <= present]
+        counts = [(connection.execute(text(query)).scalar_one(), what) for query, what in lost]
+        words = ", ".join(f"{count} rows of {what}" for count, what in counts if count)
+        if words and not lose_data:
+            raise WouldLoseData(f"a downgrade to {revision} would delete {words}")
+        command.downgrade(config(connection), revision)
+    return revision
 
 
 @contextmanager
@@ -51,17 +93,31 @@ def _unchecked_keys(database: Database) -> Iterator[Connection]:
 
 
 def is_current(connection: Connection) -> bool:
-    return MigrationContext.configure(connection).get_current_revision() == _newest()
+    return revision_of(connection) == newest_revision()
+
+
+def revision_of(connection: Connection) -> str | None:
+    """The revision of the schema; None for an empty database."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    revision: str | None = connection.execute(text(f"select version_num from {VERSION_TABLE}")).scalar()  # noqa: S608
+    return revision
 
 
 @cache
-def _newest() -> str | None:
-    """Cached, because `/readyz` is called frequently."""
-    return ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head()
+def newest_revision() -> str:
+    """The files of the revisions are numbered. Cached, because `/readyz` is called frequently."""
+    return _revisions()[-1]
 
 
-def config(connection: Connection) -> Config:
+def _revisions() -> list[str]:
+    return sorted(file.name.partition("_")[0] for file in _SCRIPTS.glob("versions/[0-9]*_*.py"))
+
+
+def config(connection: Connection) -> "Config":
+    from alembic.config import Config  # noqa: PLC0415
+
     settings = Config()
-    settings.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    settings.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     settings.attributes["connection"] = connection
     return settings

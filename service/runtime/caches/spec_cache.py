@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from service.runtime.row_cache import RowCache
-from service.specification.models import STORED, ExperimentSpec
+from search.plugins import STORED
+from service.runtime.caches.row_cache import RowCache
+from service.specification.models import ExperimentSpec
 from service.store.tables import ExperimentRow
 
 _parsed = RowCache[dict[str, Any], ExperimentSpec]()

@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, MutableMapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,13 +13,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from search.analysis.warm_start import from_json, still_fitting
-from search.problem import SpaceExhausted
+from search.problem import Observation, SpaceExhausted
 from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import StudyView
-from service.runtime.observations import observation_of, study_of
-from service.runtime.spec_cache import spec_of
+from service.runtime.caches.spec_cache import spec_of
+from service.runtime.search_view.observations import observation_of, study_of, with_rungs
 from service.specification.models import ExperimentSpec
+from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
@@ -40,35 +42,77 @@ class ProposalTarget:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A configuration for `target`, proposed from the history up to event `seen_event`."""
+    """A configuration for `target`, proposed from the history up to event `seen_event`.
+
+    `source` is what it comes from. `seen_milestone` is the last change of the experiment's milestones that it is based
+    on; None if it needs none.
+    """
 
     target: ProposalTarget
     seen_event: int
     params: Params
+    source: str
+    seen_milestone: int | None = None
 
 
 @dataclass
 class _View:
-    """A study of the experiment under one version of its spec."""
+    """A study of the experiment under one version of its spec.
+
+    `observations` are its trials, and `milestones` those that they have reached, both by trial number. They are kept
+    for the curve score, because trials reach milestones without another change.
+    """
 
     spec: ExperimentSpec
     spec_changed_at_event: int
     study: StudyView
     seen_event: int = 0
+    seen_milestone: int = 0
     newest: Proposal | None = None
+    observations: dict[int, Observation] = field(default_factory=dict)
+    milestones: defaultdict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
-    def propose(self, changed: Sequence[TrialRow], number: int) -> Proposal:
-        """Learn from the trials that have changed. Those outside of a space that was narrowed are ignored."""
+    def propose(self, changed: "_Changes", number: int) -> Proposal:
         newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event)
         if newest is not None and newest.target == target and not changed:
             return newest
-        seen = [observation_of(self.spec, trial) for trial in changed]
-        if self.spec_changed_at_event > 0:
-            seen = [one for one in seen if inside(self.spec.space, one.params)]
-        seen_event = max([self.seen_event, *(trial.changed_at_event for trial in changed)])
-        self.newest = Proposal(target, seen_event, self.study.propose(seen, number))
-        self.seen_event = seen_event
+        seen = self._learn(changed)
+        seen_event = max([self.seen_event, *(trial.changed_at_event for trial in changed.trials)])
+        seen_milestone = max([self.seen_milestone, *(row.change for row in changed.milestones)])
+        needed = seen_milestone if self.study.scores_curves else None
+        params = self.study.propose(seen, number)
+        self.newest = Proposal(target, seen_event, params, self.study.source(number), needed)
+        self.seen_event, self.seen_milestone = seen_event, seen_milestone
         return self.newest
+
+    def _learn(self, changed: "_Changes") -> list[Observation]:
+        """What is new for the search. Trials outside of a space that was narrowed are ignored."""
+        for row in changed.milestones:
+            self.milestones[row.number][row.milestone] = row.value
+        rows = {trial.number: observation_of(self.spec, trial) for trial in changed.trials}
+        if not self.study.scores_curves:
+            return self._inside(rows.values())
+        self.observations |= rows
+        numbers = {*rows, *(row.number for row in changed.milestones)} & self.observations.keys()
+        return self._inside(
+            with_rungs(self.spec, self.observations[number], self.milestones) for number in sorted(numbers)
+        )
+
+    def _inside(self, observations: Iterable[Observation]) -> list[Observation]:
+        if self.spec_changed_at_event == 0:
+            return list(observations)
+        return [one for one in observations if inside(self.spec.space, one.params)]
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """The trials that have changed, and the milestones that trials have reached."""
+
+    trials: Sequence[TrialRow]
+    milestones: Sequence[ReachedMilestone]
+
+    def __bool__(self) -> bool:
+        return bool(self.trials or self.milestones)
 
 
 @dataclass
@@ -146,8 +190,15 @@ def _propose(entry: _Entry, database: Database, experiment_id: str, number: int)
             version = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
             if entry.view is None or entry.view.spec_changed_at_event != session.scalar(version):
                 entry.view = _empty_view(session, experiment_id)
-            changed = trials_changed_after(session, experiment_id, entry.view.seen_event)
+            changed = _changes(session, experiment_id, entry.view)
         return entry.view.propose(changed, number)
+
+
+def _changes(session: Session, experiment_id: str, view: _View) -> _Changes:
+    trials = trials_changed_after(session, experiment_id, view.seen_event)
+    if not view.study.scores_curves:
+        return _Changes(trials, ())
+    return _Changes(trials, milestones_changed_after(session, experiment_id, view.seen_milestone))
 
 
 def _empty_view(session: Session, experiment_id: str) -> _View:

@@ -4,7 +4,6 @@ import re
 from contextlib import suppress
 from functools import lru_cache
 
-from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,7 +12,7 @@ from service.api.http.dependencies import bearer_token
 from service.api.http.problems import problem_response
 from service.errors import BadRequest, CrossOrigin, ForeignHost, ServiceError, Unavailable, UnsupportedMediaType
 from service.hosts import Authority, canonical_host
-from service.operations.tokens import role_of
+from service.operations.tokens import Access, access_of
 from service.runtime.context import Context
 from service.settings import Settings
 from service.store.attempts import attempt_by_token
@@ -98,7 +97,7 @@ class CrossOriginProtection:
         if token is None:
             return refusal
         try:
-            return None if await run_in_threadpool(_is_known, self._context, token) else refusal
+            return None if await self._context.threads.brief(_is_known, self._context, token) else refusal
         except SQLAlchemyError:
             return Unavailable("the database does not answer or is busy, so the token cannot be checked; retry")
 
@@ -180,7 +179,7 @@ def _is_from_browser(headers: Headers) -> bool:
 
 def _is_known(context: Context, token: str) -> bool:
     """Whether it is an access token or a lease token. A holder whose attempt has ended must get its route's answer."""
-    if role_of(context.database, token) is not None:
+    if isinstance(access_of(context.database, token), Access):
         return True
     with context.database.read() as session:
         return attempt_by_token(session, token) is not None

@@ -1,10 +1,13 @@
 """Translates an experiment and its trials into the terms of the search."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from search.constraints import violations
-from search.problem import Observation, Status
+from search.problem import Observation, Status, sign_of
 from search.study import Study
 from service.domain.statuses import TrialStatus
-from service.runtime.objective_values import newest_values
+from service.runtime.search_view.objective_values import newest_values
 from service.specification.models import ExperimentSpec
 from service.store.tables import TrialRow
 from trainer.wire import FailureKind
@@ -29,7 +32,10 @@ def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
 
 
 def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: ExperimentSpec | None = None) -> Observation:
-    """Return a trial by the objectives of `spec`. `ran_under` is the trial's own spec, if it is a different one."""
+    """Return a trial, without rungs, by the objectives of `spec`.
+
+    `ran_under` is the trial's own spec, if it is a different one.
+    """
     own = ran_under or spec
     known = newest_values(own, trial)
     values = tuple(known[one.metric] for one in spec.objectives if one.metric in known)
@@ -43,6 +49,13 @@ def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: Experime
         last_value=known.get(spec.objective.metric),
         constraints=violations(spec.constraints, known) if spec.constraints else None,
     )
+
+
+def with_rungs(spec: ExperimentSpec, one: Observation, milestones: Mapping[int, Mapping[int, float]]) -> Observation:
+    """The observation with its losses by step. `milestones`: by trial number, values of the compared metric by step."""
+    sign = sign_of(spec.compared_metric.direction)
+    reached = milestones.get(one.number, {})
+    return replace(one, rungs=tuple((step, sign * value) for step, value in sorted(reached.items())))
 
 
 def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:

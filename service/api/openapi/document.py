@@ -1,0 +1,164 @@
+"""Completes FastAPI's OpenAPI document with what FastAPI cannot know: hand-written bodies, and common errors."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from service.api.http.error_responses import InvalidRequest, Problem, merged, problems
+from service.api.openapi.examples import BODIES, PARAMETERS
+from service.api.replay import ReplayRequest
+from service.errors import (
+    BadRequest,
+    Busy,
+    CrossOrigin,
+    Forbidden,
+    ForeignHost,
+    HeaderTooLarge,
+    InsufficientStorage,
+    InternalError,
+    Invalid,
+    RequestTimeout,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    UnsupportedMediaType,
+)
+from service.specification.changes import CHANGEABLE
+from service.specification.enqueued_params import EnqueuedTrial
+from service.specification.models import ExperimentSpec
+from service.specification.preview import DEFAULT_SAMPLES, MAX_SAMPLES
+from trainer.wire import Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports
+
+API_VERSION = "1.0.0"
+"""Of the contract: within version 1, changes only add to it."""
+
+SUMMARY = "Hyperparameter search over Ray Train."
+DESCRIPTION = """\
+A service that proposes configurations, runs each as a trial, and stops those that fall behind.
+
+- Bodies and answers are JSON. Specs, changes and configurations may also be YAML (`application/yaml`).
+- Unknown fields and query parameters are mistakes, and so are names that are written twice.
+- Errors are `application/problem+json` (RFC 9457). `detail` says what is wrong, and `type` which error it is:
+  docs/reference/errors.md says for each what to do.
+- A request with several faults gets the first answer in this order: 400, 401, 403, 404, 409, 422.
+- Lists have pages: `next_cursor` of one page is the parameter `cursor` of the next, until it is null.
+- Times are UTC in ISO 8601; durations are seconds.
+- Each call with GET answers HEAD, too.
+- Version 1 only grows: paths, parameters, fields and kinds of events may be added; nothing is removed or narrowed.
+"""
+TAGS = [
+    {"name": "experiments", "description": "Start, read, change and end experiments."},
+    {"name": "trials", "description": "Read, add, stop and retry the trials of an experiment."},
+    {"name": "running trials", "description": "For agents, and for programs that run trials themselves."},
+    {"name": "packages", "description": "The code of training functions."},
+    {"name": "spaces", "description": "Try out a search space without running anything."},
+    {"name": "health", "description": "For probes and Prometheus."},
+]
+
+_REQUESTS: list[type[BaseModel]] = [ExperimentSpec, EnqueuedTrial, ReplayRequest]
+_REQUESTS += [Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports]
+_PREVIEWED = ("space", "forbid", "search", "objectives", "constraints", "early_stopping", "limits")
+
+_ALWAYS = problems(BadRequest, ForeignHost, RequestTimeout, Invalid, HeaderTooLarge, InternalError, Unavailable, Busy)
+_WITH_TOKEN = problems(Unauthorized)
+_WITH_ROLE = problems(Forbidden)
+_CHANGING = problems(CrossOrigin, UnsupportedMediaType, InsufficientStorage)
+_WITH_BODY = problems(TooLarge)
+_LOCATION = {"Location": {"description": "the path of what was created", "schema": {"type": "string"}}}
+
+
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """Changes FastAPI's document, and returns it."""
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for name, schema in sorted(_request_schemas().items()):
+        schemas.setdefault(name, schema)
+    for name, schema in schemas.items():
+        schema.setdefault("description", "One page of a list." if name.startswith("Page_") else "Any JSON value.")
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    for method, operation in _operations(document):
+        _complete_operation(method, operation)
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for methods in document["paths"].values():
+        yield from methods.items()
+
+
+def _complete_operation(method: str, operation: dict[str, Any]) -> None:
+    schemes = {name for one in operation.get("security", []) for name in one}
+    operation["responses"].pop("422", None)  # FastAPI's own
+    common = [_ALWAYS]
+    common += [_WITH_TOKEN] if schemes else []
+    common += [_WITH_ROLE] if "accessToken" in schemes else []
+    common += [_CHANGING] if method != "get" else []
+    common += [_WITH_BODY] if "requestBody" in operation else []
+    responses = merged({int(status): one for status, one in operation["responses"].items()}, *common)
+    operation["responses"] = {str(status): responses[status] for status in sorted(responses, key=int)}
+    if "201" in operation["responses"]:
+        operation["responses"]["201"]["headers"] = _LOCATION
+    if "accessToken" in schemes:
+        operation["security"].append({})  # a service on loopback needs none
+    for parameter in operation.get("parameters", []):
+        parameter["schema"] = _not_null(parameter["schema"])
+        if parameter["name"] in PARAMETERS:
+            parameter["example"] = PARAMETERS[parameter["name"]]
+    for kind, example in BODIES.get(operation["operationId"], {}).items():
+        operation["requestBody"]["content"][kind]["example"] = example
+
+
+def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter is absent, and never null. FastAPI describes the Python function's argument, which is None then."""
+    kinds = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    if len(kinds) != 1:
+        return schema
+    return {**kinds[0], **{name: value for name, value in schema.items() if name != "anyOf"}}
+
+
+def _request_schemas() -> dict[str, Any]:
+    models = [(model, "validation") for model in _REQUESTS]
+    _, found = models_json_schema(
+        [*models, (Problem, "serialization"), (InvalidRequest, "serialization")],  # type: ignore[list-item]
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas: dict[str, Any] = found["$defs"]
+    parts = schemas["ExperimentSpec"]["properties"]
+    schemas["PreviewRequest"] = _preview_request(parts)
+    schemas["ExperimentChanges"] = _changes(parts)
+    return schemas
+
+
+def _preview_request(parts: dict[str, Any]) -> dict[str, Any]:
+    count = {"type": "integer", "minimum": 0, "maximum": MAX_SAMPLES, "default": DEFAULT_SAMPLES}
+    return {
+        "type": "object",
+        "title": "PreviewRequest",
+        "description": "The parts of a spec that matter for a preview, `space` at least, and how many samples to draw.",
+        "required": ["space"],
+        "properties": {
+            "n": count | {"description": "how many configurations to draw", "title": "N"},
+            **{name: parts[name] for name in _PREVIEWED},
+        },
+    }
+
+
+def _changes(parts: dict[str, Any]) -> dict[str, Any]:
+    def description(name: str) -> dict[str, Any]:
+        return {"description": f"{parts[name]['description']}{CHANGEABLE[name]}"}
+
+    simple: dict[str, Any] = {
+        "priority": {"anyOf": [{"type": "integer", "minimum": -1000, "maximum": 1000}, {"type": "null"}]},
+        "objectives": {"type": "array", "items": {"$ref": "#/components/schemas/Objective"}},
+    }
+    members = {"anyOf": [{"type": "object", "additionalProperties": True}, {"type": "null"}]}
+    return {
+        "type": "object",
+        "title": "ExperimentChanges",
+        "description": "A JSON merge patch (RFC 7396) of the spec: members are merged, arrays are replaced, and null "
+        "sets a member to its default. Fields that are not listed here must be absent or unchanged.",
+        "properties": {name: simple.get(name, members) | description(name) for name in CHANGEABLE},
+    }

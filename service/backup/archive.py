@@ -1,0 +1,180 @@
+"""A backup: one compressed tar file with the database, the packages, the logs and the key of the lease tokens.
+
+The checkpoints are not in it: they are on a storage of their own, which is too large for one file. MLflow's data is a
+mirror.
+"""
+
+import gzip
+import json
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy.exc import DBAPIError
+
+from service import private_files
+from service.backup.database_copy import check_exists, copy_database, fill_database, is_empty
+from service.backup.failure import BackupFailed
+from service.operations.attempts.log_file import STATE_SUFFIX
+from service.operations.packages.storage import PART_SUFFIX
+from service.settings import LEASE_KEY_FILE, PROBE_PREFIX, Settings
+from service.store.sql.database import Database
+from service.store.sql.schema import newest_revision, revision_of
+
+FORMAT = 1
+MANIFEST, DATABASE, FILES = "manifest.json", "database", "files"
+"""The members of the archive; `files/` has what was in the data directory."""
+
+PIECE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`revision` is that of the database's schema, `database` its kind: sqlite or postgresql."""
+
+    format: int
+    created_at: str
+    version: str
+    revision: str
+    database: str
+
+    @classmethod
+    def of(cls, database: Database, now: datetime) -> Self:
+        """Raises BackupFailed for a database without a schema."""
+        with database.engine.connect() as connection:
+            revision = revision_of(connection)
+        if revision is None:
+            raise BackupFailed("the database is empty; PACELINE_DATABASE_URL and PACELINE_DATA_DIR say which it is")
+        return cls(FORMAT, now.isoformat(timespec="seconds"), version("paceline"), revision, _kind(database))
+
+
+def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
+    """Write a backup to `file`, which must not exist. The service may run meanwhile. Raises BackupFailed and OSError.
+
+    The database comes first: what it names is in the other files by then, and is never changed there.
+    """
+    if file.exists():
+        raise BackupFailed(f"{file} exists already; nothing was written")
+    with _opened(settings) as database, _folder_beside(file) as folder:
+        check_exists(database)
+        manifest = Manifest.of(database, now)
+        copy_database(database, folder / DATABASE)
+        (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2))
+        with tarfile.open(folder / file.name, "w:gz", compresslevel=6) as archive:
+            for name in (MANIFEST, DATABASE):
+                archive.add(folder / name, name)
+            for path in _files(settings):
+                _add(archive, path, f"{FILES}/{path.relative_to(settings.data_dir)}")
+        (folder / file.name).rename(file)
+    return manifest
+
+
+def restore(settings: Settings, file: Path) -> Manifest:
+    """Fill an empty database and an empty data directory from a backup. Raises BackupFailed and OSError.
+
+    It reads all of the backup before it changes anything. The database comes last, so a restore that was interrupted
+    leaves a database that is empty.
+    """
+    with _opened(settings) as database, _folder_beside(settings.data_dir / "restore") as folder:
+        _check_empty(settings, database)
+        manifest = _unpack(file, folder, database)
+        for path in (folder / FILES).iterdir():
+            target = settings.data_dir / path.name
+            if target.is_dir():
+                target.rmdir()
+            path.rename(target)
+        fill_database(database, folder / DATABASE)
+    return manifest
+
+
+def _files(settings: Settings) -> Iterator[Path]:
+    """All files of the data directory that belong to a backup.
+
+    The states of logs come before the logs: a log that is copied later has at least as much as its state says.
+    """
+    yield settings.data_dir / LEASE_KEY_FILE
+    for directory in (settings.packages_dir, settings.logs_dir):
+        files = (path for path in directory.rglob("*") if path.is_file())
+        kept = (one for one in files if one.suffix != PART_SUFFIX and not one.name.startswith(PROBE_PREFIX))
+        yield from sorted(kept, key=lambda path: (path.suffix != STATE_SUFFIX, path))
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    """Add the file with the size that it has now: a log may grow. One that was deleted meanwhile is left out."""
+    try:
+        opened = path.open("rb")
+    except FileNotFoundError:
+        return
+    with opened:
+        archive.addfile(archive.gettarinfo(arcname=name, fileobj=opened), opened)
+
+
+def _check_empty(settings: Settings, database: Database) -> None:
+    for path in (settings.packages_dir, settings.logs_dir, settings.data_dir / LEASE_KEY_FILE):
+        if path.is_file() or (path.is_dir() and any(path.iterdir())):
+            raise BackupFailed(f"{path} exists already; nothing was changed. Move it away, or set PACELINE_DATA_DIR")
+    if not is_empty(database):
+        raise BackupFailed(
+            f"the database {database.engine.url.render_as_string()} is not empty; nothing was changed. Stop all"
+            " services, and restore into a new one (PACELINE_DATABASE_URL, PACELINE_DATA_DIR)"
+        )
+
+
+def _unpack(file: Path, folder: Path, database: Database) -> Manifest:
+    if not file.is_file():
+        raise BackupFailed(f"there is no file {file}")
+    try:
+        with gzip.open(file) as content:
+            with tarfile.open(fileobj=content, mode="r|") as archive:
+                archive.extractall(folder, filter=_private)  # noqa: S202 - the filter keeps it inside of the folder
+            while content.read(PIECE_BYTES):  # to the end, where the checksum is
+                pass
+        manifest = Manifest(**json.loads((folder / MANIFEST).read_bytes()))
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, TypeError) as error:
+        raise BackupFailed(f"{file} is not a whole backup of Paceline ({error}); nothing was changed") from error
+    if manifest.format > FORMAT or manifest.revision > newest_revision():
+        raise BackupFailed(f"{file} is from Paceline {manifest.version}; restore it with that version or a newer one")
+    if manifest.database != _kind(database):
+        raise BackupFailed(f"{file} is of a {manifest.database} database, and PACELINE_DATABASE_URL names another kind")
+    return manifest
+
+
+def _private(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """Nothing outside of the folder, and for this user only. Raises tarfile.FilterError."""
+    return tarfile.data_filter(member, folder).replace(mode=private_files.FILE_MODE)
+
+
+def _kind(database: Database) -> str:
+    return database.engine.dialect.name
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Database]:
+    """Raises BackupFailed also for an outage of the database in the context."""
+    database = Database(settings.database_url)
+    try:
+        yield database
+    except DBAPIError as error:
+        raise BackupFailed(f"the database {database.engine.url.render_as_string()} fails: {error.orig}") from error
+    finally:
+        database.close()
+
+
+@contextmanager
+def _folder_beside(path: Path) -> Iterator[Path]:
+    """A private folder on the file system of `path`, so that a file moves there at once."""
+    with private_files.new_files_restricted():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)

@@ -1,0 +1,75 @@
+"""Copies a database that is in use, and fills an empty one from a copy.
+
+SQLite: its online backup API (https://www.sqlite.org/backup.html), in one step, so one snapshot. PostgreSQL: its own
+programs pg_dump and pg_restore, with the custom format (https://www.postgresql.org/docs/current/app-pgdump.html).
+"""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import inspect
+from sqlalchemy.engine import URL
+
+from service.backup.failure import BackupFailed
+from service.store.sql.database import Database
+
+
+def copy_database(database: Database, target: Path) -> None:
+    """Write one snapshot of the database to the file `target`. Raises BackupFailed."""
+    url = database.engine.url
+    if not database.is_sqlite:
+        _run("pg_dump", url, "--format=custom", f"--file={target}")
+        return
+    with closing(_sqlite(url)) as source, closing(sqlite3.connect(target)) as copy:
+        source.backup(copy)
+
+
+def fill_database(database: Database, copy: Path) -> None:
+    """Fill the empty database with the content of the file `copy`, or change nothing. Raises BackupFailed."""
+    url = database.engine.url
+    if not database.is_sqlite:
+        options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", str(copy))
+        _run("pg_restore", url, *options)
+        return
+    with closing(sqlite3.connect(copy)) as source, closing(_sqlite(url)) as target:
+        source.backup(target)
+
+
+def check_exists(database: Database) -> None:
+    """SQLite would create it. Raises BackupFailed."""
+    file = database.engine.url.database
+    if database.is_sqlite and not Path(file or "").is_file():
+        raise BackupFailed(f"there is no database {file}; PACELINE_DATABASE_URL and PACELINE_DATA_DIR say which it is")
+
+
+def is_empty(database: Database) -> bool:
+    with database.engine.connect() as connection:
+        return not inspect(connection).get_table_names()
+
+
+def _sqlite(url: URL) -> sqlite3.Connection:
+    return sqlite3.connect(url.database or "")
+
+
+def _run(program: str, url: URL, *options: str) -> None:
+    """The password goes by the environment, because every user can read a command line."""
+    found = shutil.which(program)
+    if found is None:
+        raise BackupFailed(
+            f"{program} is not on the PATH: install PostgreSQL's client programs, in the server's version or a newer"
+        )
+    address = url.set(drivername="postgresql", password=None).render_as_string()
+    password = {"PGPASSWORD": str(url.password)} if url.password else {}
+    ended = subprocess.run(  # noqa: S603 - a program of PostgreSQL, with options from here
+        [found, f"--dbname={address}", *options],
+        env={**os.environ, **password},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        raise BackupFailed(f"{program} failed: {ended.stderr.strip()[-1000:]}")

@@ -1,0 +1,143 @@
+"""Checks of a running service, by its HTTP API: as its clients, its agents and their slots see it."""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version as installed_version
+from typing import Any
+
+import httpx
+
+from service.cli.client import Client, Refused, Unreachable
+from service.cli.doctor.check import Check, failed, ok, warning
+
+MAX_SKEW_SECONDS = 5.0
+SKEW_ADVICE = (
+    "synchronize the clocks (NTP). Leases do not depend on it, because they use the database's clock, but times in "
+    "logs and in MLflow do"
+)
+MLFLOW_SECONDS = 10.0
+
+Json = dict[str, Any]
+
+
+def check_service(client: Client) -> Iterator[Check]:
+    """The checks of one service; only the first, if it does not answer."""
+    try:
+        skew = clock_skew(client)
+    except Unreachable as error:
+        yield failed("service", str(error), "see the service's log, and the address in PACELINE_URL")
+        return
+    yield ok("service", f"{client.url} answers")
+    if skew is not None:
+        yield describe_skew("clock", skew, "the service's")
+    try:
+        readiness = client.readiness()
+        yield _version(readiness.get("version"))
+        yield from _readiness(readiness)
+        yield from _mlflow_page(readiness)
+        yield from _agents(list(client.agents()))
+        yield from _waiting(client)
+    except Refused as refused:
+        yield failed("access", str(refused), _access_advice(refused))
+
+
+def clock_skew(client: Client) -> float | None:
+    """How many seconds the service's clock is ahead of this machine's, to about a second. None if it does not say."""
+    before = time.time()
+    date = client.date()
+    middle = (before + time.time()) / 2
+    if date is None:
+        return None
+    # The header has no fractions: half a second is what they are on average.
+    return parsedate_to_datetime(date).timestamp() + 0.5 - middle
+
+
+def describe_skew(subject: str, seconds: float, whose: str) -> Check:
+    if abs(seconds) <= MAX_SKEW_SECONDS:
+        return ok(subject, f"{whose} clock agrees with this machine's to {MAX_SKEW_SECONDS:g} s")
+    direction = "ahead of" if seconds > 0 else "behind"
+    return warning(subject, f"{whose} clock is {abs(seconds):.0f} s {direction} this machine's", SKEW_ADVICE)
+
+
+def _version(found: str | None) -> Check:
+    """None: an older service, which does not say."""
+    own = installed_version("paceline")
+    if found == own:
+        return ok("version", found)
+    return warning(
+        "version",
+        f"the service has {found or 'an older version'}, this command line {own}",
+        "install the same version on both sides",
+    )
+
+
+def _readiness(readiness: Json) -> Iterator[Check]:
+    database = readiness["database"]
+    if database != "ok":
+        yield failed("database", database, "see PACELINE_DATABASE_URL of the service, and the database server's log")
+    else:
+        yield ok("database", "answers, with the newest schema")
+    for name, health in readiness["loops"].items():
+        if not health["ok"]:
+            found = f"{name}: {health['error'] or 'its thread has ended'}"
+            yield (failed if health["needed"] else warning)("background loop", found, "see the service's log")
+    storage = readiness["storage"]
+    if storage.startswith("ok"):
+        yield ok("storage", "all connected agents can write to it")
+    elif readiness["ready"] or storage.startswith("unknown"):
+        yield warning("storage", storage, "connect an agent; it writes a small file to the storage to find out")
+    else:
+        yield failed("storage", storage, "see the agents below, and PACELINE_STORAGE of the service")
+
+
+def _mlflow_page(readiness: Json) -> Iterator[Check]:
+    url = readiness["mlflow_url"]
+    if url is None:
+        yield warning("MLflow", "the service mirrors to no MLflow server", "set PACELINE_MLFLOW_URI of the service")
+        return
+    try:
+        httpx.get(f"{url.rstrip('/')}/health", timeout=MLFLOW_SECONDS).raise_for_status()
+    except httpx.HTTPError as error:
+        advice = "start it, or set PACELINE_MLFLOW_UI of the service to the address that people open"
+        yield warning("MLflow", f"{url} does not answer here ({error}); {readiness['mlflow_lag']} events wait", advice)
+    else:
+        yield ok("MLflow", f"{url} answers; {readiness['mlflow_lag']} events wait to be mirrored")
+
+
+def _agents(agents: list[Json]) -> Iterator[Check]:
+    connected = [one for one in agents if one["connected"]]
+    if not connected:
+        advice = "run `paceline agent` beside a Ray cluster; trials of `kind: external` need none"
+        yield warning("agents", "none is connected", advice)
+    for agent in agents:
+        yield _agent(agent)
+
+
+def _agent(agent: Json) -> Check:
+    subject = f"agent {agent['name']}"
+    if not agent["connected"]:
+        seen = datetime.fromisoformat(agent["last_seen_at"]).strftime("%Y-%m-%d %H:%M:%S")
+        return warning(subject, f"last seen {seen} UTC", "start it again; if it is not needed any more, ignore this")
+    if agent["storage_error"]:
+        return failed(subject, agent["storage_error"], "mount the storage there, or give its user write access")
+    return ok(subject, f"{_resources(agent['nodes'])}; runs {len(agent['running'])} trials")
+
+
+def _resources(nodes: list[Json]) -> str:
+    totals = {name: sum(node["total"].get(name, 0) for node in nodes) for name in ("CPU", "GPU")}
+    return f"{len(nodes)} node{'s' if len(nodes) != 1 else ''} with {totals['CPU']:g} CPUs and {totals['GPU']:g} GPUs"
+
+
+def _waiting(client: Client) -> Iterator[Check]:
+    for experiment in client.experiments(status="running"):
+        if experiment.get("waiting_for"):
+            advice = "give its trials less in `trainer.scaling`, or add nodes to a cluster"
+            yield warning(f"experiment {experiment['name']}", f"waits for {experiment['waiting_for']}", advice)
+
+
+def _access_advice(refused: Refused) -> str:
+    if refused.status in (401, 403):
+        return "set PACELINE_TOKEN to a token with the role `read`: `paceline token create NAME --role read`"
+    return "see docs/operations/deployment.md#access"

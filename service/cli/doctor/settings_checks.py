@@ -1,0 +1,74 @@
+"""Checks of the service's settings, on the machine where they are set: the database, the data directory, MLflow."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import httpx
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.cli.doctor.check import Check, failed, ok, warning
+from service.settings import BadSettings, Settings, without_password
+from service.store.sql.database import Database
+from service.store.sql.schema import is_current
+
+SETTINGS = {"PACELINE_DATABASE_URL", "PACELINE_DATA_DIR", "PACELINE_STORAGE", "PACELINE_MLFLOW_URI"}
+LITTLE_SPACE = 5_000_000_000
+MLFLOW_SECONDS = 10.0
+
+
+def check_settings(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Nothing, where none of the service's settings is set: only clients run here. Nothing is created or changed."""
+    if not SETTINGS & set(env):
+        return
+    try:
+        settings = Settings.from_env(env)
+    except BadSettings as error:
+        yield failed("settings", str(error), "see docs/reference/settings.md")
+        return
+    yield _data_directory(settings)
+    yield _database(settings)
+    if settings.mlflow_uri:
+        yield _mlflow(settings.mlflow_uri)
+
+
+def _data_directory(settings: Settings) -> Check:
+    directory = settings.data_dir
+    if not directory.is_dir():
+        return warning("data directory", f"{directory} does not exist", "start the service; it creates the directory")
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        return failed("data directory", f"{directory} cannot be written", "give the service's user write permission")
+    free = shutil.disk_usage(directory).free
+    found = f"{directory} has {free / 1e9:,.1f} GB free"
+    if free < LITTLE_SPACE:
+        return warning("data directory", found, "free some space: packages, logs and an SQLite database are kept there")
+    return ok("data directory", found)
+
+
+def _database(settings: Settings) -> Check:
+    url = without_password(settings.database_url)
+    database = Database(settings.database_url)
+    if database.is_sqlite and not Path(database.engine.url.database or "").exists():  # connecting would create it
+        return warning("database", f"{url} does not exist", "start the service; it creates the database")
+    try:
+        with database.engine.connect() as connection:
+            current = is_current(connection)
+    except SQLAlchemyError as error:
+        reason = without_password(str(error.__cause__ or error)).strip().partition("\n")[0]
+        return failed("database", f"{url} does not answer: {reason}", "see PACELINE_DATABASE_URL and the server's log")
+    finally:
+        database.close()
+    if not current:
+        return failed("database", f"{url} has another schema", "run `paceline db upgrade`, or a newer service")
+    return ok("database", f"{url} answers, with the newest schema")
+
+
+def _mlflow(uri: str) -> Check:
+    shown = without_password(uri)
+    try:
+        httpx.get(f"{uri.rstrip('/')}/health", timeout=MLFLOW_SECONDS).raise_for_status()
+    except httpx.HTTPError as error:
+        advice = "start it, or set PACELINE_MLFLOW_URI. Trials go on; the mirror catches up when it answers"
+        return warning("MLflow", f"{shown} does not answer: {without_password(str(error))}", advice)
+    return ok("MLflow", f"{shown} answers")

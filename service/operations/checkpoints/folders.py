@@ -1,0 +1,34 @@
+"""Where the checkpoints of an experiment are below the storage."""
+
+import re
+
+from service.store.tables import ExperimentRow, TrialRow
+
+
+def experiment_folder(experiment: ExperimentRow) -> str:
+    """The folder of all checkpoints of the experiment."""
+    return f"{experiment.name}-{experiment.id}"
+
+
+def run_name(experiment: ExperimentRow, trial: TrialRow, attempt: int) -> str:
+    """The folder of the attempt's checkpoints. It is unique to the attempt."""
+    return run_of(experiment, trial.number, attempt)
+
+
+def run_of(experiment: ExperimentRow, trial_number: int, attempt: int) -> str:
+    """As `run_name`, by the trial's number."""
+    return f"{experiment_folder(experiment)}/trial-{trial_number}-attempt-{attempt}"
+
+
+def run_folder_of(uri: str, run: str) -> str | None:
+    """The URI of the run's folder in which the checkpoint is; None if it is elsewhere, so that no slot has saved it."""
+    path, mark, query = uri.partition("?")
+    found = re.fullmatch(rf"(.+/{re.escape(run)})/(.+)", path.rstrip("/"))
+    if found is None or not {"..", "."}.isdisjoint(path.split("/")) or "" in found[2].split("/"):
+        return None
+    return f"{found[1]}{mark}{query}"
+
+
+def is_below(uri: str, folder: str) -> bool:
+    """Whether the URI is that of something in the folder, also a URI."""
+    return uri.startswith(f"{folder.partition('?')[0]}/")

@@ -1,0 +1,56 @@
+"""A user pins a checkpoint, so that nothing but the deletion of its experiment removes it."""
+
+from datetime import datetime
+
+from service.errors import NotFound, WrongState
+from service.operations.checkpoints.removal import remove_unneeded
+from service.runtime.context import Context
+from service.store.checkpoints import checkpoint_at
+from service.store.events import append_event
+from service.store.lookup import locked_trial
+from service.store.sql.database import database_now
+from service.store.tables import CheckpointRow, TrialRow
+
+
+def pin(context: Context, trial_id: str, step: int) -> CheckpointRow:
+    """Raises NotFound, and WrongState for a checkpoint that retention has removed. A repeat is harmless."""
+    return _set_pin(context, trial_id, step, is_pinned=True)[0]
+
+
+def unpin(context: Context, trial_id: str, step: int) -> CheckpointRow:
+    """From now on it is kept as long as others of its trial are. Raises as `pin` does. A repeat is harmless.
+
+    If its trial has ended and has newer ones, it is removed now: no report follows that would replace it.
+    """
+    row, experiment_id = _set_pin(context, trial_id, step, is_pinned=False)
+    remove_unneeded(context, experiment_id)
+    with context.database.read() as session:
+        return checkpoint_at(session, trial_id, step) or row
+
+
+def _set_pin(context: Context, trial_id: str, step: int, *, is_pinned: bool) -> tuple[CheckpointRow, str]:
+    """Returns the checkpoint, and its experiment's id."""
+    with context.database.write() as session:
+        experiment, trial = locked_trial(session, trial_id)
+        row = _present(checkpoint_at(session, trial.id, step), trial, step)
+        if row.pinned is not is_pinned:
+            now = database_now(session)
+            row.pinned_at = now if is_pinned else None
+            kind = "checkpoint.pinned" if is_pinned else "checkpoint.unpinned"
+            append_event(session, experiment, kind, {"step": step, "uri": row.uri}, at=now, trial_id=trial.id)
+    context.new_events.notify()
+    return row, experiment.id
+
+
+def _present(row: CheckpointRow | None, trial: TrialRow, step: int) -> CheckpointRow:
+    if row is None:
+        raise NotFound(
+            f"trial {trial.number} has no checkpoint at step {step}; GET /v1/trials/{trial.id}/checkpoints lists them"
+        )
+    if row.removed_at is not None:
+        raise removed(row.removed_at, row.removed_why, step)
+    return row
+
+
+def removed(at: datetime, why: str | None, step: int) -> WrongState:
+    return WrongState(f"the checkpoint of step {step} was removed at {at.isoformat(timespec='seconds')}: {why}")

@@ -1,0 +1,46 @@
+"""Threads by what they are for, so that no kind of call can take those of another."""
+
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+from anyio import CapacityLimiter, to_thread
+
+from service.store.sql.database import CONNECTIONS
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+ASSIGNING = 8
+BRIEF = 4
+IN_BACKGROUND = 8
+"""The most connections to the database that loops, group commit and proposals computed ahead hold."""
+
+ORDINARY = CONNECTIONS - IN_BACKGROUND - ASSIGNING - BRIEF
+"""The threads of FastAPI and `run_in_threadpool`, for all other calls."""
+
+
+class Threads:
+    """`brief` is for single short transactions: heartbeats and token checks.
+
+    `reading` is for messages with many names and values, which hold the interpreter while they are read: one at a time.
+    `assigning` is for what agents and holders call else: claims, logs, ends of attempts. They may wait for a proposal.
+    """
+
+    def __init__(self) -> None:
+        self._assigning = CapacityLimiter(ASSIGNING)
+        self._brief = CapacityLimiter(BRIEF)
+        self._reading = CapacityLimiter(1)
+
+    async def brief(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await to_thread.run_sync(function, *arguments, limiter=self._brief)
+
+    async def reading(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await to_thread.run_sync(function, *arguments, limiter=self._reading)
+
+    async def assigning(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await to_thread.run_sync(function, *arguments, limiter=self._assigning)
+
+
+def limit_ordinary_threads() -> None:
+    """Call this in the event loop."""
+    to_thread.current_default_thread_limiter().total_tokens = ORDINARY

@@ -1,0 +1,54 @@
+"""The curve scores of an experiment's trials: one scale for completed trials and those that early stopping ended."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from sqlalchemy import ColumnElement, and_, or_
+from sqlalchemy.orm import Session
+
+from search.curve_score import curve_of, scores
+from service.domain.statuses import TrialStatus
+from service.runtime.search_view.observations import observation_of, with_rungs
+from service.specification.models import ExperimentSpec
+from service.store.early_stopping.milestones import ReachedMilestone
+from service.store.tables import TrialRow
+from service.store.trials import any_with
+from trainer.wire import FailureKind
+
+Measure = Literal["value", "curve_score"]
+
+CUT_SHORT = TrialStatus.PRUNED, TrialStatus.PAUSED
+"""Trials that early stopping has ended or paused."""
+_DIVERGED = and_(TrialRow.status == TrialStatus.FAILED, TrialRow.failure_kind == FailureKind.DIVERGED)
+
+
+def measure_of(session: Session, experiment_id: str, spec: ExperimentSpec) -> Measure:
+    """What an analysis judges trials by: values, or curve scores if early stopping has ended or paused some trials."""
+    is_scored = spec.problem.has_curve_score and any_with(session, experiment_id, *CUT_SHORT)
+    return "curve_score" if is_scored else "value"
+
+
+def may_be_judged(measure: Measure) -> ColumnElement[bool]:
+    """The condition for trials that have ended or paused with something to judge them by."""
+    if measure == "value":
+        return TrialRow.status == TrialStatus.COMPLETED
+    return or_(TrialRow.status.in_((TrialStatus.COMPLETED, *CUT_SHORT, TrialStatus.STOPPED)), _DIVERGED)
+
+
+def curve_scores(
+    spec: ExperimentSpec, trials: Sequence[TrialRow], reached: Iterable[ReachedMilestone]
+) -> dict[int, float]:
+    """By number, among these trials: the share of the others that each ranks before. Unknown ones are left out.
+
+    `reached` are all milestones of the experiment.
+    """
+    milestones: defaultdict[int, dict[int, float]] = defaultdict(dict)
+    for row in reached:
+        milestones[row.number][row.milestone] = row.value
+    curves = {}
+    for trial in trials:
+        curve = curve_of(spec.problem, with_rungs(spec, observation_of(spec, trial), milestones))
+        if curve is not None:
+            curves[trial.number] = curve
+    return dict(zip(curves, scores(list(curves.values())).tolist(), strict=True))

@@ -1,0 +1,52 @@
+"""From the document of a preview, which is a part of a spec and a number of samples, to the preview."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from search.analysis.preview import Preview, preview
+from search.mistakes import Mistake
+from search.study import Study
+from service.errors import Invalid
+from service.specification.documents import read_document
+from service.specification.parser import parse_spec
+
+MAX_SAMPLES = 1000
+DEFAULT_SAMPLES = 10
+SEED = 0
+"""The seed where the search names none. An experiment without one gets a seed of its own."""
+
+_DEFAULTS: dict[str, Any] = {
+    "name": "preview",
+    "objectives": [{"metric": "value", "direction": "minimize"}],
+    "trainer": {"kind": "external"},
+}
+
+
+@dataclass(frozen=True)
+class SpecPreview:
+    preview: Preview
+    warnings: Sequence[Mistake]
+
+
+def preview_document(body: bytes, is_json: bool) -> SpecPreview:
+    """Raises BadRequest, and Invalid with every mistake."""
+    document = read_document(body, is_json=is_json)
+    if not isinstance(document, dict):
+        raise Invalid([Mistake((), "must be an object with a space, and other parts of a spec")])
+    count, mistakes = _sample_count(document)
+    try:
+        spec = parse_spec(_DEFAULTS | {name: value for name, value in document.items() if name != "n"})
+    except Invalid as error:
+        raise Invalid([*mistakes, *error.mistakes], error.more) from error
+    if mistakes:
+        raise Invalid(mistakes)
+    seed = SEED if spec.search.seed is None else spec.search.seed
+    return SpecPreview(preview(Study(spec.problem, spec.search, seed), count), spec.warnings)
+
+
+def _sample_count(document: dict[str, Any]) -> tuple[int, list[Mistake]]:
+    count = document.get("n", DEFAULT_SAMPLES)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_SAMPLES:
+        return 0, [Mistake(("n",), f"must be a whole number from 0 to {MAX_SAMPLES}")]
+    return count, []

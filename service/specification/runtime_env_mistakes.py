@@ -1,0 +1,107 @@
+"""What a runtime environment requires and excludes."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from search.mistakes import Mistake, shortened
+from trainer.wire import REQUIREMENTS_FILE, Kind, Pip, RuntimeEnv, Trainer, Uv, is_in_package, requirements_in
+
+IN_SPECIFICATION = ("trainer", "runtime_env")
+
+NOT_SUPPORTED = {
+    "working_dir": "is not taken: the package is the workers' working directory; send the files as code",
+    "py_modules": "is not taken: send the modules as code, in the package; or name their wheels in pip.packages",
+    "image_uri": "is not taken: start the cluster's nodes from the image, so that Ray and Python have one version",
+    "container": "is not taken: start the cluster's nodes from the image, so that Ray and Python have one version",
+    "py_executable": "is not taken: workers run the Python of their environment; name packages in pip, uv or conda",
+    "excludes": "belongs to working_dir, which is not taken; `paceline submit` leaves out caches and hidden files",
+    "worker_process_setup_hook": "is not taken: call the hook in the training function",
+    "mpi": "is not taken: use kind command for programs that mpirun starts",
+}
+"""Fields of Ray's runtime environment, and why they are refused."""
+
+NAMES_RAY = re.compile(r"ray\s*($|[\[=<>!~;@ ])", re.IGNORECASE)
+FILE_OPTION = re.compile(r"(-r|-c|-e|--requirement|--constraint|--editable)\b")
+FILE = re.compile(r"[/\\]|\.(whl|zip|tar\.gz)$")
+OPTION = re.compile(r"^--?[\w-]+(=|\s+)")
+
+
+def mistakes_in_runtime_env(trainer: Trainer) -> Iterator[Mistake]:
+    """Yield mistakes with paths below `trainer`."""
+    env = trainer.runtime_env
+    if env is None:
+        return
+    if trainer.kind is Kind.EXTERNAL:
+        yield Mistake(("runtime_env",), "is set up by agents for the trials that they run; kind external has no agent")
+    if len(used := [name for name in ("pip", "uv", "conda") if getattr(env, name) is not None]) > 1:
+        yield Mistake(("runtime_env",), f"has {' and '.join(used)}; Ray takes one of them")
+    for name in env.env_vars:
+        if (where := _also_in(name, trainer)) is not None:
+            yield Mistake(("runtime_env", "env_vars", name), f"is also in trainer.{where}; keep one of the two")
+    for name, installer in _installers(env):
+        yield from _mistakes_in_installer(("runtime_env", name), installer, trainer.package)
+
+
+def _also_in(name: str, trainer: Trainer) -> str | None:
+    return next((where for where in ("env", "secrets") if name in getattr(trainer, where)), None)
+
+
+def _installers(env: RuntimeEnv) -> list[tuple[str, Pip | Uv]]:
+    return [(name, one) for name, one in (("pip", env.pip), ("uv", env.uv)) if one is not None]
+
+
+def _mistakes_in_installer(path: tuple[str, ...], installer: Pip | Uv, package: str | None) -> Iterator[Mistake]:
+    if not installer.packages and not installer.from_package:
+        yield Mistake(path, "installs nothing; name packages, or from_package")
+    if installer.from_package and package is None:
+        yield Mistake(path, f"is from the package's {REQUIREMENTS_FILE}, and there is no package; send the code")
+    for index, entry in enumerate(installer.packages):
+        for _, requirement in requirements_in(entry.encode()):
+            if (fault := _fault_in(requirement)) is not None:
+                yield Mistake((*path, "packages", index), fault)
+
+
+def _fault_in(requirement: str) -> str | None:
+    if NAMES_RAY.match(requirement):
+        return "names ray, whose version must be the cluster's; leave it out"
+    named = OPTION.sub("", requirement, count=1)
+    if FILE_OPTION.match(requirement) or (FILE.search(named) and is_in_package(named)):
+        return "is a file, which is not there when the nodes install; name its packages, or an absolute path or a URL"
+    return None
+
+
+def mistakes_in_requirements(trainer: Trainer, files: Sequence[str], content: bytes | None) -> Iterator[Mistake]:
+    """Those of `from_package`. `files` are the package's, and `content` is that of its requirements.txt."""
+    installers = [(name, one) for name, one in _installers(trainer.runtime_env or RuntimeEnv()) if one.from_package]
+    for name, _ in installers:
+        path = (*IN_SPECIFICATION, name)
+        if content is None:
+            listed = ", ".join(files[:20])
+            yield Mistake(path, f"is from the package's {REQUIREMENTS_FILE}, which it does not have; it has: {listed}")
+            return
+        try:
+            requirements = requirements_in(content)
+        except UnicodeDecodeError:
+            yield Mistake(path, f"the package's {REQUIREMENTS_FILE} is no UTF-8 text; save it as UTF-8")
+            return
+        for number, requirement in requirements:
+            if (fault := _fault_in(requirement)) is not None:
+                yield Mistake(path, f"line {number} of {REQUIREMENTS_FILE}, {shortened(requirement)!r}, {fault}")
+
+
+def package_warnings(trainer: Trainer, files: Sequence[str]) -> Iterator[Mistake]:
+    """What a package with these files has that is not used."""
+    installs = any(one.from_package for _, one in _installers(trainer.runtime_env or RuntimeEnv()))
+    if REQUIREMENTS_FILE in files and not installs and trainer.kind is not Kind.EXTERNAL:
+        message = (
+            f"the package's {REQUIREMENTS_FILE} is not used: the nodes must have what it names. "
+            "To have it installed, add trainer.runtime_env: {pip: from_package}"
+        )
+        yield Mistake(IN_SPECIFICATION, message)
+
+
+def with_reason(mistake: Mistake) -> Mistake:
+    """For a field of Ray's runtime environment that is refused, the reason; any other mistake unchanged."""
+    is_field = mistake.path[:2] == IN_SPECIFICATION and len(mistake.path) == len(IN_SPECIFICATION) + 1
+    reason = NOT_SUPPORTED.get(str(mistake.path[-1])) if is_field else None
+    return Mistake(mistake.path, reason) if reason is not None else mistake

@@ -1,0 +1,74 @@
+"""Secrets in a spec: what no agent would give, and what should have been a secret."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from search.mistakes import Mistake, Path
+from trainer.wire import Kind, RuntimeEnv, Trainer
+
+RESERVED = ("PACELINE_", "RAY_AUTH_")
+"""How the variables begin that hold an agent's or a worker's own access."""
+
+LOOKS_SECRET = re.compile(
+    r"(^|_)(AUTH|CRED(ENTIAL)?S?|KEY|PASS(PHRASE|WD|WORD)?|PWD|SECRETS?|TOKEN)(_|$)"
+    r"|((API|ACCESS|PRIVATE|SECRET)_?KEY|(ACCESS|AUTH)_?TOKEN|PASSWORD)S?(_|$)",
+    re.IGNORECASE,
+)
+KNOWN_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(hf_|gh[oprsu]_|github_pat_|glpat-|npm_|pl_|pypi-|sk-|xox[abeprs]-|AKIA|ASIA|AIza)[A-Za-z0-9_-]{12}"
+    r"|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.eyJ|-----BEGIN [A-Z ]*PRIVATE KEY|://[^/@\s:]{0,200}:[^/@\s{}$]{1,500}@"
+)
+"""How keys of well-known services, JSON web tokens and private keys begin, and a URL with a password."""
+
+BY_AGENT = "Let the agent give it: trainer.secrets: {{{0}: {{from_agent_env: {0}}}}}"
+BY_NODES = "Let the nodes give it, in pip's configuration or a netrc file"
+IN_ENVIRONMENT = "Let the agent give it to the environment, by trainer.secrets, and read it there"
+
+
+def mistakes_in_secrets(trainer: Trainer) -> Iterator[Mistake]:
+    if trainer.secrets and trainer.kind is Kind.EXTERNAL:
+        yield Mistake(
+            ("trainer", "secrets"), "are given by agents to the trials that they run; kind external has no agent"
+        )
+    for name, source in trainer.secrets.items():
+        path = ("trainer", "secrets", name)
+        if name in trainer.env:
+            yield Mistake(path, "is also in trainer.env; keep one of the two")
+        if name.upper().startswith(RESERVED):
+            yield Mistake(path, f"must not begin with {' or '.join(RESERVED)}")
+        if (source.from_agent_env or "").upper().startswith(RESERVED):
+            reason = f"begins with {' or '.join(RESERVED)}, and no agent gives such a variable"
+            yield Mistake((*path, "from_agent_env"), reason)
+
+
+def secret_warnings(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Name each field whose value looks like a secret, never the value."""
+    env = trainer.runtime_env or RuntimeEnv()
+    for where, variables in ((("env",), trainer.env), (("runtime_env", "env_vars"), env.env_vars)):
+        for name, value in variables.items():
+            is_named_so = LOOKS_SECRET.search(name) is not None and value and not value.isdigit()
+            if is_named_so or KNOWN_TOKEN.search(value):
+                yield _warning(("trainer", *where, name), BY_AGENT.format(name))
+    for path, text, advice in (*_packages(env), *_texts(trainer, config)):
+        if KNOWN_TOKEN.search(text):
+            yield _warning(path, advice)
+
+
+def _packages(env: RuntimeEnv) -> Iterator[tuple[Path, str, str]]:
+    for name, installer in (("pip", env.pip), ("uv", env.uv)):
+        for index, requirement in enumerate(installer.packages if installer is not None else ()):
+            yield ("trainer", "runtime_env", name, "packages", index), requirement, BY_NODES
+
+
+def _texts(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
+    for index, argument in enumerate(trainer.command or ()):
+        yield ("trainer", "command", index), argument, IN_ENVIRONMENT
+    for name, constant in config.items():
+        if isinstance(constant, str):
+            yield ("config", name), constant, IN_ENVIRONMENT
+
+
+def _warning(path: Path, advice: str) -> Mistake:
+    message = "looks like a secret, and the specification is stored, shown to readers and copied to MLflow."
+    return Mistake(path, f"{message} {advice}. Replace the value that you sent, because it is stored now")

@@ -1,0 +1,83 @@
+"""Queries on the checkpoints of trials and experiments."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from service.store.sql.write_session import change_later
+from service.store.tables import AttemptRow, CheckpointRow, ExperimentRow, TrialRow
+
+
+def is_present() -> ColumnElement[bool]:
+    """The condition for checkpoints that retention has not removed."""
+    return CheckpointRow.removed_at.is_(None)
+
+
+def checkpoint_at(session: Session, trial_id: str, step: int) -> CheckpointRow | None:
+    """Also one that retention has removed."""
+    return session.get(CheckpointRow, (trial_id, step))
+
+
+def bytes_of_trials(session: Session, trial_ids: Collection[str]) -> dict[str, int | None]:
+    """By trial, without those that have no checkpoint: the known sizes together, None if no size is known."""
+    query = select(CheckpointRow.trial_id, func.sum(CheckpointRow.bytes)).where(
+        CheckpointRow.trial_id.in_(trial_ids), is_present()
+    )
+    found = session.execute(query.group_by(CheckpointRow.trial_id))
+    return {trial_id: None if total is None else int(total) for trial_id, total in found}
+
+
+def count_bytes(experiment: ExperimentRow, added: int | None = None, removed: int | None = None) -> None:
+    """Add a checkpoint's size to its experiment's sum, or take it away, under the experiment's lock."""
+    difference = (added or 0) - (removed or 0)
+    if difference:
+        change_later(experiment, checkpoint_bytes=experiment.checkpoint_bytes + difference)
+
+
+def experiments_with_retention(session: Session) -> dict[str, int]:
+    """The experiments that keep the checkpoints of their best trials only, with the number of their events."""
+    wanted = ExperimentRow.spec[("checkpoints", "keep_best_trials")].as_string().is_not(None)
+    return dict(session.execute(select(ExperimentRow.id, ExperimentRow.event_count).where(wanted)).all())
+
+
+class RankedTrial(NamedTuple):
+    """What ranks a trial, as in its row."""
+
+    id: str
+    number: int
+    status: str
+    value: float | None
+    values: dict[str, Any] | None
+    violation: float | None
+    ended_at: datetime | None
+
+
+def ranked_trials(session: Session, experiment_id: str) -> list[RankedTrial]:
+    """All trials of the experiment, by number."""
+    columns = [getattr(TrialRow, name) for name in RankedTrial._fields]
+    query = select(*columns).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.number)
+    return [RankedTrial(*row) for row in session.execute(query)]
+
+
+def present_checkpoints(session: Session, experiment_id: str) -> Sequence[tuple[CheckpointRow, int, str | None]]:
+    """Each with its trial's number and the holder that saved it, by trial number and step."""
+    saved_by = (AttemptRow.trial_id == CheckpointRow.trial_id) & (AttemptRow.number == CheckpointRow.attempt)
+    query = (
+        select(CheckpointRow, TrialRow.number, AttemptRow.holder)
+        .join(TrialRow, TrialRow.id == CheckpointRow.trial_id)
+        .outerjoin(AttemptRow, saved_by)
+        .where(TrialRow.experiment_id == experiment_id, is_present())
+    )
+    rows = session.execute(query.order_by(TrialRow.number, CheckpointRow.step))
+    return [(row, number, holder) for row, number, holder in rows]
+
+
+def uris_in_use(session: Session, experiment_id: str) -> set[str]:
+    """The checkpoints that running attempts of the experiment have resumed from."""
+    query = select(AttemptRow.resume_uri).where(
+        AttemptRow.experiment_id == experiment_id, AttemptRow.ended_at.is_(None), AttemptRow.resume_uri.is_not(None)
+    )
+    return {uri for uri in session.scalars(query) if uri is not None}
