@@ -68,7 +68,7 @@ def find_placement(bundles: Iterable[Resources], free: NodeResources) -> Placeme
     remaining = {node: dict(resources) for node, resources in free.items()}
     nodes = []
     for bundle in bundles:
-        candidates = [node for node, resources in remaining.items() if _covers(resources, bundle)]
+        candidates = [node for node, resources in remaining.items() if covers(resources, bundle)]
         if not candidates:
             return None
         best = max(candidates, key=lambda node: _scarcest(remaining[node], bundle))
@@ -84,7 +84,8 @@ def release(free: NodeResources, node: str, resources: Resources) -> None:
             free[node][name] = free[node].get(name, 0) + amount
 
 
-def _covers(resources: Resources, bundle: Resources) -> bool:
+def covers(resources: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
+    """Whether there is enough of everything."""
     return all(resources.get(name, 0) + ROUNDING_TOLERANCE >= amount for name, amount in bundle.items())
 
 

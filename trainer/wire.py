@@ -4,63 +4,54 @@ This contract is shared by all callers, including people with curl. It needs onl
 import it. Times are UTC; durations are seconds.
 """
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-)
+from pydantic import AfterValidator, Field, JsonValue, NonNegativeInt, PositiveInt, model_validator
 
+from trainer.command_template import Placeholder as Placeholder  # noqa: PLC0414
+from trainer.command_template import placeholders as placeholders  # noqa: PLC0414
+from trainer.datasets_wire import ENTRYPOINT, DataConfig, Datasets
+from trainer.datasets_wire import DatasetFiles as DatasetFiles  # noqa: PLC0414
+from trainer.datasets_wire import DatasetFormat as DatasetFormat  # noqa: PLC0414
+from trainer.datasets_wire import DatasetFunction as DatasetFunction  # noqa: PLC0414
+from trainer.datasets_wire import UnionMember as UnionMember  # noqa: PLC0414
+from trainer.package_files import REQUIREMENTS_FILE as REQUIREMENTS_FILE  # noqa: PLC0414
+from trainer.package_files import is_in_package as is_in_package  # noqa: PLC0414
+from trainer.package_files import requirements_in as requirements_in  # noqa: PLC0414
 from trainer.resources import resources_of_worker
+from trainer.runtime_env_wire import Pip as Pip  # noqa: PLC0414
+from trainer.runtime_env_wire import RuntimeEnv as RuntimeEnv  # noqa: PLC0414
+from trainer.runtime_env_wire import Uv as Uv  # noqa: PLC0414
 
 # The service takes these rules from here, since it imports nothing else of the trainer.
 from trainer.storable import is_storable_text as is_storable_text  # noqa: PLC0414
 from trainer.storable import storable_float as storable_float  # noqa: PLC0414
 from trainer.storable import storable_text as storable_text  # noqa: PLC0414
-
-MAX_COUNT = 2**53
-"""The largest step or sequence: up to here, every JSON reader represents integers exactly."""
-
-
-def _text(text: str) -> str:
-    if not is_storable_text(text):
-        raise ValueError("must not have NUL characters or lone surrogates")
-    return text
-
-
-def _amount(value: float) -> float:
-    if 0 < value < SMALLEST_AMOUNT:
-        raise ValueError(f"must be 0 or at least {SMALLEST_AMOUNT:g}, the smallest amount that Ray can reserve")
-    return value
-
-
-SMALLEST_AMOUNT = 1e-4
-Text = Annotated[str, AfterValidator(_text)]
-ReadableText = Annotated[str, AfterValidator(storable_text)]
-"""Text for people. It is repaired rather than refused, because it says why something failed."""
-Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Rank = Annotated[int, Field(ge=0, le=1_000_000)]
-Capacity = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
-Amount = Annotated[Capacity, AfterValidator(_amount)]
-
-
-class Message(BaseModel):
-    """A body on the wire. An unknown field is an error that the sender gets to see."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from trainer.wire_types import MAX_COUNT as MAX_COUNT  # noqa: PLC0414
+from trainer.wire_types import (
+    Amount,
+    Bool,
+    Capacity,
+    DeletionId,
+    EnvironmentName,
+    JsonNumber,
+    Key,
+    Message,
+    Ordinal,
+    Rank,
+    ReadableText,
+    Seconds,
+)
+from trainer.wire_types import Count as Count  # noqa: PLC0414
+from trainer.wire_types import Text as Text  # noqa: PLC0414
 
 
 class Kind(StrEnum):
-    """What runs the training function: a Ray Train backend or, for `external`, a program that asks for trials."""
+    """What runs a trial: a Ray Train backend, any command on its workers, or a program that asks for trials."""
 
     TORCH = "torch"
     LIGHTNING = "lightning"
@@ -69,16 +60,21 @@ class Kind(StrEnum):
     LIGHTGBM = "lightgbm"
     JAX = "jax"
     TENSORFLOW = "tensorflow"
+    COMMAND = "command"
     EXTERNAL = "external"
 
 
 class Scaling(Message):
     """The worker group of a trial, in the names of Ray's `ScalingConfig`."""
 
-    num_workers: int = Field(default=1, ge=1, le=100_000)
-    use_gpu: bool = False
-    resources_per_worker: dict[Text, Amount] = Field(default_factory=dict)
+    num_workers: Annotated[int, Field(ge=1, le=100_000), JsonNumber] = 1
+    """the number of worker processes"""
+    use_gpu: Bool = False
+    """whether each worker gets a GPU"""
+    resources_per_worker: dict[Key, Amount] = Field(default_factory=dict)
+    """what each worker reserves, such as `{CPU: 2}`; absent: 1 CPU, or 1 GPU"""
     placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    """how Ray places workers on nodes"""
 
     @cached_property
     def worker(self) -> dict[str, float]:
@@ -86,15 +82,70 @@ class Scaling(Message):
         return resources_of_worker(self.resources_per_worker, use_gpu=self.use_gpu)
 
 
+class SecretSource(Message):
+    """Where the agent that runs a trial finds a secret: in its environment, or in a file on its machine."""
+
+    from_agent_env: EnvironmentName | None = None
+    """a variable of the agent's environment"""
+    from_agent_file: str | None = Field(default=None, pattern=r"^/[^\x00]+$", max_length=1000)
+    """an absolute path on the agent's machine"""
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.from_agent_env is None) is (self.from_agent_file is None):
+            raise ValueError("must have either from_agent_env (a variable) or from_agent_file (an absolute path)")
+        return self
+
+
+def _pattern(text: str) -> str:
+    try:
+        groups = re.compile(text).groupindex
+    except re.error as error:
+        raise ValueError(f"is no regular expression of Python's: {error}") from None
+    if not groups:
+        raise ValueError("has no named group: name the metric, as in `loss=(?P<loss>[-+.0-9e]+)`")
+    if ("name" in groups) != ("value" in groups):
+        raise ValueError("needs both groups, `name` and `value`, to read the metric's name from the line")
+    return text
+
+
+class CommandMetrics(Message):
+    """Where the metrics of a command come from, beside its calls of PACELINE_REPORT_URL. Only rank 0 is read."""
+
+    stdout: list[Annotated[Text, AfterValidator(_pattern)]] = Field(default_factory=list, max_length=100)
+    """regular expressions, searched for in each line of standard output; each line that matches is a report. A named
+    group is a metric; the groups `name` and `value` find all pairs of a line"""
+    file: Text | None = Field(default=None, min_length=1, max_length=1000)
+    """a file, relative to the working directory, to which the command appends a JSON object per report"""
+
+
 class Trainer(Message):
-    """How a trial is run. `entrypoint` is `module:function`, in the package or importable on the cluster."""
+    """How a trial is run."""
 
     kind: Kind = Kind.TORCH
-    entrypoint: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    """what runs the trial"""
+    entrypoint: str | None = Field(default=None, pattern=ENTRYPOINT)
+    """`module:function`, in the package or importable on the cluster"""
     package: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    """the id of the code, from `POST /v1/packages`"""
+    command: list[Text] | None = Field(default=None, min_length=1, max_length=1000)
+    """for kind command: the program and its arguments; `{params.lr}` and `{config.epochs}` stand for values, and
+    `{params.momentum:0}` has a default"""
+    metrics: CommandMetrics | None = None
+    """for kind command: where its metrics come from"""
     scaling: Scaling = Scaling()
+    """the workers"""
+    datasets: Datasets | None = None
+    """the datasets of Ray Data, for `ray.train.get_dataset_shard`: files by name, or a function that makes them"""
+    data: DataConfig | None = None
+    """how the datasets get to the workers"""
+    runtime_env: RuntimeEnv | None = None
+    """what is installed for the workers: Ray's runtime environment"""
     env: dict[str, str] = Field(default_factory=dict)
-    reuse_workers: bool | PositiveInt = Field(
+    """environment variables of the workers; they are stored and shown"""
+    secrets: dict[EnvironmentName, SecretSource] = Field(default_factory=dict, max_length=100)
+    """environment variables of the workers whose values only the agent knows, by name"""
+    reuse_workers: Bool | Ordinal = Field(
         default=True,
         description="how many trials share the same worker processes; true: 100; false: new processes for each trial",
     )
@@ -104,88 +155,147 @@ class Lease(Message):
     """The right to report for one attempt: `Authorization: Bearer <token>`, until `expires_at` unless extended."""
 
     token: str
+    """the bearer token for calls on this attempt"""
     expires_at: datetime
+    """when the attempt is lost, unless a call extends the lease"""
     seconds: float
+    """how long each call extends the lease"""
 
 
 class CheckpointRef(Message):
-    """A saved directory: where it is (a path or an fsspec URI) and the step it holds."""
+    """A saved directory."""
 
     uri: str
+    """a path or an fsspec URI"""
     step: int
+    """the step that it was saved at"""
 
 
 class Assignment(Message):
     """One attempt of a trial to run: the answer to `claim`, to `ask`, and to a `finish` that asked for the next.
 
-    `config` is what the training function gets: the experiment's constants with `params` over them.
-    `resume` is the checkpoint that `ray.train.get_checkpoint()` must give; None for a fresh start.
-    `run_name` is unique to the attempt; its checkpoints go below `storage_path/run_name`.
-    `earlier_checkpoints`: those of the trial's earlier attempts that the service knows, oldest first. They count with
-    the attempt's own, of which all but the newest `keep_checkpoints` are to be removed as soon as the service knows so
-    many. `earlier_runs`: the run names of these attempts, whose folders are of no use any more once all of these
-    checkpoints are gone.
+    The `earlier_checkpoints` count with the attempt's own, of which all but the newest `keep_checkpoints` are to be
+    removed as soon as the service knows so many. The folders of the `earlier_runs` are of no use any more once all of
+    these checkpoints are gone.
     """
 
     trial: str
+    """the trial's id"""
     experiment: str
+    """the experiment's name"""
     experiment_id: str
+    """the experiment's id"""
     number: NonNegativeInt
+    """the trial's number"""
     attempt: PositiveInt
+    """the attempt's number, from 1"""
     params: dict[str, JsonValue]
+    """the trial's configuration"""
     config: dict[str, JsonValue]
+    """what the training function gets: the experiment's constants with `params` over them"""
     lease: Lease
+    """the right to report for this attempt"""
     trainer: Trainer
+    """how to run it"""
     resume: CheckpointRef | None = None
+    """the checkpoint to resume from; null: a fresh start"""
     run_name: str
+    """unique to the attempt: its checkpoints go below `storage_path/run_name`"""
     storage_path: str
+    """where checkpoints are saved"""
     keep_checkpoints: PositiveInt = 1
+    """how many of the trial's newest checkpoints to keep"""
     earlier_checkpoints: list[str] = Field(default_factory=list)
+    """those of the trial's earlier attempts that the service knows, oldest first"""
     earlier_runs: list[str] = Field(default_factory=list)
+    """the run names of the earlier attempts"""
     max_seconds: float | None = None
+    """so long after its training function began, the attempt leaves at its next report"""
+    kill_after_seconds: float | None = None
+    """so long after its training function began, its workers are killed"""
     stop_grace_seconds: float = 30
+    """how long a stopped attempt has to save and leave"""
 
 
 class Node(Message):
     """A node of an agent's Ray cluster. `free` counts what idle slots hold as free."""
 
-    total: dict[Text, Capacity]
-    free: dict[Text, Capacity]
+    total: dict[Key, Capacity]
+    """all resources of the node"""
+    free: dict[Key, Capacity]
+    """those that no trial uses"""
 
 
 class HeldAttempt(Message):
     """One attempt that an agent was given, by its trial's id and its number."""
 
     trial: Text
-    attempt: PositiveInt
+    """the trial's id"""
+    attempt: Ordinal
+    """the attempt's number"""
+
+
+class Deletion(Message):
+    """A directory that an agent is to delete: of a deleted experiment, or with checkpoints that are not kept."""
+
+    id: int
+    """names the deletion"""
+    directory: str
+    """what is to be deleted"""
+
+
+class FailedDeletion(Message):
+    """Why a directory could not be deleted. The service names it again."""
+
+    id: DeletionId
+    """names the deletion"""
+    error: ReadableText = Field(max_length=2_000)
+    """why, for people"""
+
+
+class DeletionResults(Message):
+    """What became of deletions. A directory that does not exist is deleted."""
+
+    deleted: list[DeletionId] = Field(default_factory=list, max_length=1_000)
+    """the ids of those that are done"""
+    failed: list[FailedDeletion] = Field(default_factory=list, max_length=1_000)
+    """those that are not"""
 
 
 class HeldAttempts(Message):
     """The attempts that the service believes to run on an agent of this name.
 
     `obsolete`: directories of experiments that have ended recently, which no trial can resume from. The agent removes
-    them. Every agent gets the same directories, repeatedly for a while.
+    them. Every agent gets the same directories, repeatedly for a while. `deletions` are directories that this agent is
+    to delete; they are named until it reports so. `storage`: where checkpoints are saved.
     """
 
     attempts: list[HeldAttempt]
+    """the attempts that the service believes to run on this agent"""
     obsolete: list[str] = Field(default_factory=list)
+    """directories of checkpoints that no trial can resume from: remove them"""
+    deletions: list[Deletion] = Field(default_factory=list)
+    """directories that are not needed any more: delete them, and say what became of them"""
+    storage: str | None = None
+    """where checkpoints are saved"""
 
 
 class LostAttempt(HeldAttempt):
-    """An attempt that no slot runs. `began`: whether any of its workers may have run, as in `Failure`."""
+    """An attempt that no slot runs."""
 
-    began: bool = True
+    began: Bool = True
+    """whether any of its workers may have run"""
 
 
 class Instance(Message):
-    """One process of an agent.
-
-    `place` names a PID namespace and boot of a machine; `started` is the process's start time there, in clock ticks.
-    """
+    """One process of an agent."""
 
     place: Text = Field(min_length=1, max_length=500)
+    """a PID namespace and boot of a machine"""
     pid: Count
+    """the process id there"""
     started: Count
+    """the process's start time there, in clock ticks"""
 
 
 class Claim(Message):
@@ -196,21 +306,66 @@ class Claim(Message):
 
     `lost`: attempts that the agent was given and that none of its slots runs. The service ends them immediately, before
     their leases expire, and ignores those that have ended already.
+
+    `storage_error`: why the agent cannot write to the storage. It then gets no trial.
     """
 
     request_id: Text = Field(min_length=1, max_length=200)
+    """names this claim: a repeat gets the same answer"""
     nodes: list[Node]
+    """the nodes of the agent's cluster"""
     running: list[Text] = Field(default_factory=list, description="ids of the trials that run on this agent")
     lost: list[LostAttempt] = Field(default_factory=list)
+    """attempts that the agent was given and none of its slots runs"""
     instance: Instance | None = None
+    """the process that claims"""
     replaces: Instance | None = None
-    wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)
+    """the process that held the agent's name, if it is known to be dead"""
+    storage_error: ReadableText | None = Field(default=None, max_length=2_000)
+    """why the agent cannot write to the storage"""
+    wait_seconds: Seconds = 0
+    """how long to wait for a trial"""
+
+
+PhaseTime = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False), JsonNumber]
+
+
+class PhaseSeconds(Message):
+    """The seconds of an attempt since the training function's first line, by phase: the means over its workers.
+
+    Together they are the time since then. All are 0 before it.
+    """
+
+    data: PhaseTime = 0
+    """waiting for datasets of Ray Data, and for their batches"""
+    training: PhaseTime = 0
+    """everything else that the training function does"""
+    checkpointing: PhaseTime = 0
+    """in reports that save a checkpoint, until it is saved"""
+    reporting: PhaseTime = 0
+    """in reports, waiting for the other workers and for the service's decision"""
+    idle: PhaseTime = 0
+    """after a worker's training function has ended"""
+
+    @property
+    def total(self) -> float:
+        return self.data + self.training + self.checkpointing + self.reporting + self.idle
 
 
 class Heartbeat(Message):
-    """Extends the lease. The service answers immediately if there is something to do, else after `wait_seconds`."""
+    """Extends the lease. The service answers immediately if there is something to do, else after `wait_seconds`.
 
-    wait_seconds: NonNegativeFloat = Field(default=0, le=60, allow_inf_nan=False)
+    The lease of a holder that knows only one address is kept while the service there is away, although others answer.
+    """
+
+    wait_seconds: Seconds = 0
+    """how long to wait for a request to stop"""
+    running_seconds: PhaseTime | None = None
+    """for how long the training function has run; absent before its first line"""
+    phases: PhaseSeconds | None = None
+    """the seconds so far, by phase"""
+    has_alternatives: Bool = False
+    """the holder knows further addresses of the service"""
 
 
 class Report(Message):
@@ -221,26 +376,48 @@ class Report(Message):
     """
 
     sequence: Count
+    """counts the attempt's reports from 0"""
     step: Count | None = None
+    """the position on the curve; absent: from `step_metric`, or counted"""
     metrics: dict[str, Any] = Field(default_factory=dict)
+    """values by name"""
     checkpoint: Text | None = None
+    """the URI of the checkpoint that was saved with the report"""
+    checkpoint_bytes: Count | None = None
+    """the size of all of its files; absent if it is not known"""
 
 
 class Reports(Message):
+    """Some reports of an attempt."""
+
     reports: list[Report] = Field(min_length=1, max_length=1000)
+    """in the order of their sequence"""
 
 
 class Decision(StrEnum):
+    """What the holder of an attempt is to do."""
+
     CONTINUE = "continue"
     STOP = "stop"
     KILL = "kill"
 
 
 class Answer(Message):
-    """What to do now. `stop`: leave at the next report, after saving; `kill`: end the workers immediately."""
+    """What to do now. `stop`: leave at the next report, after saving; `kill`: end the workers immediately.
+
+    Reports after the one with the `deciding_sequence`, with their checkpoints, do not count: the training function
+    would have left at it, had the service been able to answer.
+    """
 
     decision: Decision = Decision.CONTINUE
+    """`continue`, `stop` (save and leave at the next report) or `kill` (end the workers immediately)"""
     reason: str | None = None
+    """why, in words"""
+    deciding_sequence: Count | None = None
+    """the sequence of the report that was answered with the decision to stop"""
+    kept: list[str] = Field(default_factory=list)
+    """checkpoints of the trial that are not to be removed, however many newer ones there are: while one is pinned,
+    these are all that the service knows"""
 
 
 class Outcome(StrEnum):
@@ -264,42 +441,57 @@ class FailureKind(StrEnum):
 
 
 class RankError(Message):
+    """Where a rank failed."""
+
     rank: Rank
+    """the rank of the worker"""
     traceback: ReadableText
+    """its traceback"""
 
 
 class Failure(Message):
-    """`message` is one line for people; `traceback` is the whole one of the rank that failed first.
-
-    `ranks` has the traceback of each failed rank. `began`: whether any worker ran; an attempt that is lost before that
-    did not cause the loss.
-    """
+    """Why an attempt failed. One that is lost before it `began` did not cause the loss."""
 
     kind: FailureKind
+    """what kind of failure it is, which decides whether it is retried"""
     message: ReadableText
-    began: bool = True
+    """one line for people"""
+    began: Bool = True
+    """whether any worker ran"""
     traceback: ReadableText | None = None
+    """the whole traceback of the rank that failed first"""
     ranks: list[RankError] = Field(default_factory=list)
+    """the traceback of each rank that failed"""
 
 
 class Finish(Message):
     """The end of an attempt. With `next`, the answer may hold the next assignment of the same experiment."""
 
     outcome: Outcome
+    """how the attempt ended"""
     error: Failure | None = None
-    next: bool = False
+    """why it failed"""
+    phases: PhaseSeconds | None = None
+    """the seconds since the training function's first line, by phase"""
+    next: Bool = False
+    """whether to answer with the next trial of the same experiment"""
 
 
 class Finished(Message):
     """The answer to `finish`. `next` is None if the call did not ask for one, or if none is available now."""
 
     status: str
+    """the trial's status now"""
     next: Assignment | None = None
+    """the next assignment, if one was asked for and there is one"""
 
 
 class LogChunk(Message):
-    """A piece of a rank's output. `offset` counts the bytes sent before, so that a repeated chunk is stored once."""
+    """A piece of a rank's output. A repeated chunk is stored once, because of its `offset`."""
 
     rank: Rank
+    """the rank of the worker"""
     offset: Count
+    """the bytes of this rank's output before this chunk"""
     text: ReadableText = Field(max_length=1_000_000)
+    """the output"""

@@ -21,10 +21,14 @@ import ray
 from ray.exceptions import RayError
 
 from trainer.agent.audit import Audit
+from trainer.agent.checkpoint_deletions import CheckpointDeletions
 from trainer.agent.cluster import ClusterUnreachable, connect
 from trainer.agent.liveness_lock import LivenessLock
 from trainer.agent.process_identity import Instance, instance_of, is_dead
+from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
 from trainer.agent.slot_pool import AttemptId, SlotPool
+from trainer.agent.storage_probe import StorageProbe
+from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import (
     AgentNameTaken,
     CallRefused,
@@ -34,7 +38,7 @@ from trainer.client.http import (
     backoff_delays,
 )
 from trainer.slot.checkpoint_removal import DirectoryRemover
-from trainer.worker.failures import PREEMPTED, headline
+from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +60,9 @@ CONNECT_SECONDS = 30.0
 
 SETTLE_SECONDS = 0.5
 """How long an assignment waits for a slot that may become idle soon. Starting a new slot takes longer."""
+
+FIRST_PROBE_SECONDS = 10.0
+"""How long the first claim waits for the storage."""
 
 SETTLE_TICK_SECONDS = 0.02
 AUDIT_SECONDS = 5.0
@@ -82,20 +89,25 @@ def run_agent(
     idle_seconds: float = 5.0,
     state: Path | None = None,
     spare_slot: bool = False,
+    prestarted: int = 0,
     stop: threading.Event | None = None,
 ) -> None:
     """Work for `service_url` on the cluster at `ray_address` until SIGTERM, SIGINT or `stop`.
 
-    `token` is the agent's own. Slots without work close after `idle_seconds`; with `spare_slot` one is always ready for
-    the next experiment's first trial. While another agent works under this name, this one waits for its end. `state` is
-    the directory of the liveness lock, which tells later agents whether this one is dead. Raises ClusterUnreachable,
-    also when the cluster is lost later, AgentReplaced and AgentRefused.
+    `service_url`: one address, or several with commas between them. `token` is the agent's own. Slots without work
+    close after `idle_seconds`; with `spare_slot` one is always ready for the next experiment's first trial, and
+    `prestarted` idle worker processes on each node, which come from the nodes' fork servers. While another agent works
+    under this name, this one waits for its end. `state` is the directory of the liveness lock, which tells later agents
+    whether this one is dead. Raises ClusterUnreachable, also when the cluster is lost later, AgentReplaced and
+    AgentRefused.
     """
     stopping = stop or threading.Event()
     connect(ray_address, namespace, CONNECT_SECONDS)
     _install_signal_handlers(stopping)  # after Ray, which installs its own
-    pool = SlotPool(name, service_url, spare=spare_slot)
-    agent = Agent(name, service_url, token, pool, idle_seconds, LivenessLock(state))
+    addresses = ServiceAddresses(service_url)
+    pool = SlotPool(name, addresses, spare=spare_slot, prestarted=prestarted)
+    pool.prestart.start()
+    agent = Agent(name, addresses, token, pool, idle_seconds, LivenessLock(state))
     try:
         _work(agent, stopping)
     except RayError as error:
@@ -107,6 +119,7 @@ def run_agent(
     except CallRefused as refused:
         raise AgentRefused(f"the service at {service_url} does not let agent {name} work: {refused}") from refused
     finally:
+        pool.prestart.stop()
         agent.leave()
     ray.shutdown()
 
@@ -139,18 +152,19 @@ class Agent:
     def __init__(
         self,
         name: str,
-        service_url: str,
+        addresses: ServiceAddresses,
         token: str | None,
         pool: SlotPool,
         idle_seconds: float,
         liveness_lock: LivenessLock,
     ) -> None:
         self._path = f"/v1/agents/{name}"
-        self._url = service_url
-        self._client = ServiceClient(service_url, token)
+        self._addresses = addresses
+        self._client = ServiceClient(addresses, token)
         self._idle_seconds = idle_seconds
         self._instance = instance_of(os.getpid())
         self._liveness_lock = liveness_lock
+        self._secret_sources = SecretSources.from_env(name)
         self._pool = pool
         self._stopping = threading.Event()
         # One thread, so that the service is never asked which attempts the agent holds while a claim is under way.
@@ -162,6 +176,8 @@ class Agent:
         self._audit_at = time.monotonic()
         # Found and not yet reported to the service; and whether any of its workers may have begun.
         self._lost: dict[AttemptId, bool] = {}
+        self._storage_probe = StorageProbe(name)
+        self._deletions = CheckpointDeletions()
         self._remover: DirectoryRemover | None = None
         self._removed: set[str] = set()
 
@@ -203,6 +219,7 @@ class Agent:
 
     def run(self, stopping: threading.Event) -> None:
         self._pool.adopt()
+        self._check_storage(stopping)
         while not stopping.wait(self._tick_seconds()):
             self._lost |= self._pool.refresh()
             self._pool.close_idle(self._idle_seconds)
@@ -212,6 +229,17 @@ class Agent:
             self._run_claimed()
             if self._claim_call is None:
                 self._start_claim()
+
+    def _check_storage(self, stopping: threading.Event) -> None:
+        """Know whether checkpoints can be saved before the first trial is claimed."""
+        self._storage_probe.start()
+        self._deletions.start()
+        first = self._calls.submit(self._fetch_held_attempts)
+        while not wait([first], TICK_SECONDS).done and not stopping.is_set():
+            pass
+        if first.done():
+            first.result()
+            self._storage_probe.await_first(FIRST_PROBE_SECONDS)
 
     def _tick_seconds(self) -> float:
         if self._claimed_at is not None:
@@ -260,8 +288,17 @@ class Agent:
             if has_time and self._pool.should_wait(assignment, self._claimed_at):
                 return
             logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
-            self._pool.run(assignment)
+            self._run(assignment)
         self._claim_call = self._claimed_at = None
+
+    def _run(self, assignment: dict[str, Any]) -> None:
+        try:
+            secrets = self._secret_sources.resolve(assignment)
+        except SecretNotAvailable as problem:
+            logger.warning("trial %s cannot start: %s", assignment["trial"], problem)
+            self._calls.submit(self._refuse, assignment, CANNOT_START, str(problem))
+        else:
+            self._pool.run(assignment, secrets)
 
     def _start_claim(self) -> None:
         if self._held_call is None and self._audit is None and time.monotonic() >= self._audit_at:
@@ -271,13 +308,15 @@ class Agent:
 
     def _claim_body(self) -> dict[str, Any]:
         running = [slot.runs[0] for slot in self._pool.slots.values() if slot.runs]
-        return {
+        body = {
             "request_id": uuid.uuid4().hex,
             "nodes": self._pool.offer(),
             "running": running,
             "instance": self._instance,
             "wait_seconds": BUSY_WAIT_SECONDS if running else IDLE_WAIT_SECONDS,
         }
+        error = self._storage_probe.error
+        return body if error is None else {**body, "storage_error": error}
 
     def _claim(self, body: dict[str, Any], lost: Mapping[AttemptId, bool] = MappingProxyType({})) -> Answer:
         body = {**body, "lost": self._still_held(lost) if lost else []}
@@ -293,7 +332,7 @@ class Agent:
     def _extend_lease(self, assignment: dict[str, Any]) -> None:
         """For a slot that still starts. If the lease is lost, the slot will learn it."""
         try:
-            client = ServiceClient(self._url, assignment["lease"]["token"])
+            client = ServiceClient(self._addresses, assignment["lease"]["token"])
             client.post(f"/v1/trials/{assignment['trial']}/heartbeat", {})
         except (CallRefused, ServiceUnreachable) as problem:
             logger.info("the lease of %s could not be extended: %s", assignment["trial"], problem)
@@ -301,7 +340,15 @@ class Agent:
     def _fetch_held_attempts(self) -> set[AttemptId]:
         answer = self._until_answered(lambda: self._client.get(f"{self._path}/attempts")) or {"attempts": []}
         self._remove_obsolete(answer.get("obsolete", []))
+        self._storage_probe.set_location(answer.get("storage"))
+        self._delete_checkpoints(answer.get("deletions", []))
         return {(one["trial"], one["attempt"]) for one in answer["attempts"]}
+
+    def _delete_checkpoints(self, deletions: Iterable[dict[str, Any]]) -> None:
+        if (results := self._deletions.take_results()) is not None:
+            self._until_answered(lambda: self._client.post(f"{self._path}/deletions", results))
+        done = set(results["deleted"]) if results is not None else set()
+        self._deletions.add(deletion for deletion in deletions if deletion["id"] not in done)
 
     def _remove_obsolete(self, directories: Iterable[str]) -> None:
         """The service names the same directories repeatedly; each is removed once."""
@@ -327,7 +374,7 @@ class Agent:
                     return None
                 continue
             if has_warned:
-                logger.info("%s answers again", self._url)
+                logger.info("%s answers again", self._addresses.current)
             return answer
         raise AssertionError("backoff_delays() never ends")
 
@@ -343,11 +390,13 @@ class Agent:
             self._give_back(assignment)
 
     def _give_back(self, assignment: dict[str, Any]) -> None:
+        self._refuse(assignment, PREEMPTED, "the agent was shut down before the attempt had started")
+
+    def _refuse(self, assignment: dict[str, Any], kind: str, message: str) -> None:
         """Report that the attempt will not start, so that its trial need not wait until the lease expires."""
-        message = "the agent was shut down before the attempt had started"
-        body = {"outcome": "failed", "error": {"kind": PREEMPTED, "message": message}}
+        body = {"outcome": "failed", "error": {"kind": kind, "message": message, "began": False}}
         try:
-            client = ServiceClient(self._url, assignment["lease"]["token"])
+            client = ServiceClient(self._addresses, assignment["lease"]["token"])
             client.post(f"/v1/trials/{assignment['trial']}/finish", body)
         except (CallRefused, ServiceUnreachable) as problem:
             logger.info("trial %s could not be given back; its lease will expire: %s", assignment["trial"], problem)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -15,6 +16,7 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train import cluster_state
 from trainer.resources import NodeResources, Resources, release, without_internal
 from trainer.slot.slot import Slot
@@ -60,10 +62,13 @@ def _why_unreachable(address: str, error: BaseException) -> str:
     return f"no Ray cluster to join at {address}: {type(error).__name__}: {error}"
 
 
-def start_slot(prefix: str, node: str | None, service_url: str, *, spare: bool = False) -> tuple[str, Any]:
+def start_slot(
+    prefix: str, node: str | None, addresses: ServiceAddresses, runtime_env: dict[str, Any], *, spare: bool = False
+) -> tuple[str, Any]:
     """The name and the handle of a new slot, without waiting for its start.
 
-    The slot starts on `node`, and never starts if that node is gone; None: on any node.
+    The slot starts on `node`, and never starts if that node is gone; None: on any node. Its workers inherit
+    `runtime_env`.
     """
     name = f"{prefix}{uuid.uuid4().hex[:8]}"
     # `soft=True` has no effect on an actor that needs no resources.
@@ -74,8 +79,9 @@ def start_slot(prefix: str, node: str | None, service_url: str, *, spare: bool =
         num_cpus=0,
         max_concurrency=SLOT_CONCURRENCY,
         scheduling_strategy=strategy,
+        runtime_env=runtime_env,
     )
-    return name, actor_class.remote(service_url, name, spare=spare)
+    return name, actor_class.remote(str(addresses), name, spare=spare)
 
 
 def find_slots(prefix: str) -> dict[str, Any]:
@@ -97,6 +103,25 @@ def total_resources() -> NodeResources:
     if own not in nodes:
         raise ClusterUnreachable(f"the Ray node {own}, through which this agent uses the cluster, is gone")
     return nodes
+
+
+@dataclass(frozen=True)
+class Raylet:
+    """Where a node's raylet listens, and the bytes of memory that Ray counts on the node."""
+
+    address: str
+    memory: float
+
+
+def raylets() -> dict[str, Raylet]:
+    """Those of the living nodes, by node id."""
+    return {
+        node["NodeID"]: Raylet(
+            f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}", node["Resources"].get("memory", 0.0)
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    }
 
 
 def free_resources() -> NodeResources:

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import time
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -44,7 +45,9 @@ class LivenessLock:
         if self._directory is None:
             return
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(PermissionError):  # it is another user's
+                self._directory.chmod(0o700)
             if is_local(self._directory):
                 _remove_stale(self._directory)
                 self._held = _lock(self._directory / _file_name(instance))
@@ -85,7 +88,7 @@ def _file_name(instance: Instance) -> str:
 
 
 def _lock(path: Path) -> TextIO:
-    file = path.open("w")
+    file = open(path, "w", opener=partial(os.open, mode=0o600))  # noqa: SIM115 - only `open` takes an opener
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

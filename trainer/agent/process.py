@@ -3,7 +3,8 @@
 Its input is a pipe that closes when the parent ends.
 
 The agent's token is in PACELINE_TOKEN, because every user can read a command line. PACELINE_DATA_DIR is the directory
-of its liveness lock; it has no other data.
+of its liveness lock; it has no other data. PACELINE_PRESTARTED_WORKERS is how many idle worker processes are kept on
+each node; with 0 there are also no fork servers.
 """
 
 import logging
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from trainer.agent.agent import AgentRefused, AgentReplaced, run_agent
 from trainer.agent.cluster import ClusterUnreachable
+from trainer.agent.prestart_loop import default_count
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED, REPLACED
 
 
@@ -27,6 +29,7 @@ def main(service_url: str, name: str, ray_address: str) -> int:
             token=os.environ.get("PACELINE_TOKEN"),
             state=_state_directory(),
             spare_slot=True,
+            prestarted=_prestarted_workers(),
         )
     except AgentRefused as refused:
         sys.stderr.write(f"error: {refused}\n")
@@ -38,6 +41,17 @@ def main(service_url: str, name: str, ray_address: str) -> int:
         logging.getLogger(__name__).error("%s", replaced)  # noqa: TRY400 - the message is enough
         return REPLACED
     return 0
+
+
+def _prestarted_workers() -> int:
+    configured = os.environ.get("PACELINE_PRESTARTED_WORKERS") or "auto"
+    if configured == "auto":
+        return default_count()
+    if not configured.isdecimal():
+        raise AgentRefused(
+            f"PACELINE_PRESTARTED_WORKERS is {configured!r}; it has to be a whole number, such as 4, or auto"
+        )
+    return int(configured)
 
 
 def _state_directory() -> Path | None:

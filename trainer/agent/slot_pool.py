@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +20,11 @@ from trainer.agent.cluster import (
     start_slot,
     total_resources,
 )
+from trainer.agent.prestart_loop import PrestartLoop
 from trainer.agent.spare_slot import SpareSlot
+from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train.cluster_state import orphaned_placement_groups
+from trainer.ray_train.worker_start import forked_runtime_env
 from trainer.resources import NodeResources, bundles_of, find_placement
 
 logger = logging.getLogger(__name__)
@@ -82,6 +86,7 @@ class PooledSlot:
     status_at: float = 0.0
     assigned: tuple[Any, dict[str, Any]] | None = None
     assigned_count: int = 0
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease_due_at: float = 0.0
     drained_nodes: set[str] = field(default_factory=set)
 
@@ -101,12 +106,24 @@ class PooledSlot:
 
 
 class SlotPool:
-    """`spare`: whether a slot is to be ready before the first trial comes."""
+    """`spare`: whether a slot is to be ready before the first trial comes. `prestarted`: as `PrestartLoop.count`.
 
-    def __init__(self, agent: str, service_url: str, *, spare: bool = False) -> None:
+    With `prestarted` workers, the processes of slots and workers come from the nodes' fork servers.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        addresses: ServiceAddresses,
+        *,
+        spare: bool = False,
+        prestarted: int = 0,
+    ) -> None:
         self._prefix = f"slot.{agent}."
-        self._url = service_url
-        self._spare = SpareSlot(self._prefix, service_url, is_wanted=spare)
+        self._addresses = addresses
+        self._runtime_env = forked_runtime_env() if prestarted else {}
+        self._spare = SpareSlot(self._prefix, addresses, self._runtime_env, is_wanted=spare)
+        self.prestart = PrestartLoop(prestarted, self._runtime_env)
         self._draining: dict[str, float] = {}
         self._drain_check_at = 0.0
         self._orphan_search_at = self._orphan_search_until = 0.0
@@ -159,7 +176,7 @@ class SlotPool:
         if slot.assigned is not None:
             (call, assignment), slot.assigned = slot.assigned, None
             if not ray.get(call):  # the slot was about to close itself
-                self.run(assignment)
+                self.run(assignment, slot.secrets)
         slot.runs = (status["trial"], status["attempt"]) if status["trial"] else None
         slot.began = status.get("began", True)  # a slot of an earlier version leaves it out
         slot.idle_seconds = status["idle_seconds"]
@@ -244,14 +261,17 @@ class SlotPool:
         same = [s for s in self.slots.values() if s.key == key and s.assigned is None and not s.is_closing]
         return not any(s.is_idle for s in same) and any(s.status_at < since or not s.is_settled for s in same)
 
-    def run(self, assignment: dict[str, Any]) -> None:
+    def run(self, assignment: dict[str, Any], secrets: Mapping[str, str]) -> None:
         """Run it on an idle slot with its key, or on a new one, for which idle slots make room."""
         key = key_of(assignment)
         idle = (slot for slot in self.slots.values() if slot.is_idle and slot.key == key)
         slot = next(idle, None) or self._start(assignment, key)
         slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
-        slot.assigned = slot.actor.run.remote(assignment, key, slot.scaling), assignment
+        more = [dict(secrets)] if secrets else []  # a slot of an earlier version takes none
+        slot.assigned = slot.actor.run.remote(assignment, key, slot.scaling, *more), assignment
+        slot.secrets = secrets
         slot.assigned_count += 1
+        self.prestart.pause()
 
     def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:
         """A new slot, on the node that its first worker will probably get.
@@ -262,7 +282,11 @@ class SlotPool:
         self._make_room(scaling)
         placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()))
         node = placement.nodes[0] if placement else None
-        name, actor = self._spare.take(node) or start_slot(self._prefix, node, self._url)
+        # Workers inherit the slot's environment, and those of the fork server have its Python.
+        is_plain = bool(self._runtime_env and assignment["trainer"].get("runtime_env"))
+        runtime_env = {} if is_plain else self._runtime_env
+        spare = None if is_plain else self._spare.take(node)
+        name, actor = spare or start_slot(self._prefix, node, self._addresses, runtime_env)
         self.slots[name] = PooledSlot(name, actor, key, scaling)
         logger.info("slot %s starts for experiment %s", name, assignment["experiment"])
         return self.slots[name]

@@ -8,6 +8,7 @@ import ray
 from ray.exceptions import RayError
 
 from trainer.agent.cluster import start_slot, total_resources
+from trainer.client.addresses import ServiceAddresses
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +38,12 @@ class _StartedSlot:
 class SpareSlot:
     """At most one, if `is_wanted`. The next one starts once the pool has used this one and is empty again."""
 
-    def __init__(self, prefix: str, service_url: str, *, is_wanted: bool) -> None:
+    def __init__(
+        self, prefix: str, addresses: ServiceAddresses, runtime_env: dict[str, Any], *, is_wanted: bool
+    ) -> None:
         self._prefix = prefix
-        self._url = service_url
+        self._addresses = addresses
+        self._runtime_env = runtime_env
         self._slot: _StartedSlot | None = None
         self._is_wanted = self._is_due = is_wanted
 
@@ -67,6 +71,6 @@ class SpareSlot:
         """On the node with the most GPUs, then CPUs."""
         nodes = total_resources()
         node = max(nodes, key=lambda node: (nodes[node].get("GPU", 0), nodes[node].get("CPU", 0), node))
-        name, actor = start_slot(self._prefix, node, self._url, spare=True)
+        name, actor = start_slot(self._prefix, node, self._addresses, self._runtime_env, spare=True)
         logger.info("slot %s starts before there is work for it", name)
         return _StartedSlot(name, node, actor)

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceUnreachable, backoff_delays
 
@@ -24,6 +25,7 @@ CONTINUE = "continue"
 class Heartbeat(threading.Thread):
     """Makes one call after the other; the service holds each until it has an order or the next call is due.
 
+    `progress()` returns the fields of `trainer.wire.Heartbeat` that describe the attempt.
     `on_order(decision, reason)` and `on_lease_lost()` are called from this thread, but not after `close()`. `close()`
     does not wait for the open call, which ends when the attempt ends.
     """
@@ -35,6 +37,7 @@ class Heartbeat(threading.Thread):
         lease_seconds: float,
         on_order: Callable[[str, str | None], None],
         on_lease_lost: Callable[[], None],
+        progress: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         super().__init__(name="paceline-heartbeat", daemon=True)
         self._client = client
@@ -42,6 +45,7 @@ class Heartbeat(threading.Thread):
         self._interval = min(lease_seconds / BEATS_PER_LEASE, MAX_WAIT_SECONDS)
         self._on_order = on_order
         self._on_lease_lost = on_lease_lost
+        self._progress = progress
         self._closed = threading.Event()
 
     def run(self) -> None:
@@ -59,13 +63,16 @@ class Heartbeat(threading.Thread):
     def close(self) -> None:
         self._closed.set()
 
+    def _body(self) -> dict[str, Any]:
+        """Without the fields that say nothing: a service of an earlier version would refuse them."""
+        more = {"has_alternatives": True} if self._client.has_alternatives else {}
+        return {"wait_seconds": self._interval, **self._progress(), **more}
+
     def _beat(self) -> float:
         """Make one call; returns the seconds from its start to the next one. Raises ServiceUnreachable."""
         try:
             # A call that gets no answer must end in time for two more within the lease.
-            answer = (
-                self._client.post(self._path, {"wait_seconds": self._interval}, read_seconds=2 * self._interval) or {}
-            )
+            answer = self._client.post(self._path, self._body(), read_seconds=2 * self._interval) or {}
         except LeaseLost:
             if not self._closed.is_set():
                 self.close()

@@ -1,5 +1,6 @@
 """HTTP calls to the service. They need only `requests`, which is installed wherever Ray is."""
 
+import contextlib
 import logging
 import random
 import re
@@ -11,7 +12,16 @@ from typing import Any, TypeVar
 
 import requests
 
+from trainer.client.addresses import ServiceAddresses
+
 logger = logging.getLogger("paceline")
+
+SERVICES_HEADER = "Paceline-Services"
+"""In the answers to claims and heartbeats: the addresses of all service processes, with spaces between them."""
+
+LATE_SECONDS = 0.4
+"""If there are other addresses: how long after it was due an answer counts as late. A service that is then late with
+another answer, too, is left."""
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
@@ -36,6 +46,14 @@ class ServiceUnreachable(Exception):
     """No answer, or one that asks to try later (AWAY): the same call may succeed."""
 
 
+class ServiceDiskFull(ServiceUnreachable):
+    """The service has no room for what the call would store."""
+
+
+class AnswerLate(ServiceUnreachable):
+    """No answer in time, although there is a connection."""
+
+
 class CallRefused(Exception):
     """The service understood the call and refused it: the same call would be refused again."""
 
@@ -56,6 +74,9 @@ class ServiceFailed(CallRefused):
     """The service failed at the call (500, or an answer that is not JSON) at every try."""
 
 
+PROBLEM_TYPES = "urn:paceline:error:"
+"""The service's URI of an error's type is this and its code."""
+
 CONFLICTS: dict[str, type[CallRefused]] = {"lease-lost": LeaseLost, "agent-name-taken": AgentNameTaken}
 
 
@@ -66,18 +87,31 @@ class Package:
 
 
 class ServiceClient:
-    """Calls to one service with one token. Not thread-safe: it has one connection."""
+    """Calls to the service with one token. Not thread-safe: it has one connection.
 
-    def __init__(self, url: str, token: str | None) -> None:
-        self._url = url.rstrip("/")
+    A call that gets no answer at one address is repeated at the next one. All calls may be repeated: the service gives
+    the same answer.
+    """
+
+    def __init__(self, addresses: ServiceAddresses | str, token: str | None) -> None:
+        self._addresses = ServiceAddresses(addresses) if isinstance(addresses, str) else addresses
         self._session = requests.Session()
         self._session.trust_env = False  # no proxy between a cluster and its control plane, and no netrc
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
 
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether it can go to another address when the service does not answer at one."""
+        return self._addresses.has_others
+
     def post(self, path: str, body: dict[str, Any], *, read_seconds: float = READ_SECONDS) -> dict[str, Any] | None:
-        """The answer's JSON, or None for 204. Raises ServiceUnreachable, LeaseLost, ServiceFailed or CallRefused."""
-        return _with_retries(lambda: _json_object(self._send("POST", path, read_seconds, json=body)))
+        """The answer's JSON, or None for 204. Raises ServiceUnreachable, LeaseLost, ServiceFailed or CallRefused.
+
+        The service may hold the call for the `wait_seconds` of the body.
+        """
+        due = float(body.get("wait_seconds", 0)) + LATE_SECONDS
+        return _with_retries(lambda: _json_object(self._send("POST", path, read_seconds, due, json=body)))
 
     def get(self, path: str) -> dict[str, Any]:
         """The answer's JSON. Raises as `post`."""
@@ -89,11 +123,45 @@ class ServiceClient:
         named = re.search(r'filename="?([^";]+)"?', answer.headers.get("Content-Disposition", ""))
         return Package(answer.content, named.group(1) if named else "package.zip")
 
-    def _send(self, method: str, path: str, read_seconds: float, **kwargs: Any) -> requests.Response:
+    def _send(
+        self, method: str, path: str, read_seconds: float, due_seconds: float = LATE_SECONDS, **kwargs: Any
+    ) -> requests.Response:
+        """Call each address until one answers, first the one that answered last."""
+        if not self._addresses.has_others:
+            return self._send_to(method, self._addresses.current, path, (CONNECT_SECONDS, read_seconds), **kwargs)
+        failed: list[ServiceUnreachable] = []
+        for _ in self._addresses.all:
+            address = self._addresses.current
+            try:
+                return self._send_impatiently(method, address, path, (due_seconds, read_seconds), **kwargs)
+            except ServiceUnreachable as error:
+                failed.append(error)
+                self._addresses.leave(address)
+        raise failed[-1]
+
+    def _send_impatiently(
+        self, method: str, address: str, path: str, due_and_read: tuple[float, float], **kwargs: Any
+    ) -> requests.Response:
+        """Wait longer than the call should take only if the service answers another call meanwhile."""
+        due, read = due_and_read
         try:
-            answer = self._session.request(method, self._url + path, timeout=(CONNECT_SECONDS, read_seconds), **kwargs)
+            return self._send_to(method, address, path, (LATE_SECONDS, min(due, read)), **kwargs)
+        except AnswerLate:
+            with contextlib.suppress(CallRefused):
+                self._send_to("GET", address, "/healthz", (LATE_SECONDS, LATE_SECONDS))
+            return self._send_to(method, address, path, (CONNECT_SECONDS, read), **kwargs)
+
+    def _send_to(
+        self, method: str, address: str, path: str, timeout: tuple[float, float], **kwargs: Any
+    ) -> requests.Response:
+        try:
+            answer = self._session.request(method, address + path, timeout=timeout, **kwargs)
+        except requests.ReadTimeout as error:
+            raise AnswerLate(f"{address} does not answer in time") from error
         except requests.RequestException as error:
-            raise ServiceUnreachable(f"{self._url} does not answer: {type(error).__name__}") from error
+            raise ServiceUnreachable(f"{address} does not answer: {type(error).__name__}") from error
+        if (others := answer.headers.get(SERVICES_HEADER)) is not None:
+            self._addresses.announce(others.split())
         if answer.ok:
             return answer
         raise _refusal(answer)
@@ -131,11 +199,12 @@ def _json(answer: requests.Response) -> dict[str, Any] | None:
 def _refusal(answer: requests.Response) -> Exception:
     status = answer.status_code
     if status in AWAY:
-        return ServiceUnreachable(f"{answer.url} answers {status}")
+        away = ServiceDiskFull if status == requests.codes.insufficient_storage else ServiceUnreachable
+        return away(f"{answer.url} answers {status}")
     problem = _json(answer) or {}
     if status < requests.codes.server_error and status not in TOO_LARGE and "type" not in problem:
         return ServiceUnreachable(f"{answer.url} answers {status}, but not in the form of the service's own errors")
-    kind = str(problem.get("type", "about:blank"))
+    kind = str(problem.get("type", "about:blank")).removeprefix(PROBLEM_TYPES)
     detail = str(problem.get("detail") or problem.get("title") or answer.reason)
     if status >= requests.codes.server_error:
         return ServiceFailed(status, kind, detail)

@@ -1,21 +1,16 @@
-"""Queues of reports and logs for the service: delivered in order, and kept while the service is away."""
+"""Queues of what the service is to get: delivered in order, and kept while the service is away."""
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceFailed, ServiceUnreachable, backoff_delays
 
 logger = logging.getLogger("paceline")
 
 REPORTS_PER_CALL = 100
-TEXT_PER_CALL = 200_000
-"""In characters, as MAX_QUEUED_TEXT."""
-
-MAX_QUEUED_TEXT = 50_000_000
-
 Batch = tuple[str, dict[str, Any]]
 
 
@@ -73,7 +68,7 @@ class Outbox(threading.Thread):
                 self._on_answer(body, self._client.post(path, body) or {})
             except ServiceUnreachable as error:
                 logger.debug("%s: %s", self.name, error)
-                if not self._closed.wait(delay):
+                if not self._gives_up(error) and not self._closed.wait(delay):
                     continue
             except LeaseLost:
                 self.close()
@@ -97,12 +92,24 @@ class Outbox(threading.Thread):
     def _on_failure(self, error: Exception) -> None:
         """The outbox has failed: nothing more will be delivered."""
 
+    def _gives_up(self, error: ServiceUnreachable) -> bool:  # noqa: ARG002
+        """Whether to drop the call, instead of repeating it until the service answers."""
+        return False
+
+
+class SavedCheckpoint(NamedTuple):
+    """A checkpoint on the storage, and its bytes, None if they are not known."""
+
+    uri: str
+    size: int | None = None
+
 
 class ReportOutbox(Outbox):
     """`on_decision(sequence, decision, reason)` is called from this thread for each answered report.
 
-    `on_refused(error)` is called when a report cannot be delivered, `on_known(checkpoint)` when the service has stored
-    a checkpoint.
+    `on_refused(error)` is called when a report cannot be delivered, `on_known(uri, kept)` when the service has stored a
+    checkpoint (the older ones in `kept` stay), and `on_uncounted(uri)` when it has not: the report came after the one
+    that ended the attempt, whose sequence `on_decided` gets before.
     """
 
     def __init__(
@@ -112,34 +119,42 @@ class ReportOutbox(Outbox):
         on_decision: Callable[[int, str, str | None], None],
         on_lease_lost: Callable[[], None],
         on_refused: Callable[[Exception], None],
-        on_known: Callable[[str], None],
+        on_known: Callable[[str, Sequence[str]], None],
+        on_uncounted: Callable[[str], None],
+        on_decided: Callable[[int], None],
     ) -> None:
         super().__init__("paceline-reports", client, on_lease_lost)
         self._on_refused = on_refused
         self._on_known = on_known
+        self._on_uncounted = on_uncounted
+        self._on_decided = on_decided
         self._path = f"/v1/trials/{trial}/reports"
         self._on_decision = on_decision
         self._reports: deque[dict[str, Any]] = deque()
         self._metrics: dict[int, dict[str, Any]] = {}
         self._checkpoints: set[int] = set()
 
-    def put(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
+    def put(self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None) -> None:
         with self._changed:
             self._metrics[sequence] = metrics
             if checkpoint is not None:
                 self._checkpoints.add(sequence)
             self._append(sequence, metrics, checkpoint)
 
-    def add_checkpoint(self, sequence: int, checkpoint: str) -> None:
+    def add_checkpoint(self, sequence: int, checkpoint: SavedCheckpoint) -> None:
         """Send the report again with its checkpoint, unless it was sent with it already."""
         with self._changed:
             if sequence not in self._checkpoints and sequence in self._metrics:
                 self._checkpoints.add(sequence)
                 self._append(sequence, self._metrics[sequence], checkpoint)
 
-    def _append(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
-        report = {"sequence": sequence, "metrics": metrics}
-        self._reports.append(report if checkpoint is None else {**report, "checkpoint": checkpoint})
+    def _append(self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None) -> None:
+        report: dict[str, Any] = {"sequence": sequence, "metrics": metrics}
+        if checkpoint is not None:
+            report["checkpoint"] = checkpoint.uri
+            if checkpoint.size is not None:
+                report["checkpoint_bytes"] = checkpoint.size
+        self._reports.append(report)
         self._changed.notify_all()
 
     def _has_queued(self) -> bool:
@@ -150,10 +165,17 @@ class ReportOutbox(Outbox):
         return self._path, {"reports": [self._reports.popleft() for _ in range(count)]}
 
     def _on_answer(self, body: dict[str, Any], answer: dict[str, Any]) -> None:
+        deciding = answer.get("deciding_sequence")
+        if deciding is not None:
+            self._on_decided(deciding)
         for report in body["reports"]:
             self._on_decision(report["sequence"], answer.get("decision", "continue"), answer.get("reason"))
             if "checkpoint" in report:
-                self._on_known(report["checkpoint"])
+                counts = deciding is None or report["sequence"] <= deciding
+                if counts:
+                    self._on_known(report["checkpoint"], answer.get("kept", ()))
+                else:
+                    self._on_uncounted(report["checkpoint"])
 
     def _on_refusal(self, body: dict[str, Any], refused: CallRefused) -> None:
         if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):
@@ -166,40 +188,3 @@ class ReportOutbox(Outbox):
 
     def _on_failure(self, error: Exception) -> None:
         self._on_refused(error)
-
-
-class LogOutbox(Outbox):
-    def __init__(self, client: ServiceClient, trial: str, on_lease_lost: Callable[[], None]) -> None:
-        super().__init__("paceline-log-outbox", client, on_lease_lost)
-        self._path = f"/v1/trials/{trial}/logs"
-        self._chunks: deque[tuple[int, int, str]] = deque()
-        self._queued_text = 0
-
-    def put(self, rank: int, offset: int, text: str) -> None:
-        with self._changed:
-            if self._queued_text + len(text) > MAX_QUEUED_TEXT:
-                return  # the service has been away for long; Ray's log files have everything
-            self._queued_text += len(text)
-            for start in range(0, len(text), TEXT_PER_CALL):
-                piece = text[start : start + TEXT_PER_CALL]
-                self._chunks.append((rank, offset, piece))
-                offset += len(piece.encode())
-            self._changed.notify_all()
-
-    def _has_queued(self) -> bool:
-        return bool(self._chunks)
-
-    def _pop(self) -> Batch:
-        rank, offset, text = self._chunks.popleft()
-        while self._chunks and self._continues(rank, offset, text):
-            text += self._chunks.popleft()[2]
-        self._queued_text -= len(text)
-        return self._path, {"rank": rank, "offset": offset, "text": text}
-
-    def _continues(self, rank: int, offset: int, text: str) -> bool:
-        next_rank, next_offset, next_text = self._chunks[0]
-        adjoins = next_rank == rank and next_offset == offset + len(text.encode())
-        return adjoins and len(text) + len(next_text) <= TEXT_PER_CALL
-
-    def _on_answer(self, body: dict[str, Any], answer: dict[str, Any]) -> None:
-        pass

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from trainer.ray_train.lightgbm_backend import lightgbm_config
 from trainer.ray_train.torch_backend import torch_config
 
 
@@ -18,7 +19,7 @@ class Backend:
 
     `module` and `trainer` name the Ray trainer's class; `library` is the module that has to be installed for it.
     `is_warm`: whether a worker process can serve one trial after another. `options` returns the arguments with which
-    the trainer is constructed beyond those that every trainer gets.
+    the trainer is constructed beyond those that every trainer gets; it needs the library.
     """
 
     module: str
@@ -46,12 +47,19 @@ def shared_gpus() -> dict[str, Any]:
     return {"torch_config": torch_config(share_gpus=True)}
 
 
+def network_set_anew() -> dict[str, Any]:
+    """Each run sets LightGBM's network parameters anew. Ray's own backend refuses the second run of a process."""
+    return {"lightgbm_config": lightgbm_config()}
+
+
 BACKENDS = {
     "torch": Backend("ray.train.torch", "TorchTrainer", "torch", options=own_gpu),
     "lightning": Backend("ray.train.torch", "TorchTrainer", "torch", options=shared_gpus),
     "transformers": Backend("ray.train.torch", "TorchTrainer", "torch", options=shared_gpus),
     "xgboost": Backend("ray.train.xgboost", "XGBoostTrainer", "xgboost"),
-    "lightgbm": Backend("ray.train.lightgbm", "LightGBMTrainer", "lightgbm"),
+    "lightgbm": Backend("ray.train.lightgbm", "LightGBMTrainer", "lightgbm", options=network_set_anew),
+    # The workers only run the command, which sets up its own communication.
+    "command": Backend("ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer", "ray"),
     # `jax.distributed.initialize` works only once in a process.
     "jax": Backend("ray.train.v2.jax", "JaxTrainer", "jax", is_warm=False),
     # TensorFlow's strategies keep their servers' ports until the process ends.

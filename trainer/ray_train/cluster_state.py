@@ -6,12 +6,24 @@ import ray
 from ray._private.state import available_resources_per_node as rays_available_resources
 from ray._private.state import state
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
+from ray.util.placement_group import placement_group_table
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
     """What is unreserved on each node, by node id and resource name."""
     found: dict[str, dict[str, float]] = rays_available_resources()
     return found
+
+
+def unreserved_resources() -> dict[str, dict[str, float]]:
+    """What each living node has beside the placement groups on it, by node id, in use or not."""
+    free = {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+    for group in placement_group_table().values():
+        if group["state"] == "CREATED":
+            for index, bundle in group["bundles"].items():
+                resources = free.get(group["bundles_to_node_id"][index], {})
+                resources |= {name: resources.get(name, 0.0) - amount for name, amount in bundle.items()}
+    return free
 
 
 def drain_deadlines() -> dict[str, int]:

@@ -3,8 +3,8 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import ray
@@ -13,7 +13,9 @@ from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.ray_train.backends import BACKENDS, Backend
-from trainer.ray_train.warm_group import WarmGroup, in_process_trainer, without_placement_group_cleaner
+from trainer.ray_train.dataset_shards import DatasetServerCallback, StartServer
+from trainer.ray_train.warm_group import WarmGroup, in_process_trainer, out_of_process_trainer
+from trainer.ray_train.worker_start import worker_runtime_env
 from trainer.resources import bundles_of
 
 START_SECONDS = 60.0
@@ -28,7 +30,8 @@ class RunPlan:
 
     `is_cancelled()` is asked while the run waits for its resources, when there are no workers yet that could be ended.
     `on_success()` is called as soon as all ranks have succeeded and everything that they reported is known: Ray may
-    still have to shut the run down.
+    still have to shut the run down. `start_dataset_server`: None for a run without datasets.
+    `runtime_env`: what the user asks of Ray for the workers.
     """
 
     kind: str
@@ -38,6 +41,8 @@ class RunPlan:
     storage_path: str
     is_cancelled: Callable[[], bool]
     on_success: Callable[[], None]
+    start_dataset_server: StartServer | None = None
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def backend(self) -> Backend:
@@ -46,6 +51,9 @@ class RunPlan:
     def scaling_config(self) -> ScalingConfig:
         return ScalingConfig(**{key: value for key, value in self.scaling.items() if value})
 
+    def dataset_callbacks(self) -> list[Any]:
+        return [DatasetServerCallback(self.start_dataset_server)] if self.start_dataset_server is not None else []
+
     def run_config(self, *callbacks: UserCallback) -> RunConfig:
         """Ray neither retries nor removes checkpoints: both are for the service to decide."""
         return RunConfig(
@@ -53,7 +61,7 @@ class RunPlan:
             storage_path=self.storage_path,
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
             callbacks=list(callbacks),
-            worker_runtime_env={"env_vars": self.env} if self.env else {},
+            worker_runtime_env=worker_runtime_env(self.env, self.scaling, self.runtime_env),
         )
 
 
@@ -103,7 +111,7 @@ class WarmRunner:
 
         self.group.is_cancelled, self.group.on_success = plan.is_cancelled, plan.on_success
         try:
-            trainer = in_process_trainer(plan.backend.trainer_class(), self.group, on_saved)
+            trainer = in_process_trainer(plan.backend.trainer_class(), self.group, on_saved, plan.dataset_callbacks())
             options = plan.backend.options()
             trainer(train, scaling_config=plan.scaling_config(), run_config=plan.run_config(), **options).fit()
         except Exception as error:  # noqa: BLE001 - any error ends this attempt, and not the slot
@@ -150,7 +158,8 @@ class FreshRunner:
             StorageContext(plan.storage_path, plan.name)
             self._await_resources(plan)
             with _controller_settings(self._start_seconds):
-                trainer, options = without_placement_group_cleaner(plan.backend.trainer_class()), plan.backend.options()
+                trainer = out_of_process_trainer(plan.backend.trainer_class(), plan.dataset_callbacks())
+                options = plan.backend.options()
                 config = plan.run_config(SavedCheckpoints(self._slot, plan.name))
                 trainer(train, scaling_config=plan.scaling_config(), run_config=config, **options).fit()
         except Exception as error:  # noqa: BLE001 - any error ends this attempt, and not the slot

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ LISTEN_CHECK_SECONDS = 0.003
 
 
 class WarmTorchBackend:
-    """Mixed into Ray's backend: gloo where there is no NCCL, and no process group that stays for the next attempt."""
+    """Mixed into Ray's backend: gloo where there is no NCCL, and nothing of a run that stays for the next one."""
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         if backend_config.backend == "nccl" and not worker_group.execute_single(0, has_nccl):
@@ -38,7 +39,7 @@ class WarmTorchBackend:
 
     def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
         # Ray never ends the process group of a lone worker: it expects the process to end.
-        left = worker_group.execute_async(leave_process_group)
+        left = worker_group.execute_async(forget_run)
         super().on_shutdown(worker_group, backend_config)  # type: ignore[misc]
         with contextlib.suppress(GetTimeoutError):  # a worker answers its calls in order: Ray has waited and logged it
             ray.get(left, timeout=0)
@@ -69,14 +70,35 @@ class BatchedCalls:
         return self._worker_group.execute_single(rank, function) if answer is None else ray.get(answer)
 
     def execute_single_async(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        first = [await_first_rank] if rank > 0 and kwargs.get("init_method") == "env://" else []
-        calls = [*self._pending, *first, partial(function, *args, **kwargs)]
+        calls = [*self._pending, partial(function, *args, **kwargs)]
+        if kwargs.get("init_method") == "env://":
+            calls.insert(-1, await_first_rank if rank > 0 else listen_at_own_address)
         return self._worker_group.execute_single_async(rank, call_in_order, calls)
 
 
 def call_in_order(calls: list[Callable[[], Any]]) -> Any:
     """Call all of them; returns the last result."""
     return [call() for call in calls][-1]
+
+
+def listen_at_own_address() -> Any:
+    """Have the first rank's store listen at MASTER_ADDR alone; returns the store. Torch opens it on all interfaces.
+
+    Torch uses the server that its process has at the port already, as long as this store exists. None where the address
+    is not one of this machine: torch then opens its own.
+    """
+    distributed = import_module("torch.distributed")
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            logger.warning("torch's rendezvous listens on all interfaces, because %s is not free: %s", host, error)
+            return None
+        # The store closes the descriptor.
+        options = {"wait_for_workers": False, "multi_tenant": True, "master_listen_fd": listener.detach()}
+        return distributed.TCPStore(host, port, None, True, **options)
 
 
 def await_first_rank() -> None:
@@ -90,6 +112,19 @@ def await_first_rank() -> None:
             time.sleep(LISTEN_CHECK_SECONDS)
         else:
             return
+
+
+def forget_run() -> None:
+    leave_process_group()
+    forget_accelerate()
+
+
+def forget_accelerate() -> None:
+    """Accelerate keeps the precision and the process group of its first use for as long as the process lives."""
+    state = sys.modules.get("accelerate.state")
+    if state is not None:
+        state.AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - it has no public way
+        state.GradientState._reset_state()  # noqa: SLF001
 
 
 def leave_process_group() -> None:

@@ -5,9 +5,11 @@ It runs in the worker process and travels there by value.
 
 import builtins
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ray.train import Checkpoint, CheckpointUploadMode
@@ -15,11 +17,21 @@ from ray.train.v2._internal.execution import context as ray_context
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
 from ray.train.v2._internal.logging import patch_print
 
-OnReport = Callable[[dict[str, Any], str | None], None]
-"""Called with a report's metrics and the path of its checkpoint, if it has one that is saved already."""
+from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
+from trainer.ray_train.checkpoint_files import FileSizes, file_sizes
+
+OnReport = Callable[[dict[str, Any], str | None, FileSizes | None], None]
+"""Called with a report's metrics, the path of its checkpoint, if it has one that is saved already, and the sizes of the
+files that this rank saves, None if they are not known."""
 
 OnSaveError = Callable[[str, OSError], Exception]
 """Gets the storage folder and the error of a checkpoint that could not be saved; returns what `report()` raises."""
+
+OnShard = Callable[[str, Any], Any]
+"""Gets the name of a dataset and the answer of the shard provider, None without one; returns the iterator."""
+
+During = Callable[[str], AbstractContextManager[None]]
+"""Gets the phase of `trainer.phase_times` that the training function waits for."""
 
 TRAINING_DONE = "paceline_training_done"
 """The attribute of a train context that says that its training thread is about to end."""
@@ -29,6 +41,12 @@ def world() -> tuple[int, int]:
     """The rank of this worker, and the number of workers."""
     context = ray_context.get_train_context()
     return context.get_world_rank(), context.get_world_size()
+
+
+def ranks_of_node() -> int:
+    """The number of workers of this run on this node."""
+    count: int = ray_context.get_train_context().get_local_world_size()
+    return count
 
 
 def prepare_context(resume: str | None) -> None:
@@ -48,9 +66,20 @@ def prepare_context(resume: str | None) -> None:
     builtins.print = patch_print._original_print  # noqa: SLF001 - Ray offers no switch
 
 
-def set_report_hooks(on_report: OnReport, on_save_error: OnSaveError) -> None:
-    """Have `ray.train.report()` call `on_report` after Ray's own report. What it raises leaves the user's call."""
-    set_train_fn_utils(HookedTrainFnUtils(on_report, on_save_error))
+def working_directory() -> str | None:
+    """The directory that Ray Train made for this run; None if this process works in another one."""
+    directory: str = ray_context.get_train_context().get_storage().local_working_directory
+    return directory if os.path.realpath(directory) == os.path.realpath(os.curdir) else None
+
+
+def finish_uploads() -> None:
+    """Wait for the checkpoints that are saved in the background, as Ray does after the training function."""
+    ray_context.get_train_context().checkpoint_upload_threadpool.shutdown()
+
+
+def set_hooks(on_report: OnReport, on_save_error: OnSaveError, on_shard: OnShard, during: During) -> None:
+    """Have `ray.train.report()` call `on_report` after Ray's own report. What a hook raises leaves the user's call."""
+    set_train_fn_utils(HookedTrainFnUtils(on_report, on_save_error, on_shard, during))
 
 
 def mark_training_done() -> None:
@@ -58,11 +87,19 @@ def mark_training_done() -> None:
 
 
 class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
-    """Ray Train's functions for the training function, with a `report()` that calls the hooks."""
+    """Ray Train's functions for the training function, which call the hooks."""
 
-    def __init__(self, on_report: OnReport, on_save_error: OnSaveError) -> None:
+    def __init__(self, on_report: OnReport, on_save_error: OnSaveError, on_shard: OnShard, during: During) -> None:
         self._on_report = on_report
         self._on_save_error = on_save_error
+        self._on_shard = on_shard
+        self._during = during
+
+    def get_dataset_shard(self, dataset_info: Any) -> Any:
+        provider = ray_context.get_train_context().dataset_shard_provider
+        with self._during(DATA):
+            answer = provider.get_dataset_shard(dataset_info) if provider is not None else None
+        return self._on_shard(dataset_info.dataset_name, answer)
 
     def report(
         self,
@@ -74,12 +111,16 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         """As Ray's `report()`. Also raises what the hooks raise and return."""
+        # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
+        files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
         try:
-            super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
+            with self._during(REPORTING if checkpoint is None else CHECKPOINTING):
+                super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         except FileNotFoundError:
             raise  # the checkpoint's own directory is missing
         except OSError as error:
             folder = ray_context.get_train_context().storage_context.experiment_fs_path
             raise self._on_save_error(folder, error) from error
         is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
-        self._on_report(metrics, ray_context.get_train_context().checkpoint.path if is_saved else None)
+        with self._during(REPORTING):
+            self._on_report(metrics, ray_context.get_train_context().checkpoint.path if is_saved else None, files)

@@ -29,7 +29,7 @@ from trainer.ray_train.worker_actor import WarmTrainWorker, environment, lower_l
 OMITTED_CALLBACKS = (
     # This process owns the placement group, whose resources are freed with it: nothing is left to clean up.
     PlacementGroupCleanerCallback,
-    # It starts a process for each worker group, also without datasets.
+    # It starts a process for each worker group, also without datasets. `DatasetServerCallback` takes its place.
     DatasetsCallback,
     # All runs would share the metrics of this one process.
     ControllerMetricsCallback,
@@ -248,6 +248,12 @@ class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
         return self.warm.workers
 
     @staticmethod
+    def _get_worker_runtime_env(custom_runtime_env: Any) -> Any:
+        """None where it asks for nothing: Ray's idle worker processes serve only what has exactly their environment."""
+        environment: dict[str, Any] = WorkerGroup._get_worker_runtime_env(custom_runtime_env)  # noqa: SLF001
+        return environment if any(environment.values()) else None
+
+    @staticmethod
     def _decorate_worker_log_file_paths(workers: list[Any]) -> list[Any]:
         """Saves a call to each worker: only Ray's state export, which is off, uses the paths of the log files."""
         return workers
@@ -324,34 +330,41 @@ class InProcessFit:
 
     warm: WarmGroup
     on_saved: Callable[[int, Any], None]
+    callbacks: list[Any]
 
     def _create_default_callbacks(self) -> list[Any]:
         defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        return [*(c for c in defaults if not isinstance(c, OMITTED_CALLBACKS)), ReportedCheckpoints(self.on_saved)]
+        kept = [callback for callback in defaults if not isinstance(callback, OMITTED_CALLBACKS)]
+        return [*kept, *self.callbacks, ReportedCheckpoints(self.on_saved)]
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, **arguments: Any) -> Any:
         policy = type("WarmScalingPolicy", (WarmResourceRequest, type(scaling_policy)), {"warm": self.warm})
         return self.warm.run({**arguments, "scaling_policy": policy(scaling_policy.scaling_config)})
 
 
-def in_process_trainer(trainer: type[Any], group: WarmGroup, on_saved: Callable[[int, Any], None]) -> type[Any]:
-    """The trainer's class with `InProcessFit`; `on_saved` as in `ReportedCheckpoints`."""
-    attributes = {"warm": group, "on_saved": staticmethod(on_saved)}
+def in_process_trainer(
+    trainer: type[Any], group: WarmGroup, on_saved: Callable[[int, Any], None], callbacks: list[Any]
+) -> type[Any]:
+    """The trainer's class with `InProcessFit`; `on_saved` as in `ReportedCheckpoints`, `callbacks` beside Ray's own."""
+    attributes = {"warm": group, "on_saved": staticmethod(on_saved), "callbacks": callbacks}
     return type(f"InProcess{trainer.__name__}", (InProcessFit, trainer), attributes)
 
 
-class FitWithoutCleaner:
-    """Mixed into a trainer: its plain `fit()` starts no PlacementGroupCleaner.
+class OutOfProcessFit:
+    """Mixed into a trainer: its plain `fit()` starts no PlacementGroupCleaner, and no process for absent datasets.
 
-    That detached actor outlives a slot that is killed, and without Ray's dashboard it never notices and never ends. The
-    agent removes the placement groups of dead slots instead.
+    The cleaner, a detached actor, outlives a slot that is killed, and without Ray's dashboard it never notices and
+    never ends. The agent removes the placement groups of dead slots instead.
     """
+
+    callbacks: list[Any]
 
     def _create_default_callbacks(self) -> list[Any]:
         defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        return [callback for callback in defaults if not isinstance(callback, PlacementGroupCleanerCallback)]
+        omitted = (PlacementGroupCleanerCallback, DatasetsCallback)
+        return [*(callback for callback in defaults if not isinstance(callback, omitted)), *self.callbacks]
 
 
-def without_placement_group_cleaner(trainer: type[Any]) -> type[Any]:
-    """The trainer's class with `FitWithoutCleaner`."""
-    return type(f"Plain{trainer.__name__}", (FitWithoutCleaner, trainer), {})
+def out_of_process_trainer(trainer: type[Any], callbacks: list[Any]) -> type[Any]:
+    """The trainer's class with `OutOfProcessFit`; `callbacks` beside Ray's own."""
+    return type(f"Plain{trainer.__name__}", (OutOfProcessFit, trainer), {"callbacks": callbacks})

@@ -10,13 +10,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TrainerSpec:
-    """As `trainer.wire.Trainer`; `scaling` is `trainer.wire.Scaling` as JSON."""
+    """As `trainer.wire.Trainer`; what is not a number or text as JSON."""
 
     kind: str
-    entrypoint: str
+    entrypoint: str | None
+    command: list[str] | None
+    metrics: dict[str, Any] | None
     package: str | None
     scaling: dict[str, Any]
+    datasets: dict[str, Any] | None
+    data: dict[str, Any] | None
+    runtime_env: dict[str, Any] | None
     env: dict[str, str]
+    secrets: dict[str, Any]
     reuse_workers: bool | int
 
     @property
@@ -30,6 +36,7 @@ class Assignment:
 
     trial: str
     attempt: int
+    params: dict[str, Any]
     config: dict[str, Any]
     lease_token: str
     lease_seconds: float
@@ -41,6 +48,7 @@ class Assignment:
     earlier_checkpoints: tuple[str, ...]
     earlier_runs: tuple[str, ...]
     max_seconds: float | None
+    kill_after_seconds: float | None
     stop_grace_seconds: float
 
     @classmethod
@@ -50,15 +58,22 @@ class Assignment:
         return cls(
             trial=body["trial"],
             attempt=body["attempt"],
+            params=body["params"],
             config=body["config"],
             lease_token=lease["token"],
             lease_seconds=float(lease["seconds"]),
             trainer=TrainerSpec(
                 kind=trainer["kind"],
                 entrypoint=trainer["entrypoint"],
+                command=trainer.get("command"),
+                metrics=trainer.get("metrics"),
                 package=trainer.get("package"),
                 scaling=trainer["scaling"],
+                datasets=trainer.get("datasets"),
+                data=trainer.get("data"),
+                runtime_env=trainer.get("runtime_env"),
                 env=trainer["env"],
+                secrets=trainer.get("secrets", {}),
                 reuse_workers=trainer["reuse_workers"],
             ),
             run_name=body["run_name"],
@@ -68,5 +83,6 @@ class Assignment:
             earlier_checkpoints=tuple(body.get("earlier_checkpoints", ())),
             earlier_runs=tuple(body.get("earlier_runs", ())),
             max_seconds=body.get("max_seconds"),
+            kill_after_seconds=body.get("kill_after_seconds"),
             stop_grace_seconds=float(body["stop_grace_seconds"]),
         )

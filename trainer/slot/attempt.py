@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainer.client.addresses import ServiceAddresses
+from trainer.client.outbox import SavedCheckpoint
 from trainer.ray_train.runners import Runner
 from trainer.resources import describe_workers
 from trainer.slot.assignment import Assignment
@@ -21,25 +24,34 @@ from trainer.slot.attempt_state import (
     Stopping,
 )
 from trainer.slot.checkpoint_ledger import CheckpointLedger
+from trainer.slot.checkpoint_sizes import CheckpointSizes
 from trainer.slot.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.outcome import End, Outcome, outcome_of
-from trainer.slot.ranks import Ranks, Unsent
+from trainer.slot.phases import phase_seconds
+from trainer.slot.ranks import Ranks, Remains
 from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.slot.timers import Timers
 from trainer.worker.failures import LOST, Failure
+from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 logger = logging.getLogger("paceline")
 
 KILL = "kill"
+NO_SECRETS = Masker(())
+
+Report = tuple[int, int, int, dict[str, Any] | None, str | None]
+"""One rank's report: the arguments of `ReportBarrier.report`."""
+
+ROOM_CHECK_SECONDS = 0.05
 
 OTHER_RANKS_SECONDS = 0.5
 """How long the other ranks have to report what happened to them after one rank has failed."""
 
 
 class Attempt:
-    """`remove(uri)` gets each directory of checkpoints that is no longer needed.
+    """`remove(uri)` gets each directory of checkpoints that is no longer needed. `masker` knows the workers' secrets.
 
     Orders to end come from several threads and go through `state`, which serializes them. What workers report comes in
     the slot's event loop, to which `barrier` belongs, with the reports and their answers. The slot's own thread
@@ -49,21 +61,27 @@ class Attempt:
     def __init__(
         self,
         assignment: Assignment,
-        service_url: str,
+        addresses: ServiceAddresses,
         loop: asyncio.AbstractEventLoop,
         runner: Runner,
         remove: Callable[[str], None],
+        masker: Masker = NO_SECRETS,
     ) -> None:
         self.assignment = assignment
         self.run = assignment.run_name
         self.state = AttemptState(runner.end_workers)
         self.ranks = Ranks(assignment.trainer.num_workers)
         self.checkpoints = CheckpointLedger(assignment, remove)
-        self.delivery = Delivery(assignment, service_url, self)
+        self.delivery = Delivery(assignment, addresses, self, self._progress)
+        self._sizes = CheckpointSizes()
         self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake())
+        self._deciding_sequence: int | None = None
         self._timers = Timers(loop)
         self._loop = loop
         self._runner = runner
+        self._began_at: float | None = None
+        self._workers_done_at: float | None = None
+        self._masker = masker
 
     def refuse_to_start(self, *, is_drained: bool) -> None:
         """Give it back, because the slot is about to close."""
@@ -73,8 +91,6 @@ class Attempt:
 
     def start(self) -> None:
         self.delivery.start()
-        if limit := self.assignment.max_seconds:
-            self._timers.start("time limit", limit, self.stop, f"max_trial_seconds: {limit:g} seconds are over")
 
     # What workers report. Called in the slot's event loop.
 
@@ -84,9 +100,43 @@ class Attempt:
         if self.state.is_ending_now:
             self._runner.end_workers()
 
+    def function_began(self) -> None:
+        """A rank is about to call the training function. The time limits count from the first one on."""
+        if self._began_at is not None:
+            return
+        self._began_at = time.monotonic()
+        if limit := self.assignment.max_seconds:
+            self._timers.start("time limit", limit, self._leave_at_report, f"it has run for {limit:g} seconds")
+        if limit := self.assignment.kill_after_seconds:
+            self._timers.start("kill", limit, self.end_now, Killed())
+
+    async def report(self, report: Report, times: dict[str, float], files: Mapping[str, int] | None = None) -> str:
+        """One rank's report, with the sizes of the files that it saves; returns the answer that all ranks get."""
+        sequence, rank, *_ = report
+        self.ranks.add_times(rank, times)
+        self._sizes.add(sequence, rank, files)
+        return await self.barrier.report(*report)
+
+    def _progress(self) -> dict[str, Any]:
+        """What a heartbeat tells: fields of `trainer.wire.Heartbeat`. Called from its thread."""
+        if self._began_at is None:
+            return {"phases": {}}
+        return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases()}
+
+    def _phases(self) -> dict[str, float]:
+        if self._began_at is None:
+            return {}
+        now, times = time.monotonic(), dict(self.ranks.times)
+        ran = min(now, self._workers_done_at or now) - self._began_at
+        return phase_seconds(now - self._began_at, max(0.0, ran), times.values(), self.ranks.world_size)
+
     def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
-        self.ranks.add_log(rank, offset, text, positions)
-        self.delivery.logs.put(rank, offset, text)
+        self.ranks.add_log(rank, offset, text, positions, self.delivery.logs.put)
+
+    async def room_for_logs(self) -> None:
+        """Wait until the ranks may send more output."""
+        while not self.delivery.logs.has_room:  # noqa: ASYNC110 - a thread makes the room
+            await asyncio.sleep(ROOM_CHECK_SECONDS)
 
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)
@@ -99,11 +149,15 @@ class Attempt:
 
     def checkpoint_saved(self, sequence: int, path: str) -> None:
         """All ranks have saved the checkpoint of this report. From any thread."""
-        self.delivery.reports.add_checkpoint(sequence, self.checkpoints.uri_of(path))
+        self.delivery.reports.add_checkpoint(sequence, self._saved(sequence, path))
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
-        uri = None if checkpoint is None else self.checkpoints.uri_of(checkpoint)
-        self.delivery.reports.put(sequence, metrics, uri)
+        saved = None if checkpoint is None else self._saved(sequence, checkpoint)
+        self.delivery.reports.put(sequence, metrics, saved)
+
+    def _saved(self, sequence: int, path: str) -> SavedCheckpoint:
+        size = self._sizes.bytes_of(sequence, self.assignment.trainer.num_workers)
+        return SavedCheckpoint(self.checkpoints.uri_of(path), size)
 
     # What the service answers. Called from the threads of `delivery`.
 
@@ -130,16 +184,27 @@ class Attempt:
         logger.error("%s is ended: %s", self.run, failure.message)
         self.end_now(Refused(failure))
 
-    def on_checkpoint_known(self, uri: str) -> None:
-        self.checkpoints.add_known(uri)
+    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
+        self.checkpoints.add_known(uri, kept)
+
+    def on_checkpoint_uncounted(self, uri: str) -> None:
+        self.checkpoints.remove_uncounted(uri)
+
+    def on_decided(self, sequence: int) -> None:
+        self._deciding_sequence = sequence
 
     # Orders to end. From any thread.
 
     def stop(self, reason: str | None) -> None:
         """Leave at the next report; be killed after the grace period."""
+        self._leave_at_report(reason)
+        if isinstance(self.state.current, Stopping):
+            self._start_grace_period()
+
+    def _leave_at_report(self, reason: str | None) -> None:
+        """Leave at the next report, whenever that is."""
         if self.state.move(Stopping(reason)):
             logger.info("%s is to stop: %s", self.run, reason or "no reason given")
-            self._start_grace_period()
             self._leave()
 
     def drain(self, seconds: float) -> None:
@@ -163,18 +228,20 @@ class Attempt:
 
     # The end. Called from the slot's own thread.
 
-    def conclude(self, error: BaseException | None, read_unsent: Callable[[int], Unsent]) -> Outcome | None:
+    def conclude(self, error: BaseException | None, read_remains: Callable[[int], Remains]) -> Outcome | None:
         """Deliver everything; returns the outcome, or None if the lease is lost.
 
-        `error` is what Ray Train raised. `read_unsent(rank)` is called for each rank that has not reported its end.
+        `error` is what Ray Train raised. `read_remains(rank)` is called for each rank that has not reported its end.
         """
-        self.ranks.send_unsent(read_unsent, self.delivery.logs.put)
+        self._workers_done_at = time.monotonic()
+        self.ranks.take_remains(read_remains, self._put_log)
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
         state = self.state.conclude()
         self._close()
         if isinstance(state, LeaseLost):
             return None
-        return outcome_of(End(state, self.ranks, self.state.is_drained, error, self._classify))
+        trained_past = self._deciding_sequence in self.barrier.undecided
+        return outcome_of(End(state, self.ranks, self.state.is_drained, trained_past, error, self._classify))
 
     def abandon(self, error: Exception) -> None:
         """End it as lost, because the slot has failed. Reports that are not delivered yet are dropped."""
@@ -191,7 +258,7 @@ class Attempt:
     def finish(self, outcome: Outcome, *, wants_next: bool) -> Assignment | None:
         """Send the outcome; returns the next assignment, if the service gave one."""
         is_given_back = isinstance(self.state.current, Preempted | Abandoned)
-        body = {**outcome.to_json(), "next": wants_next}
+        body = {**self._masker.mask_json(outcome.to_json()), "phases": self._phases(), "next": wants_next}
         following = self.delivery.finish(body, GIVE_BACK_SECONDS if is_given_back else None)
         return Assignment.from_json(following) if following is not None else None
 
@@ -210,6 +277,9 @@ class Attempt:
                 return failure.kind != LOST
             case _:
                 return True
+
+    def _put_log(self, rank: int, offset: int, text: str) -> None:
+        self.delivery.logs.put(rank, offset, self._masker.mask(text))
 
     def _close(self) -> None:
         self.delivery.close()

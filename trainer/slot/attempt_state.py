@@ -25,7 +25,7 @@ class Running(State):
 
 @dataclass(frozen=True)
 class Stopping(State):
-    """It leaves at its next report, and is killed after the grace period."""
+    """It leaves at its next report. Unless its time limit is the reason, it is killed after the grace period."""
 
     reason: str | None = None
     summary = "was asked to stop"

@@ -1,6 +1,6 @@
 """Which checkpoints of a trial are on the storage, and which of them may be removed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from trainer.slot.assignment import Assignment
 
@@ -8,7 +8,7 @@ from trainer.slot.assignment import Assignment
 class CheckpointLedger:
     """The checkpoints that the service knows. `remove(uri)` gets each directory that is no longer needed.
 
-    `add_known` is called from one thread; the other methods once that thread adds no more.
+    `add_known` and `remove_uncounted` are called from one thread; the other methods once it makes no more calls.
     """
 
     def __init__(self, assignment: Assignment, remove: Callable[[str], None]) -> None:
@@ -21,16 +21,26 @@ class CheckpointLedger:
         # Oldest first; those of earlier attempts are the oldest.
         self._known = list(assignment.earlier_checkpoints)
 
-    def add_known(self, uri: str) -> None:
-        """The service has stored this checkpoint: it may resume from it, so the oldest may go. Until then none may."""
+    def add_known(self, uri: str, kept: Collection[str] = ()) -> None:
+        """The service has stored this checkpoint: it may resume from it, so the oldest may go. Until then none may.
+
+        Those in `kept` stay, however old they are.
+        """
         if uri in self._known:
             self._known.remove(uri)
         self._known.append(uri)
-        while len(self._known) > self._keep:
-            self._remove(self._known.pop(0))
+        for old in self._known[: -self._keep]:
+            if old not in kept:
+                self._known.remove(old)
+                self._remove(old)
         if self._earlier.isdisjoint(self._known):
             while self._earlier_runs:
                 self._remove(self.uri(self._earlier_runs.pop()))
+
+    def remove_uncounted(self, uri: str) -> None:
+        """The service will never resume from it, unless a known one has the same name, whose files it has replaced."""
+        if uri not in self._known:
+            self._remove(uri)
 
     def uri_of(self, path: str) -> str:
         """The URI of a checkpoint of this run. `path` is that of Ray's filesystem, which has no scheme."""

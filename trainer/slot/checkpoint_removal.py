@@ -1,5 +1,6 @@
 """Removes checkpoints that are no longer needed, in a thread of its own, so that no training waits for the storage."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -26,6 +27,10 @@ class DirectoryRemover(threading.Thread):
         """Remove, soon, the directories in the folder, a URI, that have other names."""
         self._tasks.put(partial(remove_all_except, names, folder))
 
+    def run_soon(self, task: Callable[[], None]) -> None:
+        """Remove something else than checkpoints."""
+        self._tasks.put(task)
+
     def run(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
@@ -36,12 +41,16 @@ class DirectoryRemover(threading.Thread):
         self.join(seconds)
 
 
+def delete_directory(uri: str) -> None:
+    """Delete a directory, if it exists. Raises what the file system raises."""
+    storage, path = FileSystem.from_uri(uri)
+    with contextlib.suppress(FileNotFoundError):
+        storage.delete_dir(path)
+
+
 def remove(uri: str) -> None:
     try:
-        storage, path = FileSystem.from_uri(uri)
-        storage.delete_dir(path)
-    except FileNotFoundError:
-        pass
+        delete_directory(uri)
     except (OSError, ValueError) as error:
         logger.warning("the checkpoint %s is no longer needed, but could not be removed: %s", uri, error)
 

@@ -2,8 +2,10 @@
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from trainer.client.addresses import ServiceAddresses
 from trainer.client.heartbeat import Heartbeat
 from trainer.client.http import (
     CallRefused,
@@ -12,16 +14,14 @@ from trainer.client.http import (
     ServiceUnreachable,
     post_until_answered,
 )
-from trainer.client.outbox import LogOutbox, ReportOutbox
+from trainer.client.log_outbox import LogOutbox
+from trainer.client.outbox import ReportOutbox
 from trainer.slot.assignment import Assignment
 
 logger = logging.getLogger("paceline")
 
 GIVE_BACK_SECONDS = 3.0
 """How long an attempt that is given back tries to reach the service; its lease ends the attempt otherwise."""
-
-LOG_FLUSH_SECONDS = 5.0
-"""How long the end of an attempt waits for its last logs, which the service may be unable to store."""
 
 
 class ServiceListener(Protocol):
@@ -39,19 +39,31 @@ class ServiceListener(Protocol):
     def on_report_lost(self, error: Exception) -> None:
         """A report cannot be delivered."""
 
-    def on_checkpoint_known(self, uri: str) -> None:
-        """The service has stored this checkpoint."""
+    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
+        """The service has stored this checkpoint. Those in `kept` stay, however old they are."""
+
+    def on_checkpoint_uncounted(self, uri: str) -> None:
+        """The service will not use this checkpoint: it was saved after the decision to stop."""
+
+    def on_decided(self, sequence: int) -> None:
+        """The attempt had to leave at this report. It may have trained on while the service was away."""
 
 
 class Delivery:
     """The outboxes of reports and logs, and the heartbeat: threads that have a client each, which is one connection."""
 
-    def __init__(self, assignment: Assignment, service_url: str, listener: ServiceListener) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        addresses: ServiceAddresses,
+        listener: ServiceListener,
+        progress: Callable[[], dict[str, Any]],
+    ) -> None:
         self._run = assignment.run_name
         self._path = f"/v1/trials/{assignment.trial}"
 
         def client() -> ServiceClient:
-            return ServiceClient(service_url, assignment.lease_token)
+            return ServiceClient(addresses, assignment.lease_token)
 
         self.client = client()
         self.reports = ReportOutbox(
@@ -61,20 +73,28 @@ class Delivery:
             on_lease_lost=listener.on_lease_lost,
             on_refused=listener.on_report_lost,
             on_known=listener.on_checkpoint_known,
+            on_uncounted=listener.on_checkpoint_uncounted,
+            on_decided=listener.on_decided,
         )
         self.logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost)
         self._heartbeat = Heartbeat(
-            client(), assignment.trial, assignment.lease_seconds, listener.on_order, listener.on_lease_lost
+            client(),
+            assignment.trial,
+            assignment.lease_seconds,
+            listener.on_order,
+            listener.on_lease_lost,
+            progress,
         )
 
     def start(self) -> None:
         for thread in (self.reports, self.logs, self._heartbeat):
             thread.start()
 
-    def flush(self, report_seconds: float | None) -> None:
-        """Wait until all reports are delivered, for at most `report_seconds`, and the logs for a limited time."""
-        self.reports.flush(report_seconds)
-        self.logs.flush(LOG_FLUSH_SECONDS)
+    def flush(self, seconds: float | None) -> None:
+        """Wait until all reports are delivered, for at most `seconds`, and then as long for the logs."""
+        if not self.reports.flush(seconds) or not self.logs.flush(seconds):
+            self.logs.close()
+        self.logs.mark_missing(self.client)
 
     def close(self) -> None:
         """Deliver nothing more but the outcome."""

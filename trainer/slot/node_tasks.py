@@ -11,10 +11,12 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.storable import storable_text
+from trainer.worker.exit_code import OwnExit, read_exit_code
 from trainer.worker.oom_counter import read_oom_kills
+from trainer.worker.working_directory import remove as remove_directory
 
-MAX_REST_BYTES = 5_000_000
-TASK_SECONDS = 5.0
+MAX_REST_BYTES = 50_000_000
+TASK_SECONDS = 20.0
 
 Result = TypeVar("Result")
 
@@ -29,9 +31,11 @@ def run_on_node(node: str, function: Callable[..., Result], *arguments: Any) -> 
     return result
 
 
-def read_unsent(positions: dict[str, int], oom_counter: str | None) -> tuple[str, int | None]:
-    """What a dead worker could not send: the rest of its log, and the count of its OOM counter."""
-    return read_rest(positions), read_oom_kills(oom_counter)
+def read_remains(
+    positions: dict[str, int], oom_counter: str | None, exit_file: str | None
+) -> tuple[str, int | None, OwnExit | None]:
+    """What a dead worker has left: the rest of its log, the count of its OOM counter, and how it ended itself."""
+    return read_rest(positions), read_oom_kills(oom_counter), read_exit_code(exit_file)
 
 
 def read_rest(positions: dict[str, int]) -> str:
@@ -41,10 +45,15 @@ def read_rest(positions: dict[str, int]) -> str:
         with Path(path).open("rb") as file:
             start = max(position, file.seek(0, os.SEEK_END) - MAX_REST_BYTES)
             if start > position:
-                parts.append(f"[... {start - position} bytes left out ...]\n")
+                parts.append(f"[paceline: {start - position:,} bytes of output before this are left out]\n")
             file.seek(start)
             parts.append(storable_text(file.read().decode(errors="replace")))
     return "".join(parts)
+
+
+def remove_working_directory(directory: str) -> None:
+    """Remove what killed workers have left."""
+    remove_directory(Path(directory))
 
 
 def remove_folder(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, State
 from trainer.slot.ranks import Ranks
 from trainer.slot.ray_errors import killed_by_kernel, to_json
-from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, Failure
+from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
 
@@ -40,11 +40,14 @@ class End:
     """What is known at the end of an attempt.
 
     `error` is what Ray Train raised, `classify(error)` what that means; `is_drained`: one of its nodes is drained.
+    `trained_past_decision`: the service decided to stop it at a report after which the ranks, without an answer, had
+    trained on. What they did then does not count.
     """
 
     state: State
     ranks: Ranks
     is_drained: bool
+    trained_past_decision: bool
     error: BaseException | None
     classify: Callable[[BaseException], Failure]
 
@@ -54,7 +57,7 @@ def outcome_of(end: End) -> Outcome:
     ordered = _failure_by_order(end)
     if ordered is not None:
         return Outcome.failed(ordered, began=began)
-    if isinstance(end.state, Killed) or end.ranks.have_stopped:
+    if isinstance(end.state, Killed) or end.ranks.have_stopped or end.trained_past_decision:
         return Outcome("stopped", began)
     failure = _own_failure(end)
     if failure is None:
@@ -84,6 +87,8 @@ def _why_preempted(end: End) -> str:
 
 def _own_failure(end: End) -> Failure | None:
     failures = {rank: ended.failure for rank, ended in end.ranks.ended.items() if ended.failure is not None}
+    if (own_exit := _own_exit(end, failures)) is not None:
+        return own_exit
     if failures and end.ranks.dead:
         return _failure_after_death(end, failures)
     if failures:
@@ -91,6 +96,29 @@ def _own_failure(end: End) -> Failure | None:
     if end.error is not None:
         return end.classify(end.error)
     return None if end.ranks.have_all_ended else Failure(LOST, "the workers ended without a report of their end")
+
+
+def _own_exit(end: End, failures: dict[int, Failure]) -> Failure | None:
+    """The failure of an attempt that failed because a worker process has ended itself.
+
+    A process may also end itself because another one was killed, or has failed, before.
+    """
+    own_exits, died_first = end.ranks.own_exits, _died_first(end)
+    is_consequence = not died_first <= own_exits.keys() if died_first else bool(failures)
+    if not own_exits or is_consequence or end.ranks.has_oom_kill:
+        return None
+    rank, own_exit = min((rank, one) for rank, one in own_exits.items() if rank in (died_first or own_exits))
+    message = (
+        f"the worker process of rank {rank} ended itself with {own_exit}; "
+        "raise an exception instead, so that its traceback is kept"
+    )
+    return Failure(USER_ERROR, message, None, {rank: one.traceback or "" for rank, one in sorted(failures.items())})
+
+
+def _died_first(end: End) -> set[int]:
+    """The ranks whose processes were dead when the failure of the attempt was noticed."""
+    failed = {*getattr(end.error, "worker_failures", {}), *end.ranks.dead}
+    return failed - end.ranks.ended.keys()
 
 
 def _failure_after_death(end: End, failures: dict[int, Failure]) -> Failure:

@@ -1,31 +1,46 @@
 """What the ranks of an attempt have reported about themselves."""
 
 import asyncio
+import threading
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from ray.exceptions import RayActorError
 
+from trainer.worker.exit_code import OwnExit
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 ALIVE_SECONDS = 2.0
 """A living worker answers within milliseconds, unless native code holds its interpreter."""
 
-Unsent = tuple[str, int | None]
-"""The unsent rest of a dead rank's log, and the present count of its OOM counter."""
+SendLog = Callable[[int, int, str], None]
+"""Gets a rank, the offset of its output in bytes, and the output."""
+
+Remains = tuple[str, int | None, OwnExit | None]
+"""The unsent rest of a dead rank's log, the present count of its OOM counter, and how it has ended itself."""
 
 
 class Ranks:
-    """Written by the slot's event loop, and read by the slot's thread once no worker runs."""
+    """Written by the slot's event loop, and read by the slot's thread once no worker runs.
+
+    Ray may deliver output of a rank after its death, while the slot's thread reads what the rank has left in its files.
+    Such output is ignored, because the files have it.
+    """
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.started: dict[int, WorkerStarted] = {}
         self.ended: dict[int, WorkerEnded] = {}
         self.dead: set[int] = set()
+        self.times: dict[int, dict[str, float]] = {}
         self.has_oom_kill = False
+        self.own_exits: dict[int, OwnExit] = {}
         self.log_offsets: dict[int, int] = {}
         self.log_positions: dict[int, dict[str, int]] = {}
+        self._log_lock = threading.Lock()
+        self._remains_taken: set[int] = set()
+        self._early_logs: defaultdict[int, dict[int, tuple[str, dict[str, int]]]] = defaultdict(dict)
         self._oom_kills: dict[int, int | None] = {}
 
     @property
@@ -44,18 +59,32 @@ class Ranks:
 
     def add_started(self, rank: int, started: WorkerStarted) -> None:
         self.started[rank] = started
-        self.log_positions[rank] = started.log_positions
+        self.log_positions.setdefault(rank, started.log_positions)
         self._oom_kills[rank] = started.oom_kills
 
     def survived_oom_kills(self, rank: int, kills: int | None) -> None:
         """The rank is alive after this many kills, so none of them was its own."""
         self._oom_kills[rank] = kills
 
-    def add_log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
-        self.log_offsets[rank] = offset + len(text.encode())
-        self.log_positions[rank] = positions
+    def add_log(self, rank: int, offset: int, text: str, positions: dict[str, int], send: SendLog) -> None:
+        """Send output of the rank from `offset` on, in its order: Ray may run a later call before an earlier one."""
+        with self._log_lock:
+            if rank in self._remains_taken:
+                return
+            early = self._early_logs[rank]
+            early[offset] = text, positions
+            while (offset := self.log_offsets.get(rank, 0)) in early:
+                text, self.log_positions[rank] = early.pop(offset)
+                self.log_offsets[rank] = offset + len(text.encode())
+                send(rank, offset, text)
+
+    def add_times(self, rank: int, times: dict[str, float]) -> None:
+        """The newest fields of the rank's `PhaseTimes`."""
+        if rank not in self.ended:
+            self.times[rank] = times
 
     def add_ended(self, rank: int, ended: WorkerEnded) -> None:
+        self.add_times(rank, ended.times)
         self.ended[rank] = ended
 
     async def find_dead(self) -> None:
@@ -64,10 +93,14 @@ class Ranks:
         answers = await asyncio.gather(*(_is_alive(self.started[rank].actor) for rank in silent))
         self.dead |= {rank for rank, is_alive in zip(silent, answers, strict=True) if not is_alive}
 
-    def send_unsent(self, read: Callable[[int], Unsent], send: Callable[[int, int, str], None]) -> None:
-        """Send the rest of the logs of the silent ranks, and note whether the kernel has killed any for memory."""
+    def take_remains(self, read: Callable[[int], Remains], send: SendLog) -> None:
+        """Send the rest of the logs of the silent ranks, and note which have ended themselves or died for memory."""
         for rank in self.silent:
-            text, oom_kills = read(rank)
+            with self._log_lock:
+                self._remains_taken.add(rank)
+            text, oom_kills, own_exit = read(rank)
+            if own_exit is not None:
+                self.own_exits[rank] = own_exit
             if text:
                 send(rank, self.log_offsets.get(rank, 0), text)
             self.has_oom_kill |= (oom_kills or 0) > (self._oom_kills.get(rank) or 0)

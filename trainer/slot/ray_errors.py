@@ -45,6 +45,13 @@ RAY_FAILURES = frozenset(
 
 NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "ResourcesTimeout"})
 
+NOT_SET_UP = "RuntimeEnvSetupError"
+
+OUTPUT_FOLLOWS = re.compile(r"Last \d+ lines of stdout:")
+"""The words before the output of a command in Ray's description of its failure."""
+
+OUTPUT_LINES = 30
+
 HEAD_RESTARTED = "the Ray head was restarted, and its new cluster does not know the processes of the former one"
 
 MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
@@ -70,7 +77,19 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
         return killed_by_kernel(_failed_ranks(error), text)
     if (reason := _why_lost(error, links)) is not None:
         return Failure(LOST, reason, text)
-    return Failure(CANNOT_START, _why_not_started(links, storage), user_traceback(error))
+    return _not_set_up(links) or Failure(CANNOT_START, _why_not_started(links, storage), user_traceback(error))
+
+
+def _not_set_up(links: list[BaseException]) -> Failure | None:
+    """The failure of pip, uv or conda, with its own last lines. Ray's text begins with Ray's own traceback."""
+    text = next((str(link) for link in links if type(link).__name__ == NOT_SET_UP), None)
+    if text is None:
+        return None
+    output = COLOURS.sub("", OUTPUT_FOLLOWS.split(text)[-1])
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")] or lines
+    last = "\n".join(lines[-OUTPUT_LINES:])
+    return Failure(CANNOT_START, f"trainer.runtime_env could not be set up: {_one_line(' '.join(errors[-2:]))}", last)
 
 
 def killed_by_kernel(ranks: str, traceback: str | None) -> Failure:
@@ -114,6 +133,8 @@ def _why_lost(error: BaseException, links: list[BaseException]) -> str | None:
     names = {type(link).__name__ for link in links}
     if is_from_restarted_head(error):
         return HEAD_RESTARTED
+    if NOT_SET_UP in names:
+        return None
     if names & DEATHS:
         return f"a worker process died{_failed_ranks(error)}; its log may say why"
     return f"Ray failed: {headline(links[-1])}" if names & RAY_FAILURES else None

@@ -32,11 +32,12 @@ class ReportBarrier:
     """Belongs to one event loop; every method is called there.
 
     `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and, if it has a
-    checkpoint, all ranks have saved. `on_complete(sequence)` is called when all ranks have made it.
+    checkpoint, all ranks have saved. `on_complete(sequence)` is called when all ranks have made it. `undecided` are the
+    reports after which training continued without a decision.
     """
 
     def __init__(
-        self, deliver: Deliver, on_complete: Callable[[int], None], wait_seconds: float = ANSWER_SECONDS
+        self, deliver: Deliver, on_complete: Callable[[int], None], *, wait_seconds: float = ANSWER_SECONDS
     ) -> None:
         self._deliver = deliver
         self._on_complete = on_complete
@@ -44,6 +45,7 @@ class ReportBarrier:
         self._pending: dict[int, PendingReport] = {}
         self._service_is_silent = False
         self._is_leaving = False
+        self.undecided: set[int] = set()
         self._left_at: int | None = None
 
     async def report(
@@ -92,6 +94,7 @@ class ReportBarrier:
     def _continue_without_decision(self, pending: PendingReport) -> None:
         if not pending.answer.done():
             self._service_is_silent = True
+            self.undecided.add(pending.sequence)
             self._resolve(pending, CONTINUE)
 
     def _resolve(self, pending: PendingReport, decision: str) -> None:

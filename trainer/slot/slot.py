@@ -15,23 +15,29 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import ray
 
+from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
+from trainer.command_template import filled_in
 from trainer.ray_train.backends import BACKENDS
 from trainer.ray_train.runners import FreshRunner, Runner, RunPlan, WarmRunner
 from trainer.slot.assignment import Assignment, TrainerSpec
-from trainer.slot.attempt import Attempt
+from trainer.slot.attempt import Attempt, Report
 from trainer.slot.attempt_state import Preempted
 from trainer.slot.checkpoint_removal import DirectoryRemover
-from trainer.slot.node_tasks import read_unsent, remove_folder, run_on_node
+from trainer.slot.datasets import dataset_server_starter
+from trainer.slot.node_tasks import read_remains, remove_folder, remove_working_directory, run_on_node
 from trainer.slot.outcome import Outcome
-from trainer.slot.ranks import Unsent
+from trainer.slot.ranks import Remains
+from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
+from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.session import Job, run_job, train_function
 
@@ -49,6 +55,8 @@ SHUTDOWN_SECONDS = 10.0
 END_SECONDS = 30.0
 """How long the slot's cleanup may take. A Ray that no longer knows this process may never answer."""
 
+NODE_SILENT = "[paceline: the node of this rank does not answer, so the rest of its output is missing]\n"
+
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval. The threads here often wait for each other; the default is ten times as long."""
 
@@ -60,11 +68,12 @@ class Slot:
     """
 
     def __init__(self, service_url: str, name: str, *, spare: bool = False) -> None:
-        self._url = service_url
+        self._addresses = ServiceAddresses(service_url)
         self._name = name
         self._spare = spare
         self._key: str | None = None
         self._scaling: dict[str, Any] | None = None
+        self._secrets: dict[str, str] = {}
         self._inbox: queue.Queue[Assignment | None] = queue.Queue()
         self._received: Assignment | None = None
         self._attempt: Attempt | None = None
@@ -93,12 +102,21 @@ class Slot:
 
     # Called by the agent.
 
-    async def run(self, assignment: dict[str, Any], key: str, scaling: dict[str, Any]) -> bool:
-        """Accept an assignment; `key` names what it needs of a slot. False if the slot is busy or closing."""
+    async def run(
+        self,
+        assignment: dict[str, Any],
+        key: str,
+        scaling: dict[str, Any],
+        secrets: dict[str, str] | None = None,
+    ) -> bool:
+        """Accept an assignment; `key` names what it needs of a slot. False if the slot is busy or closing.
+
+        `secrets`: the values for its `trainer.secrets`, also for the assignments that follow from the service.
+        """
         self._received_count += 1
         if self._takes_no_more or self._idle_since is None:
             return False
-        self._key, self._scaling = key, scaling
+        self._key, self._scaling, self._secrets = key, scaling, secrets or {}
         self._idle_since, self._received = None, Assignment.from_json(assignment)
         self._loop = asyncio.get_running_loop()
         self._inbox.put(self._received)
@@ -111,6 +129,7 @@ class Slot:
         assignment = attempt.assignment if attempt else self._received
         return {
             "name": self._name,
+            "pid": os.getpid(),
             "key": self._key,
             "scaling": self._scaling,
             "trial": assignment.trial if assignment else None,
@@ -144,6 +163,10 @@ class Slot:
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         await asyncio.to_thread(self._clean_up)
 
+    async def until_closed(self) -> None:
+        """Never returns: what depends on this slot waits for the call to fail."""
+        await asyncio.Event().wait()
+
     # Called by the workers and by Ray's controller. `run` names the attempt: a late message is ignored.
 
     async def worker_started(self, run: str, rank: int, fields: dict[str, Any]) -> None:
@@ -154,13 +177,23 @@ class Slot:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.worker_started(rank, started)
 
-    async def report(self, run: str, *report: Any) -> str:
+    async def function_began(self, run: str) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.function_began()
+
+    async def secrets(self, run: str) -> dict[str, str]:
+        """The values that the workers of the running attempt get as environment variables."""
+        return self._secrets if self._attempt_of(run) is not None else {}
+
+    async def report(self, run: str, report: Report, times: dict[str, float], files: dict[str, int] | None) -> str:
         attempt = self._attempt_of(run)
-        return await attempt.barrier.report(*report) if attempt is not None else "stop"
+        return await attempt.report(report, times, files) if attempt is not None else "stop"
 
     async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
+        """Accepts the output immediately; returns when the rank may send more."""
         if (attempt := self._attempt_of(run)) is not None:
             attempt.log(rank, offset, text, positions)
+            await attempt.room_for_logs()
 
     async def oom_kills_seen(self, run: str, rank: int, kills: int | None) -> None:
         if (attempt := self._attempt_of(run)) is not None:
@@ -259,7 +292,9 @@ class Slot:
         """Run an attempt to its end; returns the next one. An exception is the slot's failure, not the attempt's."""
         assert self._loop is not None  # noqa: S101 - `run` sets it before it gives anything to this thread
         runner = self._runner = self._runner or self._make_runner(assignment.trainer)
-        attempt = Attempt(assignment, self._url, self._loop, runner, self._remove_checkpoint)
+        attempt = Attempt(
+            assignment, self._addresses, self._loop, runner, self._remove_checkpoint, Masker(self._secrets.values())
+        )
         self._attempt, self._received = attempt, None
         if self._is_closing or self._is_draining:
             attempt.refuse_to_start(is_drained=self._is_draining)
@@ -290,7 +325,7 @@ class Slot:
             watchdog.start()
 
         train = train_function(job, self._code)
-        error = runner.fit(train, _plan(attempt, on_success)) if attempt.state.is_running else None
+        error = runner.fit(train, self._plan(attempt, on_success)) if attempt.state.is_running else None
         watchdog.cancel()
         reason = self._worker_reuse.why_replace(attempt, error if finished else None)
         if reason is not None:
@@ -302,18 +337,34 @@ class Slot:
         self._is_broken = error is not None and is_from_restarted_head(error)
         return following
 
+    def _plan(self, attempt: Attempt, on_success: Callable[[], None]) -> RunPlan:
+        assignment = attempt.assignment
+        return RunPlan(
+            kind=assignment.trainer.kind,
+            scaling=assignment.trainer.scaling,
+            env=assignment.trainer.env,
+            name=assignment.run_name,
+            storage_path=assignment.storage_path,
+            is_cancelled=lambda: attempt.state.is_ending_now,
+            on_success=on_success,
+            start_dataset_server=dataset_server_starter(assignment, self._package, self._handle, self._key or ""),
+            runtime_env=runtime_env_of(assignment.trainer.runtime_env, self._package.requirements),
+        )
+
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
-        outcome = attempt.conclude(error, lambda rank: self._read_unsent(attempt, rank))
+        outcome = attempt.conclude(error, lambda rank: self._read_remains(attempt, rank))
         is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
         self._is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
         if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
             # A worker may have died while it saved.
             self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
+        if attempt.ranks.silent:
+            self._remover.run_soon(partial(self._remove_working_directories, attempt))
         return self._send_outcome(attempt, outcome)
 
     def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
-        outcome = attempt.conclude(None, lambda _rank: ("", None))
+        outcome = attempt.conclude(None, lambda _rank: ("", None, None))
         if attempt.state.is_running:
             kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
             outcome = attempt.failed(Failure(kind, f"the package could not be downloaded: {error}"))
@@ -346,20 +397,29 @@ class Slot:
             run=attempt.run,
             slot=self._handle,
             entrypoint=assignment.trainer.entrypoint,
+            command=_command(assignment),
             config=assignment.config,
             package=package.content,
             package_name=package.filename,
             package_folder=package.folder,
             resume=assignment.resume,
+            has_secrets=bool(assignment.trainer.secrets),
         )
 
-    def _read_unsent(self, attempt: Attempt, rank: int) -> Unsent:
-        """What a dead worker could not send, read on its node."""
+    def _read_remains(self, attempt: Attempt, rank: int) -> Remains:
+        """What a dead worker has left, read on its node."""
         worker, positions = attempt.ranks.started[rank], attempt.ranks.log_positions[rank]
         try:
-            return run_on_node(worker.node, read_unsent, positions, worker.oom_counter)
+            return run_on_node(worker.node, read_remains, positions, worker.oom_counter, worker.exit_file)
         except (ray.exceptions.RayError, OSError):
-            return "", None  # the node is gone
+            return NODE_SILENT, None, None
+
+    def _remove_working_directories(self, attempt: Attempt) -> None:
+        """Those of workers that were killed; the others have removed theirs."""
+        used = {(one.node, one.working_directory) for one in attempt.ranks.started.values() if one.working_directory}
+        for node, directory in used:
+            with contextlib.suppress(ray.exceptions.RayError):  # the node is gone
+                run_on_node(node, remove_working_directory, directory)
 
     def _clean_up(self) -> None:
         if self._runner is not None:
@@ -372,14 +432,16 @@ class Slot:
                 logger.info("the package on node %s could not be removed: %s", node, error)
 
 
-def _plan(attempt: Attempt, on_success: Callable[[], None]) -> RunPlan:
-    assignment = attempt.assignment
-    return RunPlan(
-        kind=assignment.trainer.kind,
-        scaling=assignment.trainer.scaling,
-        env=assignment.trainer.env,
-        name=assignment.run_name,
-        storage_path=assignment.storage_path,
-        is_cancelled=lambda: attempt.state.is_ending_now,
-        on_success=on_success,
-    )
+def _command(assignment: Assignment) -> dict[str, Any] | None:
+    """Return the fields of a `Command` with values in place of the placeholders; None for other kinds."""
+    trainer = assignment.trainer
+    if trainer.command is None:
+        return None
+    metrics = trainer.metrics or {}
+    return {
+        "argv": filled_in(trainer.command, assignment.params, assignment.config),
+        "params": assignment.params,
+        "stdout": list(metrics.get("stdout", ())),
+        "file": metrics.get("file"),
+        "stop_grace_seconds": assignment.stop_grace_seconds,
+    }

@@ -1,26 +1,41 @@
 """The user's package, downloaded once by the slot and unpacked once on each node."""
 
+import zipfile
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import ray
 
 from trainer.client.http import ServiceClient, download_package
+from trainer.package_files import REQUIREMENTS_FILE, requirements_in
 
 
 class UserPackage:
     """`folder` is the name of the unpacked package in each node's temporary directory.
 
-    `content` is an ObjectRef to the package's bytes; it and `filename` are None without a package.
+    `content` is an ObjectRef to the package's bytes; it and `filename` are None without a package. `requirements` are
+    those of its `requirements.txt`.
     """
 
     def __init__(self, slot: str) -> None:
         self.folder = f"paceline-{slot}"
         self.content: Any | None = None
         self.filename: str | None = None
+        self.requirements: list[str] = []
 
     def download(self, client: ServiceClient, package_id: str | None, is_cancelled: Callable[[], bool]) -> None:
         """For the first attempt: all attempts of a slot have the same package. Raises as `download_package`."""
         if package_id and self.content is None:
             found = download_package(client, package_id, is_cancelled)
             self.content, self.filename = ray.put(found.content), found.filename
+            self.requirements = _requirements(found.content, found.filename)
+
+
+def _requirements(content: bytes, filename: str) -> list[str]:
+    if filename.endswith(".py"):
+        return []
+    with zipfile.ZipFile(BytesIO(content)) as archive:
+        if REQUIREMENTS_FILE not in archive.namelist():
+            return []
+        return [requirement for _, requirement in requirements_in(archive.read(REQUIREMENTS_FILE))]

@@ -37,6 +37,18 @@ class NotSaved(OSError):
     """A checkpoint could not be written to the experiment's storage. `ray.train.report()` raises it."""
 
 
+class CommandFailed(RuntimeError):
+    """The command of a trial has ended with an exit code other than 0, or by a signal."""
+
+
+class DatasetNotMade(Exception):
+    """`ray.train.get_dataset_shard()` has no dataset to return; `failure` says why, and what to change."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 def not_saved(folder: str, error: OSError) -> NotSaved:
     failure = NotSaved(f"the checkpoint could not be saved in {folder}: {error}; {STORAGE_ADVICE}")
     failure.errno = error.errno
@@ -47,6 +59,8 @@ def describe(error: BaseException, *, rank: int, world_size: int, is_importing: 
     """One rank's failure. `is_importing`: the training function was not found yet; `folder` has the user's code."""
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
+    if isinstance(error, DatasetNotMade):
+        return Failure(error.failure.kind, message, error.failure.traceback or user_traceback(error))
     return Failure(_kind_of(error, is_importing=is_importing), message, user_traceback(error))
 
 
@@ -60,7 +74,7 @@ def _kind_of(error: BaseException, *, is_importing: bool) -> str:
 
 def headline(error: BaseException) -> str:
     """The exception in one line."""
-    if isinstance(error, BadEntrypoint):
+    if isinstance(error, BadEntrypoint | CommandFailed | DatasetNotMade):
         return str(error)
     if isinstance(error, SystemExit):
         return f"the training function called sys.exit({error.code!r}); return from it instead"

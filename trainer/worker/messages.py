@@ -3,7 +3,7 @@
 The messages cross Ray as plain fields: a class that is pickled by value would travel with each of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer.worker.failures import Failure
@@ -14,7 +14,8 @@ class WorkerStarted:
     """A rank's process is ready to run the user's code.
 
     `log_positions` has how far each of its output files has been read. `oom_kills` is the count of the file
-    `oom_counter`, if there is one.
+    `oom_counter`, if there is one. `exit_file`: where the process leaves its exit code, if it can.
+    `working_directory`: that of the run on its node, if the process uses it.
     """
 
     actor: Any
@@ -24,6 +25,8 @@ class WorkerStarted:
     log_positions: dict[str, int]
     oom_counter: str | None
     oom_kills: int | None
+    exit_file: str | None = None
+    working_directory: str | None = None
 
     def to_fields(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -34,12 +37,13 @@ class WorkerEnded:
     """The training function of a rank has ended.
 
     `has_stopped`: it left `ray.train.report()` because the attempt was to stop. `not_reusable`: why the worker's
-    process cannot serve another attempt, if it cannot.
+    process cannot serve another attempt, if it cannot. `times` are those of `PhaseTimes.at_end`.
     """
 
     has_stopped: bool = False
     failure: Failure | None = None
     not_reusable: str | None = None
+    times: dict[str, float] = field(default_factory=dict)
 
     def to_fields(self) -> dict[str, Any]:
         return {**vars(self), "failure": vars(self.failure) if self.failure is not None else None}

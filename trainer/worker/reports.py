@@ -5,7 +5,9 @@ from typing import Any
 
 import ray
 
+from trainer.phase_times import PhaseTimes
 from trainer.storable import storable_text
+from trainer.worker.masker import Masker
 from trainer.worker.metrics import json_metrics
 from trainer.worker.oom_counter import read_oom_kills
 
@@ -22,9 +24,18 @@ class StopTraining(BaseException):
 
 
 class Reporter:
-    """Sends a rank's reports to the slot and obeys the answers. `run` names the attempt."""
+    """Sends a rank's reports, with secrets masked, to the slot and obeys the answers. `run` names the attempt."""
 
-    def __init__(self, slot: Any, run: str, rank: int, world_size: int, oom_counter: str | None) -> None:
+    def __init__(
+        self,
+        slot: Any,
+        run: str,
+        rank: int,
+        world_size: int,
+        oom_counter: str | None,
+        masker: Masker,
+        times: PhaseTimes,
+    ) -> None:
         self._slot = slot
         self._run = run
         self._rank = rank
@@ -32,13 +43,16 @@ class Reporter:
         self._sequence = 0
         self._warned: set[str] = set()
         self._oom_counter = oom_counter
+        self._masker = masker
+        self._times = times
         self._oom_kills = read_oom_kills(oom_counter)
 
-    def report(self, metrics: dict[str, Any], checkpoint: str | None) -> None:
+    def report(self, metrics: dict[str, Any], checkpoint: str | None, files: dict[str, int] | None) -> None:
         """Raises StopTraining, on all ranks at the same report, when the attempt is to stop."""
         sequence, self._sequence = self._sequence, self._sequence + 1
         values = self._json(metrics) if self._rank == 0 else None
-        answer = self._slot.report.remote(self._run, sequence, self._rank, self._world_size, values, checkpoint)
+        report = sequence, self._rank, self._world_size, values, checkpoint
+        answer = self._slot.report.remote(self._run, report, self._times.so_far(), files)
         self._update_oom_kills()
         if ray.get(answer) != CONTINUE:
             raise StopTraining
@@ -56,4 +70,5 @@ class Reporter:
             self._warned.add(name)
             types = [type(value).__name__ for key, value in metrics.items() if storable_text(str(key)) == name]
             logger.warning("metric %r is of type %s, neither a number nor text, and is left out", name, types[0])
-        return values
+        masked: dict[str, Any] = self._masker.mask_json(values) if self._masker else values
+        return masked

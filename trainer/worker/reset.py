@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import threading
+import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,12 @@ from trainer.worker.user_code import is_inside
 
 HARMLESS_THREADS = ("TMonitor", "tqdm_monitor", "asyncio_", "pin_memory", "InductorSubproc")
 """Threads of widely used libraries. They wait for work, hold no data of a trial, and never end."""
+
+ENDING_THREADS = ("iter_threaded", "map_tp_", "Prefetcher")
+"""Threads of a loop over a dataset. They notice late that the loop was left, and end with the dataset server."""
+
+THREADS_END_SECONDS = 1.0
+"""How long threads that the trial has started may take to end."""
 
 FROZEN_MODULE = "_paceline_frozen"
 """Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)"""
@@ -102,8 +109,12 @@ class Baseline:
 
     def _why_not_reusable(self) -> str | None:
         running = {*threading.enumerate()} - self.threads - {threading.current_thread()}
-        unknown = sorted(t.name for t in running if not t.name.startswith(HARMLESS_THREADS))
-        return f"the training function left threads running: {', '.join(unknown)}" if unknown else None
+        unknown = [thread for thread in running if not thread.name.startswith(HARMLESS_THREADS)]
+        deadline = time.monotonic() + THREADS_END_SECONDS
+        for thread in unknown:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        left = sorted(t.name for t in unknown if t.is_alive() and not t.name.startswith(ENDING_THREADS))
+        return f"the training function left threads running: {', '.join(left)}" if left else None
 
 
 def collect_garbage() -> None:

@@ -10,20 +10,35 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import ray
 
-from trainer.ray_train.train_session import mark_training_done, prepare_context, set_report_hooks, world
-from trainer.worker.failures import describe, not_saved
+from trainer.phase_times import PhaseTimes
+from trainer.ray_train.train_session import (
+    finish_uploads,
+    mark_training_done,
+    prepare_context,
+    ranks_of_node,
+    set_hooks,
+    working_directory,
+    world,
+)
+from trainer.worker.command import Command, run_command
+from trainer.worker.dataset_shards import DatasetShards
+from trainer.worker.exit_code import record_exit_code
+from trainer.worker.failures import Failure, describe, not_saved
 from trainer.worker.logs import LogTail
+from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset import Baseline
 from trainer.worker.user_code import call, find_function, lock_folder, unpack
+from trainer.worker.working_directory import WorkingDirectory
 
 LAST_MESSAGE_SECONDS = 10.0
 """How long a worker waits for the slot to confirm its last message."""
@@ -38,16 +53,22 @@ class AttemptFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt, as its workers need it. `package` is an ObjectRef to the content of the user's package."""
+    """One attempt, as its workers need it. `package` is an ObjectRef to the content of the user's package.
+
+    The workers fetch the secrets from the slot if `has_secrets`: what Ray Train carries could be stored or shown.
+    Either `entrypoint` or `command` is given; `command` has the fields of a `Command`.
+    """
 
     run: str
     slot: Any
-    entrypoint: str
+    entrypoint: str | None
+    command: dict[str, Any] | None
     config: dict[str, Any]
     package: Any | None
     package_name: str | None
     package_folder: str | None
     resume: str | None
+    has_secrets: bool = False
 
 
 def train_function(job: Job, code: Any) -> Callable[[], None]:
@@ -82,20 +103,27 @@ class RankSession:
         self.is_importing = True
         self.oom_counter = find_oom_counter()
         self._folder_lock: int | None = None
+        self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
+        self._masker = Masker(self._secrets.values())
+        self._working_directory: WorkingDirectory | None = None
+        self._shards = DatasetShards()
+        # A command trains on while its reports are stored.
+        self.times = PhaseTimes(self._shards.blocked_seconds, waits=job.command is None)
 
     def run(self) -> None:
         """Run the user's function and report its end to the slot. Raises AttemptFailed if it failed."""
         prepare_context(self.job.resume)
-        reporter = Reporter(self.job.slot, self.job.run, self.rank, self.world_size, self.oom_counter)
-        set_report_hooks(reporter.report, not_saved)
-        logs = LogTail(self._send_log)
+        job, times = self.job, self.times
+        reporter = Reporter(job.slot, job.run, self.rank, self.world_size, self.oom_counter, self._masker, times)
+        set_hooks(reporter.report, not_saved, self._shards.shard_of, times.during)
+        logs = LogTail(self._send_log, self._masker)
         logs.start()
         self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())
         baseline = Baseline()
+        os.environ.update(self._secrets)
         ended = self._train()
-        ended = replace(ended, not_reusable=baseline.restore(self.folder))
-        if self._folder_lock is not None:
-            os.close(self._folder_lock)
+        ended = replace(ended, times=self.times.at_end(), not_reusable=baseline.restore(self.folder))
+        self._leave_folders()
         logs.finish()
         mark_training_done()
         self._report_end(ended)
@@ -106,6 +134,8 @@ class RankSession:
         try:
             function = self._load()
             self.is_importing = False
+            self.job.slot.function_began.remote(self.job.run)
+            self.times.begin()
             call(function, self.job.config)
         except StopTraining:
             return WorkerEnded(has_stopped=True)
@@ -118,8 +148,12 @@ class RankSession:
                 folder=str(self.folder) if self.folder else None,
             )
             sys.stderr.write(failure.traceback or "")
-            return WorkerEnded(failure=failure)
+            return WorkerEnded(failure=self._masked(failure))
         return WorkerEnded()
+
+    def _masked(self, failure: Failure) -> Failure:
+        mask = self._masker.mask
+        return replace(failure, message=mask(failure.message), traceback=mask(failure.traceback or "") or None)
 
     def _load(self) -> Callable[..., Any]:
         job = self.job
@@ -127,7 +161,18 @@ class RankSession:
             self.folder = Path(tempfile.gettempdir()) / job.package_folder
             name, folder = job.package_name, self.folder
             self._folder_lock = lock_folder(folder, lambda: unpack(ray.get(job.package), name, folder))
-        return find_function(job.entrypoint, self.folder)
+        if (directory := working_directory()) is not None:
+            self._working_directory = WorkingDirectory(Path(directory), self.folder, ranks_of_node())
+        if job.command is not None:
+            return partial(run_command, Command(**job.command))
+        return find_function(job.entrypoint or "", self.folder)
+
+    def _leave_folders(self) -> None:
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+        if self._working_directory is not None:
+            finish_uploads()  # they may read from there
+            self._working_directory.leave()
 
     def _started(self, logs: LogTail) -> WorkerStarted:
         runtime = ray.get_runtime_context()
@@ -140,10 +185,18 @@ class RankSession:
             log_positions=logs.positions,
             oom_counter=self.oom_counter,
             oom_kills=read_oom_kills(self.oom_counter),
+            exit_file=record_exit_code(next(iter(logs.positions), None)),
+            working_directory=working_directory(),
         )
 
-    def _send_log(self, offset: int, text: str, positions: dict[str, int]) -> None:
-        self.job.slot.log.remote(self.job.run, self.rank, offset, text, positions)
+    def _send_log(self, offset: int, text: str, positions: dict[str, int]) -> Callable[[], None]:
+        accepted = self.job.slot.log.remote(self.job.run, self.rank, offset, text, positions)
+
+        def wait_for_room() -> None:
+            with contextlib.suppress(ray.exceptions.RayError):  # the slot has died, and this process will
+                ray.get(accepted)
+
+        return wait_for_room
 
     def _report_end(self, ended: WorkerEnded) -> None:
         confirmed = self.job.slot.worker_ended.remote(self.job.run, self.rank, ended.to_fields())

@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from io import BytesIO
@@ -17,11 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainer.worker.unused_folders import remove_unused
+
 FOLDER_PREFIX = "paceline-slot."
 """Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
-
-UNPACKING_SECONDS = 600.0
-"""A process may still write a folder of up to this age, before it holds the folder's lock."""
 
 
 class BadEntrypoint(Exception):
@@ -49,7 +47,7 @@ def lock_folder(folder: Path, fill: Callable[[], Any]) -> int:
     """
     while True:
         if not folder.exists():
-            remove_unused(folder.parent)
+            remove_unused_packages(folder.parent)
             fill()
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(folder, os.O_RDONLY)
@@ -63,17 +61,9 @@ def _is_at(descriptor: int, folder: Path) -> bool:
     return folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
 
 
-def remove_unused(parent: Path) -> None:
-    """Remove the packages of slots that were killed: those that no process has locked or may be about to lock."""
-    for folder in parent.glob(f"{FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                if time.time() - os.fstat(descriptor).st_mtime > UNPACKING_SECONDS:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder)
-            finally:
-                os.close(descriptor)
+def remove_unused_packages(parent: Path) -> None:
+    """Remove the packages of slots that were killed."""
+    remove_unused(parent.glob(f"{FOLDER_PREFIX}*"), shutil.rmtree)
 
 
 def _write(content: bytes, filename: str, folder: Path) -> None:
@@ -100,8 +90,8 @@ def find_function(entrypoint: str, folder: Path | None) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def call(function: Callable[..., Any], config: dict[str, Any]) -> None:
-    """Call it as Ray Train would: with the configuration if it takes an argument."""
+def call(function: Callable[..., Any], config: dict[str, Any]) -> Any:
+    """Call it as Ray Train would, with the configuration if it takes an argument; returns what it returns."""
     required = [p for p in inspect.signature(function).parameters.values() if _is_required(p)]
     if len(required) > 1:
         names = ", ".join(p.name for p in required)
@@ -109,10 +99,7 @@ def call(function: Callable[..., Any], config: dict[str, Any]) -> None:
             f"{function.__name__}({names}) takes {len(required)} arguments; a training function takes one, "
             "the configuration, or none"
         )
-    if required:
-        function(config)
-    else:
-        function()
+    return function(config) if required else function()
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

@@ -1,0 +1,102 @@
+"""What each node of a Ray cluster reaches: `python -m trainer.agent.node_checks RAY_ADDRESS`, for `paceline doctor`.
+
+Its input is JSON: `{"services": [URL, …], "storage": URI or null}`. Its output is JSON: the nodes, each with its
+address, its clock and versions, why each service does not answer there (null: it does), and why the storage cannot be
+written there.
+"""
+
+import json
+import platform
+import sys
+import time
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import ray
+import requests
+
+from trainer.agent.cluster import ClusterUnreachable, connect
+from trainer.agent.storage_probe import write_error
+from trainer.slot.node_tasks import run_on_node
+
+CONNECT_SECONDS = 30.0
+SERVICE_SECONDS = 5.0
+NAMESPACE = "paceline-doctor"
+PACKAGES = ("ray", "torch")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a node sees: its own clock and versions, and what it reaches."""
+
+    seconds: float
+    python: str
+    packages: dict[str, str | None]
+    services: dict[str, str | None]
+    storage_error: str | None
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """`error` is why the node did not answer. `clock_ahead_seconds` is against the machine that asks."""
+
+    address: str
+    sight: Sight | None = None
+    clock_ahead_seconds: float = 0.0
+    error: str | None = None
+
+
+def main(ray_address: str) -> int:
+    asked = json.load(sys.stdin)
+    try:
+        connect(ray_address, NAMESPACE, CONNECT_SECONDS)
+    except ClusterUnreachable as error:
+        json.dump({"error": str(error), "nodes": []}, sys.stdout)
+        return 1
+    answers = [_ask_node(node, asked["services"], asked["storage"]) for node in ray.nodes() if node["Alive"]]
+    json.dump({"error": None, "nodes": [asdict(one) for one in answers]}, sys.stdout)
+    return 0
+
+
+def _ask_node(node: dict[str, str], services: list[str], storage: str | None) -> NodeAnswer:
+    address = node["NodeManagerAddress"]
+    before = time.time()
+    try:
+        sight = run_on_node(node["NodeID"], _look_around, services, storage, node["NodeID"])
+    except ray.exceptions.RayError as error:
+        return NodeAnswer(address, error=f"{type(error).__name__}: {error}".partition("\n")[0])
+    # The node read its clock between the two readings here; what is outside of them is skew.
+    ahead = max(0.0, sight.seconds - time.time()) + min(0.0, sight.seconds - before)
+    return NodeAnswer(address, sight, ahead)
+
+
+def _look_around(services: list[str], storage: str | None, node: str) -> Sight:
+    """Runs on the node."""
+    return Sight(
+        seconds=time.time(),
+        python=platform.python_version(),
+        packages={name: _version(name) for name in PACKAGES},
+        services={url: _service_error(url) for url in services},
+        storage_error=None if storage is None else write_error(storage, f".paceline-doctor-{node}"),
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _service_error(url: str) -> str | None:
+    session = requests.Session()
+    session.trust_env = False  # as the slots' calls: no proxy between a cluster and its control plane
+    try:
+        session.get(f"{url.rstrip('/')}/healthz", timeout=SERVICE_SECONDS).raise_for_status()
+    except requests.RequestException as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

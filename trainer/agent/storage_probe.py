@@ -1,0 +1,74 @@
+"""Whether the agent can write to the storage of checkpoints, so that no trial has to find out that it cannot."""
+
+import logging
+import threading
+import time
+from pathlib import PurePosixPath
+
+from pyarrow.fs import FileSystem
+
+logger = logging.getLogger(__name__)
+
+PROBE_SECONDS = 20.0
+RETRY_SECONDS = 3.0
+"""The pause after a probe that has failed."""
+
+ANSWER_SECONDS = 20.0
+"""A storage that has not answered for so long counts as unreachable."""
+
+
+class StorageProbe(threading.Thread):
+    """Writes and deletes a small file, again and again, in a thread of its own: a storage may never answer."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(name="paceline-storage-probe", daemon=True)
+        self._file = f".paceline-probe-{agent}"
+        self._location: str | None = None
+        self._located = threading.Event()
+        self._probed = threading.Event()
+        self._error: str | None = None
+        self._began_at: float | None = None
+
+    def set_location(self, location: str | None) -> None:
+        """The storage as the service names it. Repeated calls are cheap; without a location nothing is probed."""
+        self._location = location
+        if location is not None:
+            self._located.set()
+
+    def await_first(self, seconds: float) -> None:
+        """Wait until the storage has been probed once, if there is one."""
+        if self._location is not None:
+            self._probed.wait(seconds)
+
+    @property
+    def error(self) -> str | None:
+        """Why the storage cannot be written now. None if it can, or is not known yet."""
+        began_at = self._began_at
+        if began_at is not None and time.monotonic() - began_at > ANSWER_SECONDS:
+            return f"{self._location} has not answered for {time.monotonic() - began_at:.0f} s"
+        return self._error
+
+    def run(self) -> None:
+        self._located.wait()
+        while True:
+            self._began_at = time.monotonic()
+            error = write_error(self._location or "", self._file)
+            if error != self._error:
+                logger.warning("the storage: %s", error or f"{self._location} can be written again")
+            self._error, self._began_at = error, None
+            self._probed.set()
+            time.sleep(PROBE_SECONDS if error is None else RETRY_SECONDS)
+
+
+def write_error(location: str, name: str) -> str | None:
+    """Write and delete a file of this name in the storage. Return why that is not possible; None if it is."""
+    try:
+        storage, folder = FileSystem.from_uri(location)
+        storage.create_dir(folder, recursive=True)
+        file = str(PurePosixPath(folder, name))
+        with storage.open_output_stream(file) as stream:
+            stream.write(b"paceline")
+        storage.delete_file(file)
+    except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
+        return f"{location} cannot be written: {type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,54 @@
+"""The types of the fields in the bodies of `trainer.wire`."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+
+from search.field_descriptions import describe_fields
+from trainer.storable import is_storable_text, storable_text
+
+MAX_COUNT = 2**53
+"""The largest step or sequence: up to here, every JSON reader represents integers exactly."""
+
+
+def _text(text: str) -> str:
+    if not is_storable_text(text):
+        raise ValueError("must not have NUL characters or lone surrogates")
+    return text
+
+
+def _amount(value: float) -> float:
+    if 0 < value < SMALLEST_AMOUNT:
+        raise ValueError(f"must be 0 or at least {SMALLEST_AMOUNT:g}, the smallest amount that Ray can reserve")
+    return value
+
+
+def _a_number(value: Any) -> Any:
+    """Pydantic also takes true for 1, and text for numbers."""
+    if isinstance(value, bool | str):
+        what = "text" if isinstance(value, str) else "true or false"
+        raise ValueError(f"must be a number, not {what}")  # noqa: TRY004 - pydantic wants a ValueError
+    return value
+
+
+SMALLEST_AMOUNT = 1e-4
+JsonNumber = BeforeValidator(_a_number)
+Bool = Annotated[bool, Strict()]
+Key = Annotated[str, AfterValidator(_text)]
+Text = Annotated[str, AfterValidator(_text), Field(json_schema_extra={"pattern": r"^[^\u0000]*$"})]
+ReadableText = Annotated[str, AfterValidator(storable_text)]
+"""Text for people. It is repaired rather than refused, because it says why something failed."""
+EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT), JsonNumber]
+DeletionId = Annotated[int, Field(ge=0, lt=2**31), JsonNumber]
+Ordinal = Annotated[int, Field(ge=1, le=MAX_COUNT), JsonNumber]
+Rank = Annotated[int, Field(ge=0, le=1_000_000), JsonNumber]
+Seconds = Annotated[float, Field(ge=0, le=60, allow_inf_nan=False), JsonNumber]
+Capacity = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False), JsonNumber]
+Amount = Annotated[Capacity, AfterValidator(_amount)]
+
+
+class Message(BaseModel):
+    """A body on the wire. An unknown field is an error that the sender gets to see."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=describe_fields)

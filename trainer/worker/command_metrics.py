@@ -1,0 +1,189 @@
+"""Where a command's metrics come from: lines of its standard output, a file with JSON lines, and HTTP calls.
+
+Each source runs in threads of its own and hands over its metrics by `put`, which blocks while too many wait.
+"""
+
+import contextlib
+import hmac
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import IO, Any
+
+POLL_SECONDS = 0.1
+MAX_BODY_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report of the command. `decision`, if the command waits for it, gets `continue` or `stop`."""
+
+    metrics: dict[str, Any]
+    decision: Future[str] | None = None
+
+
+Put = Callable[[Report], None]
+
+
+@dataclass
+class StdoutReader:
+    """Copies the command's standard output to the worker's, and finds metrics in its lines."""
+
+    stream: IO[bytes]
+    patterns: Sequence[re.Pattern[str]]
+    put: Put
+    _thread: threading.Thread = field(init=False)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._read, name="command-stdout")
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait for the end of the output, when the command has ended."""
+        self._thread.join()
+
+    def _read(self) -> None:
+        for line in self.stream:
+            with contextlib.suppress(OSError):
+                os.write(1, line)
+            for metrics in metrics_in(line.decode(errors="replace").rstrip("\r\n"), self.patterns):
+                self.put(Report(metrics))
+
+
+def metrics_in(line: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[dict[str, Any]]:
+    """Yield what each pattern finds in the line. The groups `name` and `value` give all pairs of the line at once."""
+    for pattern in patterns:
+        if {"name", "value"} <= pattern.groupindex.keys():
+            found = {match["name"]: _number(match["value"]) for match in pattern.finditer(line)}
+        else:
+            match = pattern.search(line)
+            found = {name: _number(text) for name, text in match.groupdict().items()} if match else {}
+        found = {name: value for name, value in found.items() if name is not None and value is not None}
+        if found:
+            yield found
+
+
+def _number(text: str | None) -> float | str | None:
+    """Return the number that the text is, or else the text."""
+    if text is None:
+        return None
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return number(text.replace("_", "?"))  # Python reads 1_0 as 10
+    return text
+
+
+@dataclass
+class JsonLinesReader:
+    """Follows a file to which the command appends JSON objects, one per line. `warn` gets what is wrong with a line."""
+
+    path: Path
+    put: Put
+    warn: Callable[[str], None]
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
+
+    def start(self) -> None:
+        """Lines that an earlier attempt has left in the file are skipped."""
+        self._offset = self.path.stat().st_size if self.path.exists() else 0
+        self._thread = threading.Thread(target=self._follow, name="command-metrics-file")
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Read the rest, when the command has ended."""
+        self._ended.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(POLL_SECONDS):
+            self._read_lines(is_last=False)
+        self._read_lines(is_last=True)
+
+    def _read_lines(self, *, is_last: bool) -> None:
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n") and not is_last:
+                    return  # it is still being written
+                self._offset += len(line)
+                self._report(line)
+
+    def _report(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            metrics = json.loads(line)
+        except ValueError:
+            metrics = None
+        if isinstance(metrics, dict):
+            self.put(Report(metrics))
+        else:
+            self.warn(
+                f"{self.path.name}: a line is no JSON object and is left out: {line[:200].decode(errors='replace')}"
+            )
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Takes reports by HTTP from this machine: POST `{"metrics": {…}}`, answered with `{"decision": "continue"}`."""
+
+    daemon_threads = False  # `server_close` waits for them
+
+    def __init__(self, put: Put) -> None:
+        super().__init__(("127.0.0.1", 0), _ReportHandler)
+        self.put, self.token = put, secrets.token_urlsafe(24)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/report"
+        self._thread = threading.Thread(target=self.serve_forever, args=(POLL_SECONDS,), name="command-reports")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+
+class _ReportHandler(BaseHTTPRequestHandler):
+    server: ReportServer
+    timeout = 60
+
+    def do_POST(self) -> None:
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self.server.token.encode()):
+            self._answer(401, {"detail": "send the header: Authorization: Bearer $PACELINE_LEASE"})
+            return
+        try:
+            metrics = self._metrics()
+        except ValueError as error:
+            self._answer(422, {"detail": f'{error}; send {{"metrics": {{"loss": 0.5}}}}'})
+            return
+        decision: Future[str] = Future()
+        self.server.put(Report(metrics, decision))
+        self._answer(200, {"decision": decision.result()})
+
+    def _metrics(self) -> dict[str, Any]:
+        size = int(self.headers.get("Content-Length") or 0)
+        if not 0 < size <= MAX_BODY_BYTES:
+            raise ValueError(f"the body must have 1 to {MAX_BODY_BYTES} bytes, and a Content-Length")
+        body = json.loads(self.rfile.read(size))
+        if not isinstance(body, dict) or not isinstance(body.get("metrics"), dict):
+            raise ValueError("the body has no object `metrics`")  # noqa: TRY004 - for the caller it is a bad value
+        return dict(body["metrics"])
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """The standard error is the command's."""

@@ -1,0 +1,96 @@
+"""The working directory of an attempt on one node. It has the user's files, as for a script that is run by hand.
+
+Ray Train makes a directory for each run, shared by the ranks of a node, and leaves it there for as long as the cluster
+lives. The last rank that uses it removes it.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer.worker.unused_folders import remove_unused
+
+COPIED_BYTES = 1_000_000
+"""Larger files of the package are links to it: they are usually data, which a script does not change."""
+
+EXPERIMENTS = "*-x-????????????"
+RUNS = f"{EXPERIMENTS}/trial-*-attempt-*"
+"""The directories of Paceline's runs beside those of other users of the cluster."""
+
+
+class WorkingDirectory:
+    """One rank's use of the directory, which is its current directory.
+
+    `package` is the folder with the user's code, `ranks` the number of ranks on this node. The kernel ends the use when
+    the process dies.
+    """
+
+    def __init__(self, directory: Path, package: Path | None, ranks: int) -> None:
+        self._directory = directory
+        self._ranks = ranks
+        self._root = directory.parents[1]  # above the experiment's
+        self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        with _arrival(directory) as is_first:
+            if is_first:
+                remove_unused(self._root.glob(RUNS), remove)
+                remove_unused(self._root.glob(EXPERIMENTS), Path.rmdir)
+            if is_first and package is not None:
+                _fill(directory, package)
+
+    def leave(self) -> None:
+        """Change to a directory that stays. The last rank that leaves removes this one.
+
+        A process that serves several attempts needs a current directory between them. A rank that has not arrived yet
+        may be on its way here, inside of Ray Train: without a backend the ranks do not wait for each other.
+        """
+        os.chdir(self._root)
+        if _arrived(self._directory) == self._ranks:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(self._directory)
+        os.close(self._descriptor)
+
+
+def remove(directory: Path) -> None:
+    """The experiment's directory stays: Ray Train may be about to make that of another run in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+    _arrivals(directory).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _arrival(directory: Path) -> Iterator[bool]:
+    """Whether this rank is the first of its node; the others wait until the first has left the context."""
+    with _arrivals(directory).open("ab") as arrivals:
+        fcntl.flock(arrivals, fcntl.LOCK_EX)
+        yield arrivals.tell() == 0
+        arrivals.write(b".")
+
+
+def _arrived(directory: Path) -> int:
+    """The number of ranks of this node that have arrived; 0 if the last one has removed the directory."""
+    with contextlib.suppress(FileNotFoundError):
+        return _arrivals(directory).stat().st_size
+    return 0
+
+
+def _arrivals(directory: Path) -> Path:
+    """A file with a byte for each rank that has arrived."""
+    return directory.with_name(f".{directory.name}.ranks")
+
+
+def _fill(directory: Path, package: Path) -> None:
+    for folder, _, names in os.walk(package):
+        target = directory / Path(folder).relative_to(package)
+        if target.name == "__pycache__":
+            continue
+        target.mkdir(exist_ok=True)
+        for name in names:
+            source = Path(folder, name)
+            if source.stat().st_size > COPIED_BYTES:
+                (target / name).symlink_to(source)
+            else:
+                shutil.copy2(source, target / name)
