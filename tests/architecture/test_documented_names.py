@@ -33,12 +33,15 @@ from service.specification.parser import parse_spec
 from trainer.wire import FailureKind, Kind
 
 ROOT = Path(__file__).parents[2]
-INTERNAL_VARIABLES = {"PACELINE_STACK", "PACELINE_OOM_COUNTER"}
+INTERNAL_VARIABLES = {"PACELINE_STACK", "PACELINE_OOM_COUNTER", "PACELINE_THREADS"}
 """Set by Paceline for its own processes."""
+COMMAND_VARIABLES = {f"PACELINE_{name}" for name in ("PARAMS", "CONFIG", "CHECKPOINT_DIR", "REPORT_URL", "LEASE")}
+"""Set by a worker for the program of a trial of kind `command`."""
 
 DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
 END_REASON = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.MULTILINE)
+SECTION = re.compile(r"^## (\S+)\n\n(.*?)(?=\n## |\Z)", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\bPACELINE_[A-Z_]+[A-Z]\b")
 
 Moves = set[tuple[str, str]]
@@ -139,8 +142,16 @@ def _commands() -> Iterator[str]:
 
 
 def test_the_reference_names_every_error() -> None:
-    text = _page("reference/api.md")
-    assert not [error.type for error in _errors(ServiceError) if f"`{error.type}`" not in text]
+    text, link = _page("reference/api.md"), "[`{0}`](errors.md#{0})"
+    assert not [error.type for error in _errors(ServiceError) if link.format(error.type) not in text]
+
+
+def test_every_error_has_a_section_that_says_what_to_do() -> None:
+    sections = dict(SECTION.findall(_page("reference/errors.md")))
+    assert {error.type for error in _errors(ServiceError)} == sections.keys()
+    for error in _errors(ServiceError):
+        assert sections[error.type].startswith(f"`{error.status}`. "), error.type
+        assert len(sections[error.type]) > 80, error.type  # characters
 
 
 def _errors(parent: type[ServiceError]) -> Iterator[type[ServiceError]]:
@@ -151,5 +162,10 @@ def _errors(parent: type[ServiceError]) -> Iterator[type[ServiceError]]:
 
 def test_the_reference_names_every_setting_and_no_other() -> None:
     sources = [path.read_text() for folder in ("service", "trainer") for path in (ROOT / folder).rglob("*.py")]
-    used = {name for source in sources for name in VARIABLE.findall(source)} - INTERNAL_VARIABLES
+    used = {name for source in sources for name in VARIABLE.findall(source)} - INTERNAL_VARIABLES - COMMAND_VARIABLES
     assert set(VARIABLE.findall(_page("reference/settings.md"))) == used
+
+
+def test_the_guide_names_every_variable_of_a_command_and_no_other() -> None:
+    source = (ROOT / "trainer/worker/command.py").read_text()
+    assert set(VARIABLE.findall(source)) == COMMAND_VARIABLES == set(VARIABLE.findall(_page("guides/commands.md")))

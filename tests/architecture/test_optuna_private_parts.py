@@ -1,108 +1,43 @@
-"""Optuna's private parts are used only in `search/samplers/optuna/`, and all of them exist in the installed version.
+"""Optuna's private parts are used in one module only, and each does what the samplers rely on.
 
-Optuna may rename them in any release. Then `test_each_private_part_exists` names what has to be adapted.
+Optuna may rename or change them in any release: then a check here names what has to be adapted, and in production the
+samplers use Optuna's public classes.
 """
 
 import ast
 import importlib
 import inspect
+import logging
 import pkgutil
 import re
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
-import optuna
 import pytest
 
 import search.samplers.optuna as adapter
+from search.samplers.optuna import internals
+from search.samplers.optuna.internals_checks import CHECKS, usable
+from search.samplers.optuna.tpe import history, sampler
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "examples", "migrations", "search", "service", "tests", "trainer")
 ADAPTER = "search/samplers/optuna/"
+INTERNALS = "search/samplers/optuna/internals.py"
 ALLOWED = {
-    "tests/unit/search/test_samplers.py": "compares with Optuna's samplers, whose random numbers it has to control",
-    "tests/unit/search/test_parzen_estimator.py": "compares with Optuna's private estimator",
+    "examples/own_sampler/registry/samplers/annealing/__init__.py": "is a sampler by Optuna's public interface",
+    "tests/unit/search/samplers/test_cmaes.py": "controls the random numbers of Optuna's sampler, to compare with it",
+    "tests/unit/search/samplers/test_nsga.py": "controls the random numbers of Optuna's samplers, to compare with them",
+    "tests/unit/search/samplers/test_parzen_estimator.py": "compares with Optuna's private estimator",
     "tests/mirror/test_projection.py": "compares with the hypervolumes that Optuna plots",
-    "benchmarks/histories.py": "writes long histories directly into Optuna's tables, where its API takes hours",
+    "benchmarks/harness/histories.py": "writes long histories directly into Optuna's tables, where its API takes hours",
     "benchmarks/recovery.py": "asks Optuna's storage, which knows a study only by its private id",
-}
-
-SAMPLERS: dict[str, Any] = {
-    "TPESampler": optuna.samplers.TPESampler,
-    "CmaEsSampler": optuna.samplers.CmaEsSampler,
-    "NSGAIISampler": optuna.samplers.NSGAIISampler,
-    "NSGAIIISampler": optuna.samplers.NSGAIIISampler,
-}
-IN_MODULES = {
-    "optuna._hypervolume": ["compute_hypervolume"],
-    "optuna._transform": [
-        "_SearchSpaceTransform",
-        "_SearchSpaceTransform.transform",
-        "_SearchSpaceTransform.untransform",
-    ],
-    "optuna.samplers": [
-        "QMCSampler._find_sample_id",
-        "TPESampler._sample_relative",
-        "TPESampler._sample",
-        "TPESampler._compare",
-    ],
-    "optuna.samplers._lazy_random_state": ["LazyRandomState", "LazyRandomState.rng"],
-    "optuna.samplers._tpe._truncnorm": ["_log_gauss_mass", "_norm_pdf_logC"],
-    "optuna.samplers._tpe.parzen_estimator": [
-        "EPS",
-        "_ParzenEstimator",
-        "_ParzenEstimator._calculate_distributions",
-        "_ParzenEstimatorParameters",
-    ],
-    "optuna.samplers._tpe.probability_distributions": [
-        "_BatchedCategoricalDistributions",
-        "_BatchedDistributions",
-        "_BatchedTruncLogNormDistributions",
-        "_BatchedTruncNormDistributions",
-        "_MixtureOfProductDistribution",
-        "_log_gauss_mass_unique",
-        "_unique_inverse_2d",
-    ],
-    "optuna.samplers._tpe.sampler": [
-        "_split_complete_trials_multi_objective",
-        "default_gamma",
-        "default_gamma_multiobjective",
-    ],
-    "optuna.search_space.group_decomposed": ["_SearchSpaceGroup", "_SearchSpaceGroup.add_distributions"],
-    "optuna.study._constrained_optimization": ["_CONSTRAINTS_KEY"],
-    "optuna._gp.acqf": [],
-    "optuna._gp.batched_lbfgsb": [],
-    "optuna._gp.gp": [],
-    "optuna._gp.optim_mixed": [],
-    "optuna._gp.prior": [],
-    "optuna._gp.search_space": [],
-}
-"""By module, what the adapter imports, calls or overrides. A module without names is only imported."""
-
-OF_INSTANCES = {
-    "TPESampler": [
-        "_group",
-        "_is_multivariate",
-        "_n_ei_candidates",
-        "_n_startup_trials",
-        "_parzen_estimator_parameters",
-        "_random_sampler",
-        "_rng",
-        "_search_space_group",
-    ],
-    "CmaEsSampler": ["_cma_rng", "_init_optimizer", "_restore_optimizer", "_with_margin"],
-    "NSGAIISampler": ["_child_generation_strategy", "_elite_population_selection_strategy"],
-    "NSGAIIISampler": ["_child_generation_strategy", "_elite_population_selection_strategy"],
 }
 
 PUBLIC = {"_exit", "_replace"}
 """Documented names with an underscore: `os._exit`, and the methods of named tuples."""
-
-ELSEWHERE = {"_mixture_distribution": "of a Parzen estimator", "_rng": "of an optimizer of the library cmaes"}
-"""Checked by building one: see `test_an_estimator_and_an_optimizer_have_their_private_attributes`."""
 
 
 def uses(tree: ast.Module) -> Iterator[str]:
@@ -156,17 +91,44 @@ def _root(expression: ast.expr) -> str:
     return expression.id if isinstance(expression, ast.Name) else ""
 
 
-def modules() -> list[Path]:
-    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
 
 
-def test_only_the_adapter_uses_optunas_private_parts() -> None:
+def test_only_one_module_uses_optunas_private_parts() -> None:
+    own = {INTERNALS, Path(__file__).relative_to(ROOT).as_posix(), *ALLOWED}
+    found = {name: list(uses(tree)) for name, tree in modules() if name not in own}
+    private = {
+        name: [one for one in used if not (one.startswith("class ") and name.startswith(ADAPTER))]
+        for name, used in found.items()
+    }
+    assert {name: used for name, used in private.items() if used} == {}
+
+
+def test_no_other_class_of_the_adapter_overrides_or_reads_a_private_name_of_optuna() -> None:
     found = {}
-    for path in modules():
-        name = path.relative_to(ROOT).as_posix()
-        if not name.startswith(ADAPTER) and name not in ALLOWED and name != Path(__file__).relative_to(ROOT).as_posix():
-            found[name] = list(uses(ast.parse(path.read_text())))
+    for kind in _adapter_classes():
+        theirs = {name for base in kind.__mro__ if base.__module__.startswith("optuna.") for name in _names_in(base)}
+        private = {name for name in theirs if name.startswith("_") and not name.endswith("__")}
+        found[kind.__qualname__] = private & _names_in(kind)
     assert {name: used for name, used in found.items() if used} == {}
+
+
+def _names_in(kind: type) -> set[str]:
+    """The methods that a class defines, and the attributes that it assigns or reads."""
+    nodes = list(ast.walk(ast.parse(inspect.getsource(kind))))
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return attributes | {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def _adapter_classes() -> Iterator[type]:
+    for found in pkgutil.walk_packages(adapter.__path__, f"{adapter.__name__}."):
+        module = importlib.import_module(found.name)
+        if module is not internals:
+            classes = (kind for _, kind in inspect.getmembers(module, inspect.isclass))
+            yield from (kind for kind in classes if kind.__module__ == found.name)
 
 
 @pytest.mark.parametrize("name", ALLOWED)
@@ -180,7 +142,7 @@ def test_each_exception_is_still_needed(name: str) -> None:
         "import optuna._transform",
         "from optuna import _transform",
         "from optuna.samplers._tpe import sampler as tpe",
-        "from search.samplers.optuna.parzen_estimator import _float_kernels",
+        "from search.samplers.optuna.tpe.estimator import _float_kernels",
         "import optuna\nclass Mine(optuna.samplers.TPESampler): pass",
         "from optuna.samplers import TPESampler as Theirs\nclass Mine(Theirs): pass",
         "import optuna\noptuna.samplers.TPESampler()._rng",
@@ -192,77 +154,55 @@ def test_a_use_outside_of_the_adapter_is_found(code: str) -> None:
     assert list(uses(ast.parse(code)))
 
 
-@pytest.mark.parametrize(("module", "name"), [(module, name) for module in IN_MODULES for name in IN_MODULES[module]])
-def test_each_private_part_exists(module: str, name: str) -> None:
-    assert reduce(getattr, name.split("."), importlib.import_module(module)) is not None
-
-
-@pytest.mark.parametrize("module", IN_MODULES)
-def test_each_private_module_exists(module: str) -> None:
-    assert importlib.util.find_spec(module) is not None
-
-
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize(
-    ("sampler", "name"), [(sampler, name) for sampler in OF_INSTANCES for name in OF_INSTANCES[sampler]]
+    "check", [pytest.param(check, id=f"{name} {index}") for name in CHECKS for index, check in enumerate(CHECKS[name])]
 )
-def test_each_private_attribute_of_a_sampler_exists(sampler: str, name: str) -> None:
-    assert hasattr(SAMPLERS[sampler](seed=0), name)
+def test_each_private_part_does_what_is_relied_on(check: Callable[[], None]) -> None:
+    check()
 
 
-def test_an_estimator_and_an_optimizer_have_their_private_attributes() -> None:
-    import numpy as np  # noqa: PLC0415
-    from optuna.samplers._tpe.parzen_estimator import (  # noqa: PLC0415
-        _ParzenEstimator,
-        _ParzenEstimatorParameters,
-    )
-    from optuna.samplers._tpe.sampler import default_weights  # noqa: PLC0415
-
-    optimizer = importlib.import_module("cmaes").CMA(mean=np.zeros(2), sigma=1.0)
-    assert hasattr(optimizer, "_rng")
-    parameters = _ParzenEstimatorParameters(1.0, True, False, default_weights, multivariate=True)
-    space: dict[str, Any] = {"x": optuna.distributions.FloatDistribution(0, 1)}
-    estimator = _ParzenEstimator({"x": np.array([0.5])}, space, parameters)
-    assert hasattr(estimator, "_mixture_distribution")
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """`usable` keeps its answers."""
+    usable.cache_clear()
+    yield
+    usable.cache_clear()
 
 
-def test_the_lists_above_are_complete() -> None:
-    listed = {part for names in IN_MODULES.values() for name in names for part in name.split(".")}
-    listed |= {name for names in OF_INSTANCES.values() for name in names} | set(ELSEWHERE)
-    imported, attributes = set[str](), set[str]()
-    for path in sorted((ROOT / ADAPTER).glob("*.py")):
-        tree = ast.parse(path.read_text())
-        imported |= set(_private_imports(tree))
-        attributes |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr[0] == "_"}
-    own, overridden = _own_attributes()
-    unknown = {name for name in attributes if not name.endswith("__")} - own - listed
-    assert (imported - listed, unknown, overridden - listed) == (set(), set(), set())
+BROKEN: dict[str, tuple[str, Any, str, Any]] = {
+    # sampler, owner, name, what stands there instead; None: it is gone, as an override that Optuna no longer calls
+    "the optimizer is not restored": ("cmaes", internals.CmaEsHooks, "_restore_optimizer", None),
+    "a new optimizer has drawn": ("cmaes", internals.CmaEsHooks, "_init_optimizer", None),
+    "the random numbers of an optimizer": ("cmaes", internals.CmaEsHooks, "asked_again", lambda *_: 1 / 0),
+    "the point of the sequence": ("qmc", internals.QmcHooks, "_find_sample_id", None),
+    "the kernels of a subclass": ("tpe", internals.ParzenEstimator, "_calculate_distributions", None),
+    "the mixture": ("tpe", sampler, "mixture_of", lambda estimator: estimator.mixture),
+    "the share of the best": ("tpe", sampler, "default_gamma", lambda count: count // 2),
+    "the share of the best of several": ("tpe", sampler, "default_gamma_multiobjective", lambda count: count // 2),
+    "the ranks of several objectives": (
+        "tpe",
+        history,
+        "split_complete_trials_multi_objective",
+        lambda trials, _, count: (trials[-count:], trials[:-count]),
+    ),
+    "the groups of parameters": ("tpe", history, "SearchSpaceGroup", MagicMock),
+    "a module of the Gaussian process": ("gp", internals, "GP_MODULES", ("optuna._gp.moved",)),
+}
 
 
-def _private_imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "optuna":
-            yield from (one.name for one in node.names if _is_private(f"{node.module}.{one.name}"))
-
-
-def _own_attributes() -> tuple[set[str], set[str]]:
-    """The underscored names that the adapter's classes define, and those with which they override Optuna's."""
-    own, overridden = set[str](), set[str]()
-    for kind in _adapter_classes():
-        theirs = {name for base in kind.__mro__ if base.__module__.startswith("optuna.") for name in vars(base)}
-        defined = {name for name in vars(kind) if name.startswith("_") and not name.endswith("__")} - {"_abc_impl"}
-        own |= (defined | _assigned(kind)) - theirs
-        overridden |= defined & theirs
-    return own, overridden
-
-
-def _assigned(kind: type) -> set[str]:
-    """The attributes that a class assigns, of itself or of its arguments."""
-    tree = ast.parse(inspect.getsource(kind))
-    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
-
-
-def _adapter_classes() -> Iterator[type]:
-    for found in pkgutil.iter_modules(adapter.__path__, f"{adapter.__name__}."):
-        module: ModuleType = importlib.import_module(found.name)
-        yield from (kind for _, kind in inspect.getmembers(module, inspect.isclass) if kind.__module__ == found.name)
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_private_part_that_changes_is_noticed_and_logged(
+    broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, owner, attribute, instead = BROKEN[broken]
+    if instead is None:
+        monkeypatch.delattr(owner, attribute)
+    else:
+        monkeypatch.setattr(owner, attribute, instead)
+    with caplog.at_level(logging.WARNING):
+        assert not usable(name)
+        assert not usable(name)
+    [warning] = caplog.messages
+    assert f"The sampler {name} uses Optuna's public classes only" in warning
+    assert all(usable(other) for other in CHECKS if other != name)

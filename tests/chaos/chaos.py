@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.chaos.collect import collect
+from tests.chaos.evidence.collect import collect
+from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.experiments import Planned, drift, fresh, grid, pace
+from tests.chaos.faults.schedule import Target, schedule
 from tests.chaos.load import Load, Series
 from tests.chaos.run import Run
-from tests.chaos.schedule import Target, schedule
-from tests.chaos.snapshot import Snapshot
-from tests.chaos.stack import Size, running
+from tests.chaos.system.stack import Size, running
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from copy import deepcopy
 from typing import Any
 
+from tests.chaos.evidence.journals import Line
+from tests.chaos.evidence.snapshot import Attempt, Event, Experiment, MlflowRun, Point, Saved, Snapshot, Trial
 from tests.chaos.experiments import Expected, Planned, pace
-from tests.chaos.fault_injector import Fault
-from tests.chaos.journals import Line
+from tests.chaos.faults.fault_injector import Fault
+from tests.chaos.faults.schedule import PlannedFault, Target
 from tests.chaos.run import Record
-from tests.chaos.schedule import PlannedFault, Target
-from tests.chaos.snapshot import Attempt, Event, Experiment, MlflowRun, Point, Saved, Snapshot, Trial
 from tests.chaos.user_code.curves import loss
 
 ID = "x-00000000abcd"
@@ -97,8 +97,9 @@ class _RunBuilder:
         alone = trial.number == 0
         facts: dict[str, Any] = {"decision": "continue" if alone else "stop", "milestone": rung, "value": value}
         facts |= {"cutoff": None if alone else first, "compared_count": 0 if alone else 1}
+        facts |= {"attempt": attempt, "step": rung}
         trial.decisions.append(facts)
-        self.add_event("decision", trial, {"attempt": attempt, **facts})
+        self.add_event("decision", trial, facts)
 
     def end(self, trial: Trial, attempt: int, outcome: str, kind: str | None) -> None:
         self.add_event("attempt.ended", trial, {"attempt": attempt})

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.chaos.fault_injector import Fault
-from tests.chaos.monitor import MLFLOW, Sample
-from tests.chaos.schedule import Target
-from tests.chaos.snapshot import Attempt, Snapshot
+from tests.chaos.evidence.monitor import MLFLOW, Sample
+from tests.chaos.evidence.snapshot import Attempt, Snapshot
+from tests.chaos.faults.fault_injector import Fault
+from tests.chaos.faults.schedule import Target
 
 RECENT_SECONDS = 10.0
 

@@ -4,8 +4,8 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from tests.chaos.evidence.snapshot import Snapshot, Trial
 from tests.chaos.recoveries import recoveries
-from tests.chaos.snapshot import Snapshot, Trial
 
 
 def report(snapshot: Snapshot, violations: Sequence[str]) -> str:
@@ -49,6 +49,8 @@ def _work(snapshot: Snapshot) -> Iterator[str]:
     yield f"  steps made more than once        {sum(count - 1 for count in made.values()):>6}  each counted once"
     yield f"  steps made beyond a trial's end  {len(made) - stored:>6}  after the trial was stopped; not counted"
     yield f"  points stored                    {stored:>6}"
+    aside = sum(len(trial.uncounted) for trial in trials)
+    yield f"  reports that were set aside      {aside:>6}  made after the trial was stopped, while the service was away"
 
 
 def _recoveries(snapshot: Snapshot) -> Iterator[str]:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.chaos import journals
-from tests.chaos.components import Component
-from tests.chaos.fault_injector import Fault, FaultInjector
+from tests.chaos.evidence import journals
+from tests.chaos.evidence.monitor import Monitor, Sample, monitoring
+from tests.chaos.faults.fault_injector import Fault, FaultInjector
+from tests.chaos.faults.schedule import PlannedFault, Target
 from tests.chaos.load import Load
-from tests.chaos.monitor import Monitor, Sample, monitoring
-from tests.chaos.schedule import PlannedFault, Target
-from tests.chaos.stack import Stack, until
+from tests.chaos.system.components import Component
+from tests.chaos.system.spare_slots import spare_slots
+from tests.chaos.system.stack import Stack, until
 
 TICK_SECONDS = 0.1
 RESTART_SECONDS = 1.0
@@ -41,7 +42,8 @@ class Record:
     """What happened to the system; times are seconds since the epoch. `service_of` has each agent's service.
 
     `restarted` is when the target of the n-th fault was started again, or unfrozen. `ended`: all experiments ended;
-    `quiet`: the mirror caught up, and no actor was left on the cluster; `left` are the actors that were.
+    `quiet`: the mirror caught up, and no actor was left on the cluster but the `spare` slots of living agents, of which
+    the names are here; `left` are the actors that were.
     """
 
     began_at: float
@@ -53,6 +55,7 @@ class Record:
     ended: bool = False
     quiet: bool = False
     left: list[str] = field(default_factory=list)
+    spare: list[str] = field(default_factory=list)
     service_of: dict[str, str] = field(default_factory=dict)
 
 
@@ -153,12 +156,21 @@ class Run:
         self._expected_down.add(component.name)
         self._at(time.time() + RESTART_SECONDS, lambda: self._start(component, None))
 
+    def _spare_slots(self) -> dict[int, str]:
+        """The slots that living agents keep for their next experiment, by process id: an idle agent has one."""
+        living = {one.name for one in self._stack.of(Target.AGENT) if one.is_alive()}
+        found = spare_slots(self._stack.ray_port, self._stack.env)
+        return {one.pid: one.name for one in found if one.agent in living}
+
     def _wait_until_quiet(self, monitor: Monitor) -> None:
-        """Wait until the mirror has caught up and no actor is left on the cluster."""
+        """Wait until the mirror has caught up and no actor is left on the cluster, but the spare slots of agents."""
 
         def quiet() -> bool:
             self._act()
-            self.record.left = [f"{title} ({process.pid})" for title, process in self._injector.actors()]
+            actors = list(self._injector.actors())
+            spare = self._spare_slots() if actors and monitor.lag() == 0 else {}
+            self.record.spare = sorted(spare.values())
+            self.record.left = [f"{title} ({one.pid})" for title, one in actors if one.pid not in spare]
             return monitor.lag() == 0 and not self.record.left
 
         try:

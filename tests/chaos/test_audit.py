@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.chaos.audit import CHECKS, audit
+from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
+from tests.chaos.faults.schedule import PlannedFault, Target
 from tests.chaos.good_run import ID, good_run
-from tests.chaos.schedule import PlannedFault, Target
-from tests.chaos.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
 
 Tamper = Callable[[Snapshot], Snapshot]
 
@@ -189,6 +189,22 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "stopped and went on": (
         in_trial(1, status=lambda _: "completed"),
         "trial 1 is completed, though it was stopped",
+    ),
+    "a step after the decision counts": (
+        in_trial(1, curve=lambda one: [*one.curve, replace(one.curve[-1], step=5)]),
+        "its step 5 counts, though it was stopped at step 4",
+    ),
+    "a report is set aside without a decision": (
+        in_trial(0, uncounted=lambda one: [replace(one.curve[-1], step=13)]),
+        "its step 13 does not count",
+    ),
+    "MLflow lacks a cost": (
+        in_events(lambda events: _changed(events, "trial.completed", cost={"training_seconds": 3.5})),
+        "not ['loss', 'made', 'paceline/seconds_training', 'step']",
+    ),
+    "MLflow has a cost of nothing": (
+        in_run(0, lambda run: replace(run, curves={**run.curves, "paceline/gpu_seconds": [(12, 1.0)]})),
+        "has the metrics ['loss', 'made', 'paceline/gpu_seconds', 'step']",
     ),
     "no run in MLflow": (in_trial(0, mirrored=lambda _: []), "has 0 runs"),
     "two runs in MLflow": (in_trial(0, mirrored=lambda one: one.mirrored * 2), "has 2 runs"),

@@ -4,9 +4,9 @@ import pytest
 
 from tests.chaos.audit import audit
 from tests.chaos.chaos import Plan, chaos
+from tests.chaos.faults.schedule import Target
 from tests.chaos.report import report
-from tests.chaos.schedule import Target
-from tests.chaos.stack import Size
+from tests.chaos.system.stack import Size
 
 TARGETS = [target for target in Target if target is not Target.RAY]
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.fault_injector import Fault
+from tests.chaos.evidence.monitor import Sample
+from tests.chaos.evidence.snapshot import Snapshot
+from tests.chaos.faults.fault_injector import Fault
+from tests.chaos.faults.schedule import PlannedFault, Target
 from tests.chaos.good_run import good_run
-from tests.chaos.monitor import Sample
 from tests.chaos.recoveries import recoveries
 from tests.chaos.report import report
-from tests.chaos.schedule import PlannedFault, Target
-from tests.chaos.snapshot import Snapshot
 
 
 def test_a_good_run_is_summed_up_with_what_was_done_twice() -> None:

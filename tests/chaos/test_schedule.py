@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import journals
-from tests.chaos.schedule import WEIGHTS, Target, schedule
+from tests.chaos.evidence import journals
+from tests.chaos.faults.schedule import WEIGHTS, Target, schedule
 
 ALL_TARGETS = list(Target)
 LINE = {"at": 1.5, "did": "report", "step": 3, "run": "pace-0-x-00ab/trial-4-attempt-2", "rank": 1, "pid": 17}

@@ -4,8 +4,9 @@ from typing import Protocol
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
-from search.early_stopping import AT_END, COMPLETED, History
+from search.early_stopping import AT_END, COMPLETED, EarlyStoppingSpec, History, Rule
 from search.early_stopping.history import ALL
 from search.problem import Direction
 
@@ -22,8 +23,8 @@ class Experiment(Protocol):
     def of(self, number: int, previous_step: int | None = None) -> History:
         """The history for a rule that judges a report of the trial, whose earlier reports end at `previous_step`."""
 
-    def complete(self, number: int) -> None:
-        """Record that the trial has completed, for rules that compare with completed trials."""
+    def complete(self, number: int, rule: Rule) -> None:
+        """Record that the trial has completed, for a rule that compares with completed trials."""
 
 
 class HistoryConformance:
@@ -79,13 +80,16 @@ class HistoryConformance:
         assert experiment.of(0).best_value("maximize") == 0.75
         assert experiment.of(0).best_value("minimize") == 0.25
 
-    def test_a_completed_trial_moves_to_the_completed_ones_with_its_last_value(self, experiment: Experiment) -> None:
+    @pytest.mark.parametrize(("rule", "at_end"), [("median", 0.5), ("wilcoxon", 0.375)])
+    def test_a_completed_trial_moves_to_the_completed_ones_with_its_value_at_the_end(
+        self, experiment: Experiment, rule: str, at_end: float
+    ) -> None:
         for number in (0, 1):
             for step, value in ((1, 0.25), (4, 0.5)):
                 experiment.report(number, step, value + number)
                 experiment.of(number).reach(step, value + number, ALL)
-        experiment.complete(0)
+        experiment.complete(0, TypeAdapter(EarlyStoppingSpec).validate_python({"rule": rule}))
         peers = experiment.of(2).peers
         assert [one.number for one in peers(4, ALL).ranked("maximize", 0, 10)] == [1]
         assert [(one.number, one.value) for one in peers(4, COMPLETED).ranked("maximize", 0, 10)] == [(0, 0.5)]
-        assert [(one.number, one.value) for one in peers(AT_END, COMPLETED).ranked("maximize", 0, 10)] == [(0, 0.5)]
+        assert [(one.number, one.value) for one in peers(AT_END, COMPLETED).ranked("maximize", 0, 10)] == [(0, at_end)]

@@ -48,6 +48,7 @@ PROBLEMS = {
     "one parameter": Problem(_space(ONE_PARAMETER), ("minimize",)),
     "two objectives": Problem(_space(CATEGORICAL), ("minimize", "maximize")),
     "constrained": Problem(_space(CATEGORICAL), ("minimize",), constrained=True),
+    "early stopping": Problem(_space(NUMBERS), ("maximize",), prunes=True, max_trials=100),
 }
 
 STATUSES: Sequence[Status] = (
@@ -84,6 +85,7 @@ def _observation(problem: Problem, number: int, params: Params, status: Status) 
         last_step=number % 5 if number % 3 else None,
         last_value=value if number % 3 else None,
         constraints=(value - 50,) if problem.constrained else None,
+        rungs=tuple((3**power, value - power) for power in range(number % 4)) if problem.prunes else (),
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from search.problem import Observation, SpaceExhausted
 from search.samplers import SAMPLERS, SamplerSpec
+from search.samplers.registry import OWN_SAMPLERS
 from search.samplers.sampler import Proposer
 from search.space.space import Params
 from search.study import Study, StudyView, propose
@@ -25,7 +26,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "qmc": [{}, {"qmc_type": "halton", "scramble": True}],
     "brute_force": [{}, {"avoid_premature_stop": True}],
 }
-SLOW = {"gp": ("forbidden", "one value")}
+SLOW = {"gp": ("forbidden", "one value", "conditional")}
 """Samplers that take seconds for a proposal, with the problems that they are tested on, in `make test` alone."""
 COUNT = 12
 
@@ -107,6 +108,23 @@ def test_observations_of_a_trial_do_not_change_its_own_proposal(study: Study) ->
     history = history_of(study.problem, COUNT)
     own = Observation(COUNT, history[0].params, "running")
     assert proposal(study, [*history, own], COUNT) == proposal(study, history, COUNT)
+
+
+SOURCES = {"random": {"random"}, "qmc": {"sequence"}, "grid": {"grid"}, "brute_force": {"grid"}}
+
+
+@every_case
+def test_a_proposal_has_a_source(study: Study) -> None:
+    """It is that of a model as soon as the sampler learns from the trials."""
+    view, history = StudyView(study), history_of(study.problem, COUNT)
+    name = study.chosen_sampler.name
+    if name not in OWN_SAMPLERS:  # one without start-up has a model from the first trial on
+        assert {view.source(0), view.source(COUNT)} <= {"start_up", "model"}
+        return
+    learned, others = SOURCES.get(name, {"model"}), SOURCES.get(name, {"start_up"})
+    assert view.source(0) in others
+    view.update(history)
+    assert view.source(COUNT) in learned | ({"start_up"} if "start" not in str(study.sampler.options) else set())
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -1,5 +1,6 @@
 """A whole stack on free ports, as `paceline up` runs it. Nothing is left running afterwards."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,11 +16,18 @@ import pytest
 
 from service.cli.client import Client
 from service.stack.state_file import read_state
+from tests.processes import left_alive
 
 REPOSITORY = Path(__file__).parents[2]
 PACELINE = [sys.executable, "-m", "service.cli"]
+FREE_PORTS = ["--port", "0", "--mlflow-port", "0"]
+SECRET = ("E2E_SECRET", "s3cr3t-of-the-agent/42")
+"""A variable of the stack's own environment."""
+
 START_SECONDS = 300
-STOP_SECONDS = 30
+STOP_SECONDS = 120
+COMMAND_SECONDS = 600
+"""How long commands may take on a busy machine."""
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
@@ -31,7 +39,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 240) -> Non
 
 @dataclass
 class Stack:
-    process: subprocess.Popen[str]
+    process: psutil.Process
     data_dir: Path
     url: str
     mlflow_url: str
@@ -41,26 +49,28 @@ class Stack:
             return client.experiment(name)
 
     def paceline(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the command line against this stack; within two minutes."""
+        """Run a command of the command line against this stack."""
         command = [*PACELINE, *arguments, "--url", self.url]
-        return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=REPOSITORY, timeout=COMMAND_SECONDS, check=False
+        )
 
     def processes(self) -> list[psutil.Process]:
-        return [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
+        return [self.process, *self.process.children(recursive=True)]
 
     def stop(self, by: signal.Signals = signal.SIGINT) -> int:
         """Return the exit code; fail when a process of the stack outlives it."""
         processes = self.processes()
         self.process.send_signal(by)
         code = self.process.wait(STOP_SECONDS)
-        _, left = psutil.wait_procs(processes, timeout=2)
+        left = left_alive(processes)
         assert not left, f"left running: {left}"
         return code
 
 
 @contextmanager
 def running_stack(data_dir: Path) -> Iterator[Stack]:
-    command = [*PACELINE, "up", "--data-dir", str(data_dir), "--port", "0", "--mlflow-port", "0"]
+    command = [*PACELINE, "up", "--data-dir", str(data_dir), *FREE_PORTS]
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir / "up.log"
     with log.open("w") as output:
@@ -69,14 +79,44 @@ def running_stack(data_dir: Path) -> Iterator[Stack]:
         until(lambda: read_state(data_dir) is not None or process.poll() is not None, "the stack is up", START_SECONDS)
         state = read_state(data_dir)
         assert state, log.read_text()
-        yield Stack(process, data_dir, state["url"], state["mlflow_url"])
+        yield Stack(psutil.Process(process.pid), data_dir, state["url"], state["mlflow_url"])
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             process.wait(STOP_SECONDS)
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("stack")) as stack:
-        yield stack
+@dataclass
+class Demo:
+    """What `paceline demo --keep` printed, and the stack that it left running."""
+
+    output: str
+    stack: Stack
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    data_dir = tmp_path_factory.mktemp("demo")
+    command = [*PACELINE, "demo", "--keep", "--data-dir", str(data_dir), *FREE_PORTS]
+    env = os.environ | dict([SECRET])
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=REPOSITORY, env=env, timeout=COMMAND_SECONDS, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    state = read_state(data_dir)
+    assert state, ended.stdout
+    up = psutil.Process(state["pid"])
+    yield Demo(ended.stdout, Stack(up, data_dir, state["url"], state["mlflow_url"]))
+    up.send_signal(signal.SIGINT)
+    until(lambda: not left_running(data_dir), "the stack stops", STOP_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def stack(demo: Demo) -> Stack:
+    """Return the demo's stack, since a stack of their own costs tests half a minute."""
+    return demo.stack
+
+
+def left_running(data_dir: Path) -> list[psutil.Process]:
+    """Return the processes whose command names the directory; a stack's components and the supervisor do."""
+    return [one for one in psutil.process_iter(["cmdline"]) if str(data_dir) in str(one.info["cmdline"])]

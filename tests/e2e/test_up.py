@@ -1,5 +1,6 @@
 """`paceline up`: its errors, what it survives, and that it leaves nothing behind."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -7,6 +8,7 @@ import pty
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,24 +21,40 @@ from mlflow import MlflowClient
 from service.cli.client import Unreachable
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.ports import accepts
-from tests.e2e.conftest import PACELINE, STOP_SECONDS, Stack, running_stack, until
+from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, STOP_SECONDS, Stack, running_stack, until
+from tests.processes import command_line, is_alive, kill_all, left_alive
 
 NAME, TRIALS, STEPS = "steady", 9, 6
 TRAINING = f"""
+import contextlib
+import sys
 import time
-import ray.train
+from pathlib import Path
 
-def train_fn(config):
-    for step in range(1, {STEPS} + 1):
-        time.sleep(0.2)
-        ray.train.report({{"step": step, "loss": config["x"] / step}})
+for step in range(1, {STEPS} + 1):
+    time.sleep(0.2)
+    print(f"step={{step}} loss={{float(sys.argv[1]) / step}}", flush=True)
+
+tickets = Path(sys.argv[2])
+while not (tickets / sys.argv[1]).exists():
+    time.sleep(0.05)
+    for ticket in list(tickets.glob("ticket-*"))[:1]:
+        with contextlib.suppress(FileNotFoundError):  # a killed attempt of this trial has just taken it
+            ticket.rename(tickets / sys.argv[1])
 """
-SPEC = {
+"""Each trial needs a ticket to end. So the search goes on for as long as the test kills parts of the stack."""
+SPEC: dict[str, Any] = {
     "name": NAME,
     "space": {"x": {"type": "float", "low": 1.0, "high": 2.0}},
     "objectives": [{"metric": "loss", "direction": "minimize"}],
     "search": {"sampler": "random", "seed": 7},
-    "trainer": {"entrypoint": "train:train_fn", "scaling": {"num_workers": 1, "resources_per_worker": {"CPU": 1}}},
+    # A command, because importing torch takes each new process seconds, and there are dozens of them.
+    "trainer": {
+        "kind": "command",
+        "command": [sys.executable, "train.py", "{params.x}"],
+        "metrics": {"stdout": [r"step=(?P<step>\d+) loss=(?P<loss>\S+)"]},
+        "scaling": {"num_workers": 1, "resources_per_worker": {"CPU": 1}},
+    },
     "limits": {"max_trials": TRIALS, "parallelism": 1},
     "step_metric": "step",
 }
@@ -54,9 +72,17 @@ def left_in(data_dir: Path) -> CleanupRecord | None:
     return CleanupRecord.read(data_dir / "up.cleanup")
 
 
-def submit(stack: Stack, directory: Path) -> None:
+@pytest.fixture
+def tickets(tmp_path: Path) -> Path:
+    directory = tmp_path / "tickets"
+    directory.mkdir()
+    return directory
+
+
+def submit(stack: Stack, directory: Path, tickets: Path) -> None:
+    command = [*SPEC["trainer"]["command"], str(tickets)]
     (directory / "train.py").write_text(TRAINING)
-    (directory / "experiment.yaml").write_text(json.dumps(SPEC))
+    (directory / "experiment.yaml").write_text(json.dumps(SPEC | {"trainer": SPEC["trainer"] | {"command": command}}))
     ended = stack.paceline("submit", str(directory / "experiment.yaml"), "--code", str(directory / "train.py"))
     assert ended.returncode == 0, ended.stderr
 
@@ -73,36 +99,39 @@ def completed_count(stack: Stack) -> int:
     return int(shown(stack).get("counts", {}).get("completed", 0))
 
 
-def wait_for_more(stack: Stack) -> None:
-    """Wait until one more trial has completed."""
+def wait_for_more(stack: Stack, tickets: Path) -> None:
+    """Let one more trial complete."""
+    until(lambda: bool(shown(stack)), "the service answers")
     before = completed_count(stack)
+    (tickets / f"ticket-{before}").touch()
     until(lambda: completed_count(stack) > before, "a trial ends")
 
 
 def component(stack: Stack, word: str) -> psutil.Process:
     """Return the first process of the stack with this word, or a file of this name, in its command."""
-    return next(one for one in stack.processes() if word in {Path(each).name for each in words_of(one)})
+    found: list[psutil.Process] = []
 
+    def runs() -> bool:
+        found[:] = [one for one in stack.processes() if word in {Path(each).name for each in command_line(one)}]
+        return bool(found)
 
-def words_of(process: psutil.Process) -> list[str]:
-    """Return the process's command; [] when it has just ended."""
-    try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
+    until(runs, f"{word} runs")  # it may just be restarting
+    return found[0]
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:
     """Kill all processes before any of them can react."""
     for process in processes:
-        process.suspend()
-    for process in processes:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.suspend()
+    kill_all(processes)
 
 
 def refused(*arguments: str) -> str:
     """Return what `paceline up` prints when it does not start."""
-    ended = subprocess.run([*PACELINE, "up", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        [*PACELINE, "up", *arguments], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
     assert ended.returncode == 1
     return ended.stderr
 
@@ -140,7 +169,7 @@ def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Sign
     process = subprocess.Popen(command, stdout=slave, stderr=slave, start_new_session=True)
     os.close(slave)
     terminal = os.fdopen(master)
-    until(lambda: len(psutil.Process(process.pid).children()) == 3, "guardian, Ray and MLflow start")
+    until(lambda: len(psutil.Process(process.pid).children()) >= 4, "guardian, Ray, MLflow and service start")
     left, family = left_in(data_dir), psutil.Process(process.pid).children(recursive=True)
     if by == signal.SIGHUP:
         terminal.close()
@@ -150,7 +179,7 @@ def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Sign
     code = process.wait(STOP_SECONDS)
     terminal.close()
     assert code in ({0} if by != signal.SIGHUP else {0, 120})
-    assert not psutil.wait_procs(family, timeout=2)[1]
+    assert not left_alive(family)
     assert left
     assert not Path(left.directory).exists()
     assert not left_in(data_dir)
@@ -159,26 +188,30 @@ def test_a_signal_while_it_starts_leaves_nothing(data_dir: Path, by: signal.Sign
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
-def test_a_killed_stack_continues_after_a_restart_and_counts_every_trial_once(data_dir: Path, tmp_path: Path) -> None:
+def test_a_killed_stack_continues_after_a_restart_and_counts_every_trial_once(
+    data_dir: Path, tmp_path: Path, tickets: Path
+) -> None:
     with running_stack(data_dir) as stack:
-        submit(stack, tmp_path)
-        wait_for_more(stack)
+        submit(stack, tmp_path, tickets)
+        wait_for_more(stack, tickets)
         orphans = [component(stack, "serve"), component(stack, "uvicorn")]  # they hold the ports
         kill([process for process in stack.processes() if process not in orphans])
         stack.process.wait()
-        assert all(process.is_running() for process in orphans)
+        assert all(map(is_alive, orphans))
 
     with running_stack(data_dir) as stack:
-        assert not psutil.wait_procs(orphans, timeout=2)[1]
+        assert not left_alive(orphans)
         for words in (["serve", "mlflow", "service.stack.orphan_cleanup"], ["gcs_server"], ["trainer.agent.process"]):
-            wait_for_more(stack)
+            wait_for_more(stack, tickets)
             kill([component(stack, word) for word in words])
-        wait_for_more(stack)
+        wait_for_more(stack, tickets)
         assert stack.stop(signal.SIGINT) == 0
         assert not any(accepts("127.0.0.1", int(url.rpartition(":")[2])) for url in (stack.url, stack.mlflow_url))
         assert not left_in(data_dir)
 
     with running_stack(data_dir) as stack:
+        for number in range(TRIALS):
+            (tickets / f"ticket-{TRIALS}-{number}").touch()
         until(lambda: shown(stack).get("status") == "completed", "the search goes on to its end")
         audit(stack)
         assert stack.stop(signal.SIGTERM) == 0
@@ -187,7 +220,7 @@ def test_a_killed_stack_continues_after_a_restart_and_counts_every_trial_once(da
 def audit(stack: Stack) -> None:
     """Check that the API and MLflow have each trial once, and each of its steps once with the right value."""
     expected = {}
-    with httpx.Client(base_url=stack.url, trust_env=False) as http:
+    with httpx.Client(base_url=stack.url, trust_env=False, timeout=COMMAND_SECONDS) as http:
         trials = http.get(f"/v1/experiments/{NAME}/trials", params={"limit": 100}).json()["items"]
         assert sorted(trial["number"] for trial in trials) == list(range(TRIALS))
         for trial in trials:

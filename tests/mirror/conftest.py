@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -18,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
 from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.ports import free_port
 from service.store.events import append_event
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
@@ -49,9 +49,7 @@ class MlflowServer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()  # which no outgoing connection takes while the server is stopped
         self.uri = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -75,9 +73,9 @@ class MlflowServer:
             self._process = None
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 400
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.uri}/health", timeout=60):
                 return
             time.sleep(0.1)
         raise TimeoutError((self._directory / "server.log").read_text())
@@ -181,6 +179,15 @@ class Mirror:
 
     def curve(self, run: Any, metric: str) -> list[tuple[int, float]]:
         return sorted((point.step, point.value) for point in self.client.get_metric_history(run.info.run_id, metric))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_mlflow() -> Iterator[None]:
+    """A server or a renderer that is slow because the machine is busy has not failed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
+        patch.setattr("service.mirror.charts.process.TIMEOUT_SECONDS", 400)
+        yield
 
 
 @pytest.fixture(scope="session")

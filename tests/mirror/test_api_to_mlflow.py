@@ -30,16 +30,23 @@ def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_ser
     runs = {run.info.run_name: run for run in client.search_runs([found[1]])}
     assert sorted(runs) == sorted([name, "trial 00", "trial 01"])
     assert [point.value for point in client.get_metric_history(runs["trial 00"].info.run_id, "accuracy")] == [0.5, 0.75]
-    assert runs["trial 01"].data.metrics == {"accuracy": 0.25}
+    cost = costs_in(runs["trial 01"].data.metrics)
+    assert runs["trial 01"].data.metrics == {"accuracy": 0.25} | cost
+    assert cost["paceline/worker_seconds"] > 0
+    assert "worker-seconds" in runs[name].data.tags["paceline.cost"]
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert runs[name].data.metrics == {"best_accuracy": 0.75}
     assert runs[name].data.tags["paceline.best_trial"] == "0"
     assert runs[name].data.tags["paceline.trials"] == "2 completed"
 
 
+def costs_in(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name.startswith("paceline/")}
+
+
 def until_mirrored(api: Any, client: MlflowClient, name: str) -> str:
     """Return the experiment's URL in MLflow once its last event is mirrored."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         page = api.get(f"/v1/experiments/{name}")["mlflow_url"]
         experiment = client.get_experiment_by_name(name) if page else None

@@ -66,6 +66,47 @@ def one_objective(count: int) -> list[ChartTrial]:
     return [one.model_copy(update={"values": (one.values or [])[:1]}) for one in chart_data(count).trials]
 
 
+def scored(count: int, completed: int) -> ChartData:
+    """Trials with one objective, of which early stopping has ended most."""
+    trials = [
+        one.model_copy(
+            update={
+                "completed": one.number < 2 * completed,
+                "stopped_early": one.number >= 2 * completed,
+                "score": one.number / (2 * count - 2),
+                "curve": [],
+            }
+        )
+        for one in one_objective(count)
+    ]
+    return chart_data(count, metrics=["loss"], directions=["minimize"], trials=trials, by_score=True, constrained=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_after_early_stopping_charts_show_all_trials_by_their_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import matplotlib as mpl  # noqa: PLC0415 - takes a second to import
+
+    from service.mirror.charts import renderer  # noqa: PLC0415
+
+    titles: dict[str, tuple[str, int]] = {}
+    save = mpl.figure.Figure.savefig
+
+    def saved(figure: Any, path: Path, **options: Any) -> None:
+        dots = max((len(one.get_offsets()) for axes in figure.axes for one in axes.collections), default=0)
+        titles[path.stem] = (figure.get_suptitle(), dots)
+        save(figure, path, **options)
+
+    monkeypatch.setattr(mpl.figure.Figure, "savefig", saved)
+    made = renderer.render(scored(24, completed=3), tmp_path)
+    assert {path.stem for path in made} == {"optimization_history", "parallel_coordinate", "slices", "importance"}
+    assert all(title.startswith("All 24 trials by curve score, 21 of them cut short") for title, _ in titles.values())
+    assert titles["slices"][1] == 24
+    assert titles["optimization_history"][1] == 21
+
+
 @pytest.mark.slow
 def test_a_renderer_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)the chart renderer ended with code 1.*lr"):
@@ -130,7 +171,7 @@ def test_trials_run_through_the_api_get_charts_in_mlflow(settings: Settings, mlf
 
 def charts_of(client: MlflowClient, name: str, count: int) -> set[str]:
     """Return the artifacts once there are `count`."""
-    deadline, found = time.monotonic() + 120, set[str]()
+    deadline, found = time.monotonic() + 400, set[str]()
     while time.monotonic() < deadline and len(found) < count:
         time.sleep(0.2)
         experiment = client.get_experiment_by_name(name)

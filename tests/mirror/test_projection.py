@@ -52,6 +52,19 @@ def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
     assert (update.status, update.started_at, update.ended_at) == ("KILLED", then, then)
 
 
+def test_a_run_says_when_the_last_checkpoint_of_its_trial_is_removed() -> None:
+    events = [
+        event(1, "trial.running", attempt=1, agent="here"),
+        event(2, "checkpoint", uri="/c/1", step=1),
+        event(3, "checkpoint.removed", uri="/c/0", step=0, why="checkpoints.keep is 1", left_count=1),
+    ]
+    data = ProjectionInput(experiment(), {"t-0": trial()})
+    assert project(data, events).runs[RunKey("t-0")].tags["paceline.checkpoint"] == "/c/1"
+    events.append(event(4, "checkpoint.removed", uri="/c/1", step=1, why="not among the best 1", left_count=0))
+    tags = project(data, events).runs[RunKey("t-0")].tags
+    assert (tags["paceline.checkpoint"], tags["paceline.checkpoint_removed"]) == ("removed", "not among the best 1")
+
+
 def test_a_paused_trial_has_a_scheduled_run() -> None:
     events = [
         event(1, "trial.running", attempt=1, agent="here"),
@@ -73,6 +86,27 @@ def test_a_pruned_trial_is_never_the_best() -> None:
     ]
     projection = project(ProjectionInput(experiment(), trials), ends)
     assert [(point.step, point.value) for point in projection.parent.metrics] == [(1, 0.5), (2, 0.5)]
+
+
+def test_the_cost_of_a_trial_so_far_is_in_its_run_as_metrics() -> None:
+    events = [
+        event(1, "trial.running", attempt=1, agent="here"),
+        event(2, "attempt.ended", cost={"training_seconds": 5.0, "worker_seconds": 9.0}),
+        event(3, "trial.queued", reason="tried again", cost={"training_seconds": 5.0, "worker_seconds": 9.0}),
+        event(4, "trial.running", attempt=2, agent="here"),
+        event(5, "trial.completed", number=0, step=7, cost={"training_seconds": 25.0, "gpu_seconds": 0.0}),
+    ]
+    row = experiment()
+    row.cost = {"training_seconds": 25.0, "worker_seconds": 50.0}
+    projection = project(ProjectionInput(row, {"t-0": trial()}), events)
+    points = [(point.metric, point.value, point.step) for point in projection.runs[RunKey("t-0")].metrics]
+    assert points == [
+        ("paceline/seconds_training", 5.0, 0),
+        ("paceline/worker_seconds", 9.0, 0),
+        ("paceline/seconds_training", 25.0, 7),
+        ("paceline/gpu_seconds", 0.0, 7),
+    ]
+    assert projection.parent.tags["paceline.cost"] == "50 worker-seconds: training 100 %"
 
 
 def test_unknown_kinds_of_events_are_ignored() -> None:

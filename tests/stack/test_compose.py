@@ -133,7 +133,7 @@ def seen(experiment: str) -> dict[str, Any]:
 
 
 def agent_seen(port: int, since: datetime) -> bool:
-    agents = get(f"http://127.0.0.1:{port}/v1/agents")
+    agents = get(f"http://127.0.0.1:{port}/v1/agents")["items"]
     return any(datetime.fromisoformat(agent["last_seen_at"]) > since for agent in agents)
 
 

@@ -20,6 +20,7 @@ from service.operations.attempts.claim import ask, register_agent
 from service.operations.attempts.finish import finish
 from service.operations.attempts.lease_expiry import enforce_time_limits, expire_leases, extend_all_leases
 from service.operations.attempts.leases import LeasedAttempt
+from service.operations.experiments.control import stop
 from service.operations.experiments.create import create_experiment
 from service.operations.reports.ingest import take_heartbeat
 from service.runtime.context import Context
@@ -27,15 +28,31 @@ from service.settings import Settings, without_password
 from service.specification.parser import parse_spec
 from service.store.sql.database import Database, database_now
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
-from tests.conftest import a_spec
+from tests.conftest import a_spec, changed
 from tests.store.calls import take_reports
-from trainer.wire import Assignment, Claim, Decision, Failure, FailureKind, Finish, Instance, Outcome, Report
+from trainer.wire import (
+    Answer,
+    Assignment,
+    Claim,
+    Decision,
+    Failure,
+    FailureKind,
+    Finish,
+    Heartbeat,
+    Instance,
+    Outcome,
+    Report,
+)
+
+LEASE_SECONDS = 300.0
+"""So long that a pause of the test does not matter."""
+OVER_A_LEASE = 1.1 * LEASE_SECONDS
 
 
 @pytest.fixture
 def context(settings: Settings) -> Iterator[Context]:
     database = Database(settings.database_url)
-    context = Context(settings, database)
+    context = Context(changed(settings, lease_seconds=LEASE_SECONDS), database)
     yield context
     context.close()
 
@@ -47,6 +64,10 @@ def an_assignment(context: Context, **changes: Any) -> Assignment:
     return assignment
 
 
+def beat(context: Context, held: Assignment, running_seconds: float) -> Answer:
+    return take_heartbeat(context, held.trial, held.lease.token, Heartbeat(running_seconds=running_seconds))
+
+
 def let_pass(context: Context, seconds: float) -> None:
     """Move all that is stored into the past: the leases' clock is the database's, and cannot be set."""
     with context.database.write() as session:
@@ -54,6 +75,7 @@ def let_pass(context: Context, seconds: float) -> None:
             assert attempt.lease_expires_at
             attempt.lease_expires_at -= timedelta(seconds=seconds)
             attempt.started_at -= timedelta(seconds=seconds)
+            attempt.began_at = attempt.began_at and attempt.began_at - timedelta(seconds=seconds)
         for agent in session.query(AgentRow).where(AgentRow.name_expires_at.is_not(None)):
             assert agent.name_expires_at
             agent.name_expires_at -= timedelta(seconds=seconds)
@@ -75,7 +97,7 @@ def failure_of(context: Context, assignment: Assignment) -> Failure:
 def test_a_silent_attempt_is_lost_and_its_trial_is_queued_again(context: Context) -> None:
     first = an_assignment(context)
     assert expire_leases(context) == 0
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     assert expire_leases(context) == 1
     assert trial_of(context, first).status == "queued"
     second = assign(context, first.experiment_id, Claimant("another", "request"))
@@ -85,7 +107,7 @@ def test_a_silent_attempt_is_lost_and_its_trial_is_queued_again(context: Context
 
 def test_a_lost_attempt_can_change_nothing_any_more(context: Context) -> None:
     first = an_assignment(context)
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     expire_leases(context)
     second = assign(context, first.experiment_id, Claimant("another", "request"))
     assert second
@@ -104,11 +126,11 @@ def test_a_lost_attempt_can_change_nothing_any_more(context: Context) -> None:
 
 def test_heartbeats_and_reports_keep_the_lease(context: Context) -> None:
     held = an_assignment(context)
-    let_pass(context, 20)
+    let_pass(context, 0.6 * LEASE_SECONDS)
     take_heartbeat(context, held.trial, held.lease.token)
-    let_pass(context, 20)
+    let_pass(context, 0.6 * LEASE_SECONDS)
     take_reports(context, held.trial, held.lease.token, [Report(sequence=0, metrics={"accuracy": 0.5})])
-    let_pass(context, 20)
+    let_pass(context, 0.6 * LEASE_SECONDS)
     assert expire_leases(context) == 0
 
 
@@ -118,7 +140,7 @@ def test_a_trial_that_is_lost_too_often_fails(context: Context) -> None:
     losses = 0
     while held:
         take_heartbeat(context, held.trial, held.lease.token)
-        let_pass(context, 31)
+        let_pass(context, OVER_A_LEASE)
         losses += expire_leases(context)
         held = assign(context, trial.experiment_id, Claimant("a holder", f"request {losses}"))
         held = held if held and held.trial == trial.trial else None
@@ -131,7 +153,7 @@ def test_an_attempt_whose_lease_no_slot_extended_has_not_begun(context: Context,
     held = an_assignment(context)
     if heard:
         take_heartbeat(context, held.trial, held.lease.token)
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     assert expire_leases(context) == 1
     assert failure_of(context, held).began is heard
 
@@ -140,7 +162,7 @@ def test_an_attempt_of_an_asking_caller_has_begun(context: Context) -> None:
     experiment = create_experiment(context, parse_spec(a_spec()))
     held = ask(context, experiment.id, None)
     assert held
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     assert expire_leases(context) == 1
     assert failure_of(context, held).began
 
@@ -150,7 +172,7 @@ def test_a_trial_that_saves_checkpoints_between_its_losses_does_not_fail(context
     for loss in range(2 * MAX_LOSSES):
         report = Report(sequence=0, metrics={"accuracy": 0.5}, checkpoint=f"/{loss}")
         take_reports(context, held.trial, held.lease.token, [report])
-        let_pass(context, 31)
+        let_pass(context, OVER_A_LEASE)
         assert expire_leases(context) == 1
         again = assign(context, held.experiment_id, Claimant("a holder", f"request {loss}"))
         assert again
@@ -168,7 +190,7 @@ def test_a_restarted_service_gives_every_holder_a_whole_lease(context: Context) 
     with context.database.read() as session:
         expires_at = session.query(AttemptRow).one().lease_expires_at
         assert expires_at
-        assert expires_at > database_now(session) + timedelta(seconds=20)
+        assert expires_at > database_now(session) + timedelta(seconds=LEASE_SECONDS / 2)
 
 
 def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> None:
@@ -177,12 +199,12 @@ def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> No
     seconds = [0.0]
     loop = LeaseExpiry(context, clock=lambda: seconds[0])
     loop.run_once()
-    let_pass(context, 100)
-    seconds[0] += 100
+    let_pass(context, 1000)
+    seconds[0] += 1000
     assert loop.run_once() == 0
     take_heartbeat(context, held.trial, held.lease.token)
     assert trial_of(context, held).status == "running"
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     seconds[0] += 1
     assert loop.run_once() == 1
     assert trial_of(context, held).status == "queued"
@@ -192,9 +214,9 @@ def test_a_delayed_pass_expires_no_lease(context: Context) -> None:
     """While the pass waited for the database, so did the holders' calls."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = iter([0.0, 1.0, 1.0])
-    loop = LeaseExpiry(context, clock=lambda: next(seconds, 100.0))
+    loop = LeaseExpiry(context, clock=lambda: next(seconds, 1000.0))
     loop.run_once()
-    let_pass(context, 100)
+    let_pass(context, 1000)
     assert loop.run_once() == 0
     assert loop.run_once() == 0
     take_heartbeat(context, held.trial, held.lease.token)
@@ -208,14 +230,14 @@ def test_an_agents_name_is_free_after_a_lease_of_silence_while_the_service_was_r
     loop.run_once()
     first, second = (Claim(request_id="r", nodes=[], instance=Instance(place="p", pid=n, started=1)) for n in (1, 2))
     register_agent(context, "one", first)
-    let_pass(context, 100)
-    seconds[0] += 100
+    let_pass(context, 1000)
+    seconds[0] += 1000
     with pytest.raises(AgentNameTaken):
         register_agent(context, "one", second)
     loop.run_once()
     with pytest.raises(AgentNameTaken):
         register_agent(context, "one", second)
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     seconds[0] += 1
     assert loop.run_once() == 1
     extend_all_leases(context)
@@ -227,24 +249,67 @@ def test_an_agents_name_is_free_after_a_lease_of_silence_while_the_service_was_r
 
 def test_the_lease_of_an_ended_attempt_is_not_extended(context: Context) -> None:
     held = an_assignment(context)
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     expire_leases(context)
     extend_all_leases(context)
     with pytest.raises(LeaseLost):
         finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.FAILED, next=True))
 
 
-def test_a_trial_over_its_time_limit_is_asked_to_stop(context: Context) -> None:
+def test_a_trial_over_its_time_limit_stops_at_a_report(context: Context) -> None:
     held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
     assert held.max_seconds == 60
     let_pass(context, 61)
+    assert enforce_time_limits(context) == 0, "as far as the service knows, its workers still start"
+    assert beat(context, held, 10).decision is Decision.CONTINUE
+    assert enforce_time_limits(context) == 0
+    let_pass(context, 51)
     assert enforce_time_limits(context) == 1
     assert enforce_time_limits(context) == 0
-    answer = take_heartbeat(context, held.trial, held.lease.token)
+    assert beat(context, held, 61).decision is Decision.CONTINUE
+    answer = reported(context, held)
     assert answer.decision is Decision.STOP
     assert "max_trial_seconds is 60" in (answer.reason or "")
     finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
     assert trial_of(context, held).status == "stopped"
+
+
+def test_a_trial_that_leaves_at_no_report_is_killed_after_a_longer_time(context: Context) -> None:
+    limits = {"max_trials": 3, "max_trial_seconds": 60, "kill_trial_after_seconds": 90}
+    held = an_assignment(context, limits=limits)
+    assert held.kill_after_seconds == 90
+    beat(context, held, 61)
+    assert enforce_time_limits(context) == 1
+    let_pass(context, 30)
+    assert enforce_time_limits(context) == 1
+    assert enforce_time_limits(context) == 0
+    order = beat(context, held, 91)
+    assert order.decision is Decision.KILL
+    assert "kill_trial_after_seconds is 90" in (order.reason or "")
+    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
+    trial = trial_of(context, held)
+    assert (trial.status, trial.reason) == ("stopped", order.reason)
+
+
+def test_a_stop_of_the_experiment_does_not_wait_for_the_report_that_a_time_limit_waits_for(context: Context) -> None:
+    held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
+    beat(context, held, 61)
+    assert enforce_time_limits(context) == 1
+    stop(context, held.experiment_id)
+    assert take_heartbeat(context, held.trial, held.lease.token).decision is Decision.STOP
+
+
+def test_a_caller_that_asks_for_a_trial_begins_it_then(context: Context) -> None:
+    created = create_experiment(context, parse_spec(a_spec(limits={"max_trial_seconds": 60})))
+    held = ask(context, created.name, None)
+    assert held is not None
+    let_pass(context, 61)
+    assert enforce_time_limits(context) == 1
+    assert reported(context, held).decision is Decision.STOP
+
+
+def reported(context: Context, held: Assignment) -> Answer:
+    return take_reports(context, held.trial, held.lease.token, [Report(sequence=0, metrics={"accuracy": 0.5})])
 
 
 def test_an_experiment_over_its_time_limit_ends(context: Context) -> None:
@@ -264,21 +329,21 @@ def test_a_trial_that_reports_nothing_for_too_long_fails(context: Context) -> No
     enforce_time_limits(context)
     trial = trial_of(context, held)
     assert (trial.status, trial.failure_kind) == ("failed", "silent")
-    assert re.match(r"no report for 6\d s ", trial.reason or "")
+    assert re.match(r"no report for (6[1-9]|[7-9]\d|1\d\d) s ", trial.reason or "")
 
 
 def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) -> None:
     held = an_assignment(context)
     with context.database.write() as session:
         session.execute(update(TrialRow).values(stop_cause="user", stop_reason="a user stopped it"))
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     expire_leases(context)
     assert trial_of(context, held).status == "stopped"
 
 
 def test_a_failure_reported_by_a_lost_holder_is_refused(context: Context) -> None:
     first = an_assignment(context)
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
     expire_leases(context)
     message = Finish(outcome=Outcome.FAILED, error=Failure(kind=FailureKind.LOST, message="late"), next=True)
     with pytest.raises(LeaseLost):
@@ -289,7 +354,7 @@ def test_an_error_with_one_attempt_does_not_affect_the_others(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = an_assignment(context), an_assignment(context)
-    let_pass(context, 31)
+    let_pass(context, OVER_A_LEASE)
 
     def fail_for_one(leased: LeasedAttempt, message: str, lease_seconds: float) -> None:
         if leased.trial.id == first.trial:
@@ -305,6 +370,6 @@ def test_an_error_with_one_attempt_does_not_affect_the_others(
 def test_errors_of_the_database_contain_no_secrets(context: Context) -> None:
     held = an_assignment(context)
     with pytest.raises(IntegrityError) as caught, context.database.write() as session:
-        session.execute(insert(AttemptRow).values(lease_token=held.lease.token, trial_id=held.trial))
+        session.execute(insert(AttemptRow).values(lease_digest=held.lease.token, trial_id=held.trial))
     assert held.lease.token not in str(caught.value)
     assert without_password("http://user:secret@mlflow:5000/x") == "http://mlflow:5000/x"

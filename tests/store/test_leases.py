@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from sqlalchemy import select
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
+from service.domain.token_digest import token_digest
 from service.errors import LeaseLost
 from service.operations.attempts.assign import assign
 from service.operations.attempts.assignment import Claimant
@@ -34,9 +35,10 @@ from service.operations.trials.stop import stop_trial
 from service.runtime.context import Context
 from service.settings import Settings
 from service.specification.parser import parse_spec
+from service.store.attempts import attempt_by_token
 from service.store.sql.database import Database
 from service.store.tables import AttemptRow, CheckpointRow, EventRow, ExperimentRow, ReportRow, TrialRow
-from tests.conftest import a_spec
+from tests.conftest import a_spec, changed
 from tests.store.calls import take_reports
 from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, LostAttempt, Outcome, Report
 
@@ -142,7 +144,7 @@ class Leases(RuleBasedStateMachine):
     def lose(self, assignment: Assignment) -> None:
         token = assignment.lease.token
         with self.context.database.write() as session:
-            row = session.scalar(select(AttemptRow).where(AttemptRow.lease_token == token))
+            row = attempt_by_token(session, token)
             assert row
             if row.lease_expires_at is not None:  # otherwise it has ended before
                 row.lease_expires_at -= timedelta(days=1)
@@ -180,13 +182,13 @@ class Leases(RuleBasedStateMachine):
     @invariant()
     def the_database_agrees_with_the_model(self) -> None:
         with self.context.database.read() as session:
-            living = {row.lease_token: row.trial_id for row in session.query(AttemptRow).filter_by(ended_at=None)}
+            living = {row.lease_digest: row.trial_id for row in session.query(AttemptRow).filter_by(ended_at=None)}
             trials = session.query(TrialRow).all()
             experiment = session.query(ExperimentRow).one()
             events = session.scalars(select(EventRow).order_by(EventRow.seq)).all()
             steps = session.query(ReportRow.trial_id, ReportRow.step).all()
             checkpoints = set(session.scalars(select(CheckpointRow.uri)))
-        assert living == self.living
+        assert living == {token_digest(token): trial for token, trial in self.living.items()}
         assert checkpoints <= self.saved
         assert len(living) <= PARALLELISM
         assert len(trials) <= MAX_TRIALS
@@ -224,7 +226,7 @@ class Leases(RuleBasedStateMachine):
 @pytest.mark.slow
 def test_only_the_holder_of_the_living_lease_can_change_a_trial(settings: Settings) -> None:
     def fresh() -> Context:
-        context = Context(settings, Database(settings.database_url))
+        context = Context(changed(settings, lease_seconds=3600), Database(settings.database_url))
         with context.database.write() as session:
             session.query(ExperimentRow).delete()
         return context

@@ -100,6 +100,7 @@ def processes(database_url: str) -> Iterator[tuple[Database, Database]]:
         one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [0, 15, 1000])
 def test_all_processes_see_the_same_milestones(
     processes: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch, most: int

@@ -10,8 +10,12 @@ from alembic import command
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
+from service.domain.token_digest import token_digest
+from service.errors import Unauthorized
+from service.operations.reports.ingest import take_heartbeat
+from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
-from service.runtime.spec_cache import spec_of
+from service.settings import Settings
 from service.store.sql.database import Database, _set_up_sqlite
 from service.store.sql.schema import config, is_current, upgrade
 from service.store.tables import AttemptRow, ExperimentRow
@@ -45,7 +49,7 @@ def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
     with context.database.read() as session:
         first = session.query(AttemptRow).one()
     values = {column.name: getattr(first, column.name) for column in AttemptRow.__table__.columns}
-    second = AttemptRow(**values | {"id": None, "number": 2, "lease_token": "another", "request_id": "another"})
+    second = AttemptRow(**values | {"id": None, "number": 2, "lease_digest": "another", "request_id": "another"})
     with pytest.raises(IntegrityError), context.database.write() as session:
         session.add(second)
 
@@ -78,6 +82,34 @@ def test_the_upgrade_puts_paused_trials_into_their_pools(database_url: str, mile
     upgrade(database)
     with database.engine.begin() as connection:
         assert connection.scalar(text("select paused_pool from trials")) == pool
+    database.close()
+
+
+def test_running_leases_survive_the_upgrade_that_stores_digests(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    with database.engine.begin() as connection:
+        command.downgrade(config(connection), "0012")
+        for statement in (
+            OLD_ROWS.replace("number, pool, value) values", "number, pool, value, change) values")
+            .replace("0, 0, 0.5)", "0, 0, 0.5, 1)")
+            .replace("'{}'", ":spec", 1)
+            .split(";")
+        ):
+            spec = {"spec": json.dumps(a_spec())} if ":spec" in statement else {}
+            connection.execute(text(statement), spec)
+    upgrade(database)
+    context = Context(settings, database)
+    assert take_heartbeat(context, "t-1", "a token").decision == "continue"
+    with pytest.raises(Unauthorized):
+        take_heartbeat(context, "t-1", token_digest("a token"))
+    with database.read() as session:
+        assert session.query(AttemptRow).one().lease_digest == token_digest("a token")
+    context.close()
+    if database.is_sqlite:
+        assert b"a token" not in Path(str(database.engine.url.database)).read_bytes()
+    with database.engine.begin() as connection:
+        command.downgrade(config(connection), "0012")
+    upgrade(database)
     database.close()
 
 

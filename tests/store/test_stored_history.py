@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy.orm import Session
 
-from search.early_stopping import History
+from search.early_stopping import History, Rule
 from service.store.early_stopping.history import StoredHistory
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, ReportRow, TrialRow
@@ -30,8 +30,8 @@ class StoredExperiment:
     def of(self, number: int, previous_step: int | None = None) -> History:
         return StoredHistory(self.session, self.trials[number], previous_step=previous_step)
 
-    def complete(self, number: int) -> None:
-        StoredHistory(self.session, self.trials[number]).complete()
+    def complete(self, number: int, rule: Rule) -> None:
+        StoredHistory(self.session, self.trials[number]).complete(rule)
 
 
 class TestStoredHistory(HistoryConformance):

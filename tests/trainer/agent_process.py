@@ -7,4 +7,4 @@ from trainer.agent.agent import run_agent
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    run_agent(*sys.argv[1:4], spare_slot=True)
+    run_agent(*sys.argv[1:4], spare_slot=True, prestarted=2)

@@ -1,5 +1,6 @@
 """One local Ray, one fake service and one agent for all tests that need them: starting Ray's processes is slow."""
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -12,10 +13,12 @@ import pytest
 
 # Before anything imports Ray: a cluster of its own needs no token, and must not depend on one left on the machine.
 os.environ["RAY_AUTH_MODE"] = "disabled"
+# Ray kills and restarts a worker process whose imports take longer; by default it has a minute.
+os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")
 # Where the workers look for the kernel's count of its kills, once a test puts a file there.
 os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom-{os.getpid()}"
 
-from tests.trainer.fake_service import FakeService, go_on
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService, go_on
 
 OOM_COUNTER = Path(os.environ["PACELINE_OOM_COUNTER"])
 USER_CODE = Path(__file__).parent / "user_code" / "train.py"
@@ -32,12 +35,40 @@ RAYS_OWN = [
 ]
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.05)
     return found
+
+
+def set_constant(patch: pytest.MonkeyPatch, method: Any, name: str, value: Any) -> None:
+    """Change a constant of the module of a class, where this method of the class reads it.
+
+    The trainer's classes travel to the cluster by value. A process that unpickles one again, as this one does when it
+    looks at some actors, gets new methods for the class, with globals that are a copy of the module's.
+    """
+    assert name in method.__globals__
+    patch.setitem(method.__globals__, name, value)
+
+
+@contextlib.contextmanager
+def answers_awaited_for(seconds: float) -> Iterator[None]:
+    """How long the ranks on slots that start in this context wait for the service's decision on a report."""
+    from trainer.slot.report_barrier import ReportBarrier  # noqa: PLC0415 - heavy
+
+    def change(seconds: float) -> float:
+        defaults = ReportBarrier.__init__.__kwdefaults__  # of a method that may be new, as above
+        assert defaults is not None
+        before, defaults["wait_seconds"] = defaults["wait_seconds"], seconds
+        return float(before)
+
+    before = change(seconds)
+    try:
+        yield
+    finally:
+        change(before)
 
 
 def slot_of(trial: str) -> Any:
@@ -46,8 +77,14 @@ def slot_of(trial: str) -> Any:
 
     from trainer.agent.cluster import find_slots  # noqa: PLC0415 - heavy
 
-    slots = find_slots("slot.test.").values()
-    return next(slot for slot in slots if ray.get(slot.status.remote())["trial"] == trial)
+    def found() -> Any:
+        for slot in find_slots("slot.test.").values():
+            with contextlib.suppress(ray.exceptions.RayActorError):  # an idle one has just been closed
+                if ray.get(slot.status.remote())["trial"] == trial:
+                    return slot
+        return None
+
+    return until(found, f"a slot that runs {trial}")
 
 
 def pid_of(actor: Any) -> int:
@@ -78,16 +115,24 @@ def ray_address() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Iterator[FakeService]:
     """A service with an agent that works for it, in a thread of this process."""
-    from trainer.agent.agent import run_agent  # noqa: PLC0415
+    from trainer.agent import agent as trainer_agent  # noqa: PLC0415
 
     stop = threading.Event()
-    with FakeService(str(tmp_path_factory.mktemp("checkpoints"))).serving() as service:
-        settings = {"idle_seconds": IDLE_SECONDS, "stop": stop}
-        agent = threading.Thread(target=run_agent, args=(service.url, "test", ray_address), kwargs=settings)
+    with (
+        FakeService(str(tmp_path_factory.mktemp("checkpoints"))).serving() as service,
+        pytest.MonkeyPatch.context() as patch,
+        answers_awaited_for(PATIENCE_SECONDS),  # or else ranks train on, because on a busy machine a decision is late
+    ):
+        patch.setattr(trainer_agent, "CONNECT_SECONDS", PATIENCE_SECONDS)
+        # On a busy machine, an assignment must not get a new slot because the idle one's status is late.
+        patch.setattr(trainer_agent, "SETTLE_SECONDS", 15.0)
+        settings = {"idle_seconds": IDLE_SECONDS, "prestarted": 1, "stop": stop}
+        arguments = (service.url, "test", ray_address)
+        agent = threading.Thread(target=trainer_agent.run_agent, args=arguments, kwargs=settings)
         agent.start()
         yield service
         stop.set()
-        agent.join(30)
+        agent.join(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -96,6 +141,7 @@ def service(shared: FakeService) -> Iterator[FakeService]:
     shared.decide, shared.parallelism = go_on, 1
     shared.away = shared.keeps_no_logs = False
     shared.failing = None
+    shared.takes_logs.set()
     shared.orders.clear()
 
 

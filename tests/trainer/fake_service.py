@@ -13,11 +13,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from trainer.client.http import PROBLEM_TYPES
 from trainer.wire import (
     Answer,
     Assignment,
     Claim,
     Decision,
+    Deletion,
+    DeletionResults,
     Finish,
     Heartbeat,
     HeldAttempt,
@@ -25,12 +28,16 @@ from trainer.wire import (
     Instance,
     Lease,
     LogChunk,
+    PhaseSeconds,
     Report,
     Reports,
     Trainer,
 )
 
 Decide = Callable[[str, Report], Answer]
+
+PATIENCE_SECONDS = 240.0
+"""How long tests wait for what should happen soon. It only keeps a test from hanging, however slow the machine is."""
 
 
 def go_on(_trial: str, _report: Report) -> Answer:
@@ -48,8 +55,11 @@ class FakeService:
         self.storage = storage
         self.decide: Decide = go_on
         self.orders: dict[str, Answer] = {}
-        self.away = False
+        self._is_away = False
         self.keeps_no_logs = False
+        self.log_calls = 0
+        self.takes_logs = threading.Event()
+        self.takes_logs.set()
         self.failing: tuple[int, bytes] | None = None
         self.parallelism = 1
         self.lost: set[str] = set()
@@ -59,10 +69,14 @@ class FakeService:
         self.claims: list[Claim] = []
         self.left: list[Instance] = []
         self.obsolete: list[str] = []
+        self.deletions: dict[int, Deletion] = {}
+        self.failed_deletions: dict[int, str] = {}
         self.reports: dict[str, list[Report]] = defaultdict(list)
         self.logs: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
+        self.log_sizes: dict[tuple[str, int], int] = defaultdict(int)
         self.finishes: dict[str, Finish] = {}
         self.heartbeats: dict[str, int] = defaultdict(int)
+        self.phases: dict[str, list[PhaseSeconds | None]] = defaultdict(list)
         self.times: dict[str, dict[str, float]] = defaultdict(dict)
         self._assigned: dict[str, Assignment] = {}
         self._holders: dict[str, str] = {}
@@ -85,6 +99,16 @@ class FakeService:
             self._server.shutdown()
             self._server.server_close()
             thread.join()
+
+    @property
+    def away(self) -> bool:
+        return self._is_away
+
+    @away.setter
+    def away(self, is_away: bool) -> None:
+        """Once it is away, no report is counted any more, nor one that has already arrived."""
+        with self._changed:
+            self._is_away = is_away
 
     def add_package(self, code: str | bytes, filename: str = "train.py") -> str:
         content = code.encode() if isinstance(code, str) else code
@@ -146,14 +170,14 @@ class FakeService:
             self.lost.add(trial)
             self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[[], Any], seconds: float = 60, what: str = "it") -> Any:
+    def wait_for(self, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str = "it") -> Any:
         with self._changed:
             found = self._changed.wait_for(condition, seconds)
         assert found, f"{what} did not happen within {seconds} s; logs: {json.dumps(self.logs, default=str)[-3000:]}"
         return found
 
-    def finished(self, trial: str, seconds: float = 60) -> Finish:
-        self.wait_for(lambda: trial in self.finishes, seconds, f"the end of {trial}")
+    def finished(self, trial: str) -> Finish:
+        self.wait_for(lambda: trial in self.finishes, what=f"the end of {trial}")
         return self.finishes[trial]
 
     def log(self, trial: str, rank: int = 0) -> str:
@@ -166,13 +190,26 @@ class FakeService:
             living = [self._assigned[trial] for trial, holder in self._holders.items() if holder == agent]
             living = [one for one in living if one.trial not in {*self.finishes, *self.lost}]
         attempts = [HeldAttempt(trial=one.trial, attempt=one.attempt) for one in living]
-        return HeldAttempts(attempts=attempts, obsolete=self.obsolete)
+        return HeldAttempts(
+            attempts=attempts, obsolete=self.obsolete, deletions=list(self.deletions.values()), storage=self.storage
+        )
 
     def agent_call(self, agent: str, verb: str, body: bytes) -> Assignment | None:
         if verb == "claim":
             return self.claim(agent, body)
+        if verb == "deletions":
+            self.take_deletion_results(body)
+            return None
         self.leave(body)
         return None
+
+    def take_deletion_results(self, body: bytes) -> None:
+        results = DeletionResults.model_validate_json(body)
+        with self._changed:
+            for id_ in results.deleted:
+                self.deletions.pop(id_, None)
+            self.failed_deletions |= {failure.id: failure.error for failure in results.failed}
+            self._changed.notify_all()
 
     def leave(self, body: bytes) -> None:
         with self._changed:
@@ -194,6 +231,8 @@ class FakeService:
     def _fitting(self, claim: Claim) -> Assignment | None:
         if len(set(self._assigned) - set(self.finishes) - self.lost) >= self.parallelism:
             return None
+        if claim.storage_error is not None:
+            return None
         for assignment in self.queue:
             worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.num_workers
             for node in claim.nodes:
@@ -209,9 +248,11 @@ class FakeService:
             self.times[assignment.trial]["assigned"] = time.monotonic()
         return assignment
 
-    def report(self, trial: str, body: bytes) -> Answer:
+    def report(self, trial: str, body: bytes) -> Answer | dict[str, Any]:
         reports = Reports.model_validate_json(body).reports
         with self._changed:
+            if self.away:
+                return {"status": 503, "detail": "away"}
             self.reports[trial] += reports
             self.times[trial].setdefault("first_report", time.monotonic())
             answers = [self.decide(trial, report) for report in reports]
@@ -219,9 +260,11 @@ class FakeService:
         return next((a for a in answers if a.decision != Decision.CONTINUE), answers[-1])
 
     def heartbeat(self, trial: str, body: bytes) -> Answer | dict[str, Any]:
-        seconds = Heartbeat.model_validate_json(body).wait_seconds
+        message = Heartbeat.model_validate_json(body)
+        seconds = message.wait_seconds
         with self._changed:
             self.heartbeats[trial] += 1
+            self.phases[trial].append(message.phases)
             self._changed.notify_all()
             self._changed.wait_for(lambda: trial in self.orders or self.refusal(trial, "heartbeat"), seconds)
             return self.refusal(trial, "heartbeat") or self.orders.get(trial, Answer())
@@ -229,9 +272,16 @@ class FakeService:
     def chunk(self, trial: str, body: bytes) -> None:
         chunk = LogChunk.model_validate_json(body)
         with self._changed:
+            self.log_calls += 1
+            self._changed.notify_all()
+        self.takes_logs.wait()
+        with self._changed:
             text = self.logs[trial][chunk.rank]
-            assert chunk.offset == len(text.encode()), f"rank {chunk.rank}: offset {chunk.offset} after {len(text)}"
-            self.logs[trial][chunk.rank] = text + chunk.text
+            size = self.log_sizes[trial, chunk.rank]
+            assert chunk.offset == size or not chunk.text, f"rank {chunk.rank}: offset {chunk.offset} after {size}"
+            self.log_sizes[trial, chunk.rank] = chunk.offset + len(chunk.text.encode())
+            # The service itself notes that this much is missing.
+            self.logs[trial][chunk.rank] = text + (chunk.text or f"[missing up to {chunk.offset}]")
             self._changed.notify_all()
 
     def finish(self, trial: str, body: bytes) -> dict[str, Any]:
@@ -248,17 +298,24 @@ class FakeService:
 
     def refusal(self, trial: str, verb: str) -> dict[str, Any] | None:
         if verb == "logs" and self.keeps_no_logs:
-            return {"status": 507, "type": "insufficient-storage", "title": "No room", "detail": "the disk is full"}
+            full = f"{PROBLEM_TYPES}insufficient-storage"
+            return {"status": 507, "type": full, "title": "No room", "detail": "the disk is full"}
         if trial in self.lost or (trial in self.finishes and verb != "finish"):
-            return {"status": 409, "type": "lease-lost", "title": "Lease lost", "detail": "it is another's now"}
+            lost = f"{PROBLEM_TYPES}lease-lost"
+            return {"status": 409, "type": lost, "title": "Lease lost", "detail": "it is another's now"}
         if verb == "reports" and trial in self.refused:
-            return {"status": 422, "type": "invalid", "title": "Mistakes", "detail": self.refused[trial]}
+            return {
+                "status": 422,
+                "type": f"{PROBLEM_TYPES}invalid",
+                "title": "Mistakes",
+                "detail": self.refused[trial],
+            }
         return None
 
     def package(self, package: str) -> tuple[int, bytes, str]:
         """Status, content and filename."""
         if self.away or package not in self.packages:
-            return (503 if self.away else 404), b'{"type": "not-found"}', ""
+            return (503 if self.away else 404), b'{"type": "urn:paceline:error:not-found"}', ""
         return 200, *self.packages[package]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -271,8 +328,9 @@ class FakeService:
             disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
-                if self.path.startswith("/v1/agents/"):
-                    self._answer(200, service.attempts(self.path.split("/")[3]))
+                if not self.path.startswith("/v1/packages/"):
+                    alive = self.path == "/healthz"
+                    self._answer(200, {} if alive else service.attempts(self.path.split("/")[3]))
                     return
                 status, content, filename = service.package(self.path.rpartition("/")[2])
                 self.send_response(status)

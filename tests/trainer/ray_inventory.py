@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 120.0
 
 
 def left_over(agent: str) -> Iterator[str]:

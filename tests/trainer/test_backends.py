@@ -4,6 +4,7 @@ import contextlib
 from importlib.util import find_spec
 
 import pytest
+from ray.train import ScalingConfig
 
 from trainer.ray_train.backends import BACKENDS, Backend
 from trainer.ray_train.runners import RunPlan
@@ -44,7 +45,8 @@ def test_its_trainer_can_be_constructed_where_its_library_is_installed(kind: Kin
     backend = BACKENDS[kind.value]
     if find_spec(backend.library) is None:
         pytest.skip(f"{backend.library} is not installed")
-    trainer = backend.trainer_class()(lambda: None, **backend.options())
+    scaling = ScalingConfig(num_workers=1)
+    trainer = backend.trainer_class()(lambda: None, scaling_config=scaling, **backend.options())
     assert callable(trainer.fit)
     assert callable(trainer._create_default_callbacks)
     assert callable(trainer._initialize_and_run_controller)
@@ -64,6 +66,8 @@ def test_without_its_library_it_fails_by_an_import_error_or_not_at_all(kind: Kin
 @each_kind
 def test_a_torch_kind_says_whether_its_workers_see_the_gpus_of_their_node(kind: Kind) -> None:
     backend = BACKENDS[kind.value]
+    if find_spec(backend.library) is None:
+        pytest.skip(f"{backend.library} is not installed")
     config = backend.options().get("torch_config")
     assert (config is not None) == (backend.trainer == "TorchTrainer"), "Ray's default would leave the backend out"
     assert config is None or isinstance(config.backend_cls.share_cuda_visible_devices, bool)

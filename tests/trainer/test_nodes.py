@@ -1,25 +1,22 @@
 """Nodes of a Ray cluster that die or are drained: a second, real node beside the session's head."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from tests.processes import family_of, kill_all
 from tests.trainer.conftest import Add, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-NODE_SECONDS = 240
 
 
 @dataclass
@@ -32,31 +29,41 @@ class SecondNode:
 
     def kill(self) -> None:
         """Kill all its processes at the same time, as a power failure does."""
-        family = [self.process.pid, *(child.pid for child in psutil.Process(self.process.pid).children(recursive=True))]
-        for pid in family:
-            os.kill(pid, signal.SIGKILL)
+        kill_all(family_of(self.process.pid))
         self.process.wait()
 
 
 @contextmanager
-def second_node(service: FakeService, address: str, name: str) -> Iterator[SecondNode]:
+def second_node(service: FakeService, address: str, name: str, python: str = sys.executable) -> Iterator[SecondNode]:
     import ray  # noqa: PLC0415 - heavy
 
     def found() -> str | None:
         return next((n["NodeID"] for n in ray.nodes() if n["Alive"] and name in n["Resources"]), None)
 
     service.wait_for(lambda: service.claims)  # then this process, whose agent claims, has joined the cluster
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--address", address, "--num-cpus", "4"]
+    command = [python, "-m", "ray.scripts.scripts", "start", "--block", "--address", address, "--num-cpus", "4"]
     command += ["--resources", f'{{"{name}": 4}}', "--object-store-memory", "100000000", "--disable-usage-stats"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     node = SecondNode(process, only={"num_workers": 2, "resources_per_worker": {"CPU": 1, name: 1}})
     try:
-        until(lambda: process.poll() is not None or found(), "the second node", NODE_SECONDS)
+        until(lambda: process.poll() is not None or found(), "the second node")
         node.id = found() or ""
         yield node
     finally:
         if process.poll() is None:
             node.kill()
+        until(lambda: not lives(node.id), "Ray has noticed the node's death")  # earlier it would use the dead node
+
+
+def free_the_head() -> None:
+    """End the idle slots of earlier tests: half of a worker group, and its slot, find room on the head then."""
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.agent.cluster import find_slots, free_resources, total_resources  # noqa: PLC0415 - heavy
+
+    for slot in find_slots("slot.test.").values():
+        ray.kill(slot)
+    until(lambda: free_resources() == total_resources(), "the head is free")
 
 
 def held_on(node: str) -> list[str]:
@@ -91,14 +98,16 @@ def test_attempts_leave_a_drained_node_in_time_and_continue_elsewhere(
 ) -> None:
     with second_node(service, ray_address, "beta") as node:
         trial = add(config={"steps": 10_000, "pause": 0.1}, trainer={"scaling": node.only}, experiment="x-beta")
-        service.wait_for(lambda: service.reports[trial], 120)
+        service.wait_for(lambda: service.reports[trial])
         drain(ray_address, node.id, 60)
-        error = service.finished(trial, 30).error
+        error = service.finished(trial).error
         assert error is not None
         assert error.kind == FailureKind.PREEMPTED
         again = add("say_who", experiment="x-beta")
-        assert service.finished(again, 120).outcome == Outcome.COMPLETED
-        assert not [offered for offered in service.claims[-1].nodes if "beta" in offered.total]
+        assert service.finished(again).outcome == Outcome.COMPLETED
+        service.wait_for(
+            lambda: not any("beta" in node.total for node in service.claims[-1].nodes), what="an offer without the node"
+        )
         until(lambda: not held_on(node.id), "nothing is held on the node")
 
 
@@ -106,20 +115,43 @@ def test_after_the_death_of_a_node_its_attempts_run_on_the_remaining_one(
     service: FakeService, add: Add, ray_address: str
 ) -> None:
     spread = {"scaling": {"num_workers": 2, "placement_strategy": "SPREAD"}}
+    service.wait_for(lambda: service.claims)
+    free_the_head()
     with second_node(service, ray_address, "alpha") as node:
         service.parallelism = 2
         half = add(config={"steps": 10_000, "pause": 0.1}, trainer=spread, experiment="x-spread")
-        service.wait_for(lambda: service.reports[half], 120)
+        service.wait_for(lambda: service.reports[half])
         whole = add(config={"steps": 10_000, "pause": 0.1}, trainer={"scaling": node.only}, experiment="x-alpha")
-        service.wait_for(lambda: service.reports[whole], 120)
+        service.wait_for(lambda: service.reports[whole])
         assert len(held_on(node.id)) == 2
         node.kill()
         # The slot of one attempt lives and reports it; the slot of the other was on the node, so the agent reports it.
-        error = service.finished(half, 60).error
-        service.wait_for(lambda: whole in service.lost, 60)
+        error = service.finished(half).error
+        service.wait_for(lambda: whole in service.lost)
     assert error is not None
     assert error.kind == FailureKind.LOST
-    until(lambda: not lives(node.id), "Ray has noticed")  # earlier it would use the dead node again
     second = add("say_who", trainer=spread, experiment="x-spread")
-    assert service.finished(second, 120).outcome == Outcome.COMPLETED, service.finishes[second]
+    assert service.finished(second).outcome == Outcome.COMPLETED, service.finishes[second]
     until(lambda: not held_on(node.id), "nothing is held on the node")
+
+
+def test_a_node_without_gpus_preprocesses_for_the_workers_on_another(
+    service: FakeService, add: Add, ray_address: str, record: Path
+) -> None:
+    """Each row says where it was made."""
+    with second_node(service, ray_address, "gamma") as node:
+        trial = add(
+            "read_where",
+            trainer={
+                "entrypoint": "train:train_fn",
+                "datasets": {"entrypoint": "train:where"},
+                "data": {"preprocess_on": {"resources": {"CPU": 1, "gamma": 1}}},
+                "scaling": {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 4, "GPU": 1}},
+            },
+            experiment="x-gamma",
+        )
+        finish = service.finished(trial)
+        assert finish.outcome == Outcome.COMPLETED, finish.error
+        lines = [line.split() for line in record.read_text().splitlines()]
+        assert {made_on for _, _, _, made_on in lines} == {node.id}
+        assert node.id not in {read_on for _, read_on, _, _ in lines}

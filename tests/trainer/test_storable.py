@@ -10,6 +10,7 @@ from service.operations.reports.curve import _storable
 from trainer.storable import is_storable_text, storable_float, storable_text
 from trainer.wire import LogChunk
 from trainer.worker.logs import OutputFile
+from trainer.worker.masker import Masker
 from trainer.worker.metrics import json_metrics
 
 TEXTS = [("plain", "plain"), ("a\0b", "a?b"), ("\ud800", "?"), ("\udcff\0", "??"), ("\N{REPLACEMENT CHARACTER}",) * 2]
@@ -65,7 +66,7 @@ def test_a_long_text_keeps_its_head_and_its_tail() -> None:
 def test_the_text_of_a_log_can_be_stored(tmp_path: Path) -> None:
     path = tmp_path / "worker.out"
     path.touch()
-    stream = OutputFile(str(path))
+    stream = OutputFile(str(path), Masker(()))
     path.write_bytes(b"a\0b\xff\n")
     assert stream.read() == "a?b\ufffd\n"
     stream.close()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from service.runtime.caches.proposal_cache import ProposalCache
 from tests.conftest import Api, Held, a_spec
 
 TWO = [{"metric": "accuracy", "direction": "maximize"}, {"metric": "latency", "direction": "minimize"}]
@@ -78,3 +79,79 @@ def test_a_retry_changes_no_decision(service: Api, rule: dict[str, Any]) -> None
     again.report(accuracy=0.3)
     assert decisions(again)[:-1] == before
     assert decisions(again)[-1]["step"] == 4
+
+
+EARLY = {
+    "space": {"lr": {"type": "float", "low": 0, "high": 1}, "idle": {"type": "float", "low": 0, "high": 1}},
+    "early_stopping": {"rule": "asha", "max_step": 9},
+    "search": {"sampler": "tpe", "seed": 3, "options": {"n_startup_trials": 4}, "curve_score": True},
+    "limits": {"max_trials": 25, "parallelism": 4},
+}
+
+
+def train(service: Api, held: Held) -> str:
+    """Report accuracies until the service stops the trial; return how it ended."""
+    params = held.assignment["params"]
+    for step in range(9):
+        if held.report(accuracy=step - abs(params["lr"] - 0.3))["decision"] == "stop":
+            held.finish("stopped")
+            return "pruned"
+    held.finish()
+    return "completed"
+
+
+def test_importance_uses_the_trials_that_early_stopping_ended(service: Api) -> None:
+    name = service.create(**EARLY)["name"]
+    path = f"/v1/experiments/{name}/importance"
+    ends = []
+    for number in range(24):
+        held = service.ask(name)
+        assert held
+        ends.append(train(service, held))
+        if number == 0:
+            assert service.get(path)["measure"] == "value"  # nothing has been stopped yet
+    assert ends.count("completed") < 10
+    held = service.ask(name)
+    assert held
+    held.report(accuracy="nan")
+    held.finish("failed", error={"kind": "diverged", "message": "accuracy is nan"})
+    for evaluator in ("ped_anova", "fanova"):
+        found = service.get(path, params={"evaluator": evaluator})
+        assert (found["measure"], found["trial_count"], found["used_count"]) == ("curve_score", 25, 25)
+        assert next(iter(found["parameters"])) == "lr"
+        assert found["reason"] is None
+
+
+def test_a_search_by_curves_goes_on_after_a_restart_as_if_undisturbed(service: Api) -> None:
+    """A fresh view of what is stored proposes the same, while trials run between their rungs."""
+    name = service.create(**EARLY)["name"]
+    context = service.app.state.context
+    running = [service.ask(name) for _ in range(4)]
+    for number in range(4, 14):
+        held = running.pop(0)
+        assert held
+        if train(service, held):
+            running.append(service.ask(name))
+        for one in running[:2]:
+            assert one
+            one.report(accuracy=number / 10)
+        experiment = service.get(f"/v1/experiments/{name}")["id"]
+        fresh = ProposalCache().propose(context.database, experiment, number + 1)
+        known = context.proposals.propose(context.database, experiment, number + 1)
+        assert known == fresh
+        assert fresh.seen_milestone
+
+
+def test_a_proposal_computed_before_a_rung_is_not_used_after_it(service: Api) -> None:
+    name = service.create(**{**EARLY, "limits": {"max_trials": 25, "parallelism": 7}})["name"]
+    context = service.app.state.context
+    held = [one for one in (service.ask(name) for _ in range(6)) if one]
+    for one in held[:5]:
+        one.report(accuracy=0.5)
+    experiment = service.get(f"/v1/experiments/{name}")["id"]
+    before = context.proposals.propose(context.database, experiment, 6)
+    held[5].report(accuracy=0.9)
+    following = service.ask(name)
+    assert following
+    after = ProposalCache().propose(context.database, experiment, 6)
+    assert before.params != after.params

@@ -111,9 +111,9 @@ def test_an_exploited_trial_that_ends_before_its_next_report_has_its_donors_valu
     assert trials(service, name)[1]["generations"][1]["donor"] == 0
     two(service, name)[1].finish(ends_as)
     ended = trials(service, name)[1]
-    assert (ended["status"], ended["values"], ended["feasible"]) == (ends_as, [0.5], False)
+    assert (ended["status"], ended["value"], ended["feasible"]) == (ends_as, 0.5, False)
     stored = [event for event in service.events(name) if event["kind"] == f"trial.{ends_as}"]
-    assert stored[-1]["data"]["values"] == [0.5]
+    assert stored[-1]["data"]["values"] == {"loss": 0.5}
 
 
 def history(service: Api, name: str) -> list[Any]:

@@ -159,11 +159,11 @@ def test_a_trial_promoted_while_it_leaves_for_its_pause_continues_after_it_has_l
     assert report(again, 0.9) == "continue"
 
 
-def test_reports_made_while_a_trial_leaves_are_judged_when_it_continues(service: Api) -> None:
-    """The trial was asked to leave at rung 1 and left at step 4. It had reached rung 3 by then."""
+def test_a_report_beyond_the_next_rung_is_judged_there_when_its_trial_continues(service: Api) -> None:
+    """The first report was of step 4: the trial was paused at rung 1, and had reached rung 3 as well."""
     name = started(service)
     eager = given(service, name)
-    reports = [{"sequence": n, "metrics": {"accuracy": 0.5 + n / 10}, "checkpoint": f"/{n}"} for n in range(4)]
+    reports = [{"sequence": 0, "step": 4, "metrics": {"accuracy": 0.5}, "checkpoint": "/4"}]
     assert eager.call("reports", 200, {"reports": reports})["decision"] == "stop"
     eager.finish("stopped")
     for value in (0.1, 0.2):
@@ -173,13 +173,13 @@ def test_reports_made_while_a_trial_leaves_are_judged_when_it_continues(service:
         for one in decisions(service, name, "pause", "promote")
     ][-2:] == [
         (0, "promote", 1, 0.5),
-        (0, "pause", 3, 0.7),
+        (0, "pause", 3, 0.5),
     ]
     assert eager.shown()["status"] == "paused"
     assert "no trial passes rung 3" in eager.shown()["reason"]
     run_out(service, name, [0.9, 0, 0, 0.3, 0, 0, 0.2, 0, 0])
     assert eager.shown()["status"] == "completed"
-    assert eager.shown()["attempts"][1]["resumed_from"] == "/3"
+    assert eager.shown()["attempts"][1]["resumed_from"] == "/4"
 
 
 def test_a_paused_experiment_promotes_trials_and_starts_none(service: Api) -> None:

@@ -9,7 +9,7 @@ from tests.chaos.audit.histories import events_whole, histories
 from tests.chaos.audit.mlflow import mlflow_agrees
 from tests.chaos.audit.stopping import stopping
 from tests.chaos.audit.storage import storage
-from tests.chaos.snapshot import Snapshot
+from tests.chaos.evidence.snapshot import Snapshot
 
 Check = Callable[[Snapshot], Iterator[str]]
 

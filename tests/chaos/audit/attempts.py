@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from service.domain.failures import MAX_LOSSES
-from tests.chaos.fault_injector import Fault
-from tests.chaos.journals import Line
-from tests.chaos.schedule import Target
-from tests.chaos.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.evidence.journals import Line
+from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.faults.fault_injector import Fault
+from tests.chaos.faults.schedule import Target
 
 NO_WORK = {"left"}
 LOST_KINDS = {"lost", "preempted"}

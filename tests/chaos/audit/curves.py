@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from tests.chaos.audit.attempts import LOST_KINDS, by_attempt
 from tests.chaos.audit.ends import is_broken
-from tests.chaos.journals import Line
-from tests.chaos.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.evidence.journals import Line
+from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.user_code.curves import loss
 
 
@@ -78,6 +78,7 @@ def _missing_reports(trial: Trial, attempt: Attempt, lines: Sequence[Line]) -> I
     before its report arrived.
     """
     owner = {point.step: point.attempt for point in trial.curve}
+    owner |= {point.step: point.attempt for point in trial.uncounted if point.attempt == attempt.number}
     lost = attempt.kind in LOST_KINDS
     for step in sorted({line.step for line in lines if line.did == "reported" and line.rank == 0}):
         if step not in owner and not lost:

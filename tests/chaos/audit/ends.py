@@ -7,7 +7,7 @@ from typing import Any
 from search.study import Study, propose
 from service.domain.statuses import LIVE_TRIAL
 from service.specification.models import ExperimentSpec
-from tests.chaos.snapshot import Experiment, Snapshot, Trial
+from tests.chaos.evidence.snapshot import Experiment, Snapshot, Trial
 
 
 def clean_end(snapshot: Snapshot) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
-from tests.chaos.snapshot import Event, Experiment, Snapshot
+from tests.chaos.evidence.snapshot import Event, Experiment, Snapshot
 
 STATUSES = {f"trial.{status}": status for status in TrialStatus}
 

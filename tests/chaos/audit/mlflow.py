@@ -1,9 +1,10 @@
 """MLflow has exactly what SQL has: each experiment, trial and point once."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from service.mirror.trial_events import TRIAL_ENDS
-from tests.chaos.snapshot import Experiment, MlflowRun, Snapshot, Trial
+from service.mirror.trial_events import TRIAL_ENDS, cost_metric
+from tests.chaos.evidence.snapshot import Experiment, MlflowRun, Snapshot, Trial
 
 
 def mlflow_agrees(snapshot: Snapshot) -> Iterator[str]:
@@ -54,15 +55,27 @@ def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
     params = {name: str(value) for name, value in {**experiment.spec["config"], **trial.params}.items()}
     if run.params != params:
         yield f"has the parameters {run.params}, not {params}"
-    yield from _curves(trial, run)
+    yield from _curves(_expected_curves(experiment, trial), run)
 
 
-def _curves(trial: Trial, run: MlflowRun) -> Iterator[str]:
-    names = {name for point in trial.curve for name in point.metrics}
-    if set(run.curves) != names:
-        yield f"has the metrics {sorted(run.curves)}, not {sorted(names)}"
-    for name in sorted(names & set(run.curves)):
-        curve = [(point.step, float(point.metrics[name])) for point in trial.curve if name in point.metrics]
-        if run.curves[name] != curve:
-            odd = sorted(set(run.curves[name]) ^ set(curve))[:5]
-            yield f"has another curve of {name}: {len(run.curves[name])} points for {len(curve)}; differing: {odd}"
+def _expected_curves(experiment: Experiment, trial: Trial) -> dict[str, list[tuple[int, float]]]:
+    """The points of the trial's curves, and what its events say of its cost."""
+    curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    for point in trial.curve:
+        for name, value in point.metrics.items():
+            curves[name].append((point.step, float(value)))
+    for event in experiment.events:
+        if event.trial == trial.id and event.kind.startswith("trial."):
+            for field, seconds in (event.data.get("cost") or {}).items():
+                curves[cost_metric(field)].append((int(event.data.get("step") or 0), seconds))
+    return {name: sorted(points) for name, points in curves.items()}
+
+
+def _curves(expected: dict[str, list[tuple[int, float]]], run: MlflowRun) -> Iterator[str]:
+    if set(run.curves) != set(expected):
+        yield f"has the metrics {sorted(run.curves)}, not {sorted(expected)}"
+    for name in sorted(set(expected) & set(run.curves)):
+        found, curve = run.curves[name], expected[name]
+        if found != curve:
+            odd = sorted(set(found) ^ set(curve))[:5]
+            yield f"has another curve of {name}: {len(found)} points for {len(curve)}; differing: {odd}"

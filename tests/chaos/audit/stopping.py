@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.snapshot import Event, Experiment, Snapshot
+from tests.chaos.evidence.snapshot import Event, Experiment, Snapshot, Trial
 
 FACTS = ("decision", "milestone", "value", "cutoff", "compared_count")
 
@@ -70,6 +70,17 @@ def _decisions(experiment: Experiment, asha: Asha | None) -> Iterator[str]:
             yield f"trial {trial.number}: its decisions {must}"
 
 
+def _curve_ends_at_decision(trial: Trial) -> Iterator[str]:
+    """Nothing after the report that stopped an attempt counts, and nothing before it is set aside."""
+    stops = {made["attempt"]: made["step"] for made in trial.decisions if made["decision"] == "stop"}
+    for point in trial.curve:
+        if point.step > stops.get(point.attempt, point.step):
+            yield f"its step {point.step} counts, though it was stopped at step {stops[point.attempt]}"
+    for point in trial.uncounted:
+        if point.attempt not in stops or point.step <= stops[point.attempt]:
+            yield f"its step {point.step} does not count, though no decision had ended attempt {point.attempt}"
+
+
 def _facts(event: Event) -> dict[str, Any]:
     return {name: event.data.get(name) for name in FACTS}
 
@@ -77,6 +88,7 @@ def _facts(event: Event) -> dict[str, Any]:
 def _consequences(experiment: Experiment, stopped: set[str]) -> Iterator[str]:
     """Exactly the stopped trials are pruned."""
     for trial in experiment.trials:
+        yield from (f"trial {trial.number}: {what}" for what in _curve_ends_at_decision(trial))
         if (trial.status == "pruned") != (trial.id in stopped) and trial.status in {"completed", "pruned"}:
             was = "was" if trial.id in stopped else "was not"
             yield f"trial {trial.number} is {trial.status}, though it {was} stopped"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.chaos.schedule import Target
-from tests.chaos.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.faults.schedule import Target
 
 REMOVAL_SECONDS = 5.0
 """How long a slot may take to remove an obsolete checkpoint. A slot that is killed earlier leaves it there."""

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import requests
 
 from tests.trainer.agent.test_agent_shutdown import NoSlots, alone, run  # noqa: F401 - fixtures
 from tests.trainer.conftest import until
-from tests.trainer.fake_service import FakeService
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from trainer.wire import Claim, Deletion
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -22,15 +25,57 @@ def test_checkpoints_that_no_trial_can_resume_from_are_removed(alone: FakeServic
     for folder in (run_folder, kept):
         (folder / "checkpoint_000001").mkdir(parents=True)
     alone.obsolete = [str(tmp_path / "gone"), str(run_folder)]
+    with running(run):
+        until(lambda: not run_folder.exists(), "the folder is gone")
+    assert kept.exists()
+
+
+def test_an_agent_deletes_what_it_is_given_and_says_so(alone: FakeService, run: Any, tmp_path: Path) -> None:  # noqa: F811
+    folder = tmp_path / "digits-x-1"
+    (folder / "trial-0-attempt-1" / "checkpoint_000001").mkdir(parents=True)
+    alone.deletions[7] = Deletion(id=7, directory=str(folder))
+    with running(run):
+        until(lambda: not folder.exists(), "the folder is gone")
+        until(lambda: not alone.deletions, "the service knows")
+
+
+def test_an_agent_whose_storage_is_away_says_so_with_its_first_offer_and_gets_no_trial(
+    alone: FakeService,  # noqa: F811
+    run: Any,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from trainer.agent import storage_probe  # noqa: PLC0415 - heavy
+
+    monkeypatch.setattr(storage_probe, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("trainer.agent.agent.FIRST_PROBE_SECONDS", PATIENCE_SECONDS)
+    mount = tmp_path / "mount"
+    mount.write_text("not a directory")
+    alone.storage = str(mount / "checkpoints")
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+
+    def offers() -> list[Claim]:
+        return alone.claims[1:]  # the first one only takes the name
+
+    with running(run):
+        until(offers, "the agent claims")
+        assert "mount/checkpoints cannot be written" in str(offers()[0].storage_error)
+        assert [one.trial for one in alone.queue] == [trial]
+        mount.unlink()
+        until(lambda: not alone.queue, "the trial is claimed")
+
+
+@contextmanager
+def running(start: Any) -> Iterator[None]:
+    """An agent without slots, in a thread."""
     stop = threading.Event()
-    agent = threading.Thread(target=run, args=(NoSlots(), stop))
+    agent = threading.Thread(target=start, args=(NoSlots(), stop))
     agent.start()
     try:
-        until(lambda: not run_folder.exists(), "the folder is gone", 20)
+        yield
     finally:
         stop.set()
         agent.join()
-    assert kept.exists()
 
 
 def pooled(name: str = "slot", **fields: Any) -> Any:
@@ -57,16 +102,19 @@ def test_attempts_of_a_former_agent_that_no_slot_runs_are_lost(alone: FakeServic
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
     nodes = [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
     claim = {"request_id": "the former agent's last", "nodes": nodes, "wait_seconds": 5}
-    assert requests.post(f"{alone.url}/v1/agents/ending/claim", json=claim, timeout=10).json()["trial"] == trial
+    assert (
+        requests.post(f"{alone.url}/v1/agents/ending/claim", json=claim, timeout=PATIENCE_SECONDS).json()["trial"]
+        == trial
+    )
     stop = threading.Event()
     agent = threading.Thread(target=run, args=(NoSlots(), stop))
     agent.start()
     try:
-        alone.wait_for(lambda: trial in alone.lost, 20)
+        alone.wait_for(lambda: trial in alone.lost)
     finally:
         stop.set()
         agent.join()
-    assert [(one.trial, one.attempt) for one in alone.claims[-1].lost or alone.claims[-2].lost] == [(trial, 1)]
+    assert [(one.trial, one.attempt) for claim in alone.claims for one in claim.lost] == [(trial, 1)]
 
 
 class OneDied(NoSlots):
@@ -87,12 +135,12 @@ def test_the_attempt_of_a_dead_slot_is_lost_unless_it_had_ended(alone: FakeServi
     nodes = [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
     for trial in trials:
         claim = {"request_id": f"for {trial}", "nodes": nodes}
-        requests.post(f"{alone.url}/v1/agents/ending/claim", json=claim, timeout=10)
+        requests.post(f"{alone.url}/v1/agents/ending/claim", json=claim, timeout=PATIENCE_SECONDS)
     stop, ended = threading.Event(), ("t-long-ended", 7)
     agent = threading.Thread(target=run, args=(OneDied(*((trial, 1) for trial in trials), ended), stop))
     agent.start()
     try:
-        alone.wait_for(lambda: alone.lost, 20)
+        alone.wait_for(lambda: alone.lost)
     finally:
         stop.set()
         agent.join()

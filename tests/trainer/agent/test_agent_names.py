@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from service.settings import Settings
-from tests.conftest import Api, running
+from tests.conftest import Api, changed, running
 from tests.trainer.agent.test_agent_liveness_lock import in_a_container
 from tests.trainer.agent.test_agent_reconnects import database_url  # noqa: F401 - fixture
 from tests.trainer.agent.test_agent_shutdown import NoSlots
 from tests.trainer.conftest import until
+from tests.trainer.fake_service import PATIENCE_SECONDS
 from trainer.agent.process_identity import instance_of, is_dead
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -43,6 +44,12 @@ class Watched(NoSlots):
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """With leases that do not expire during a test: a dead agent's name is free before."""
+    return changed(settings, lease_seconds=10 * PATIENCE_SECONDS)
+
+
+@pytest.fixture
 def another() -> Iterator[subprocess.Popen[bytes]]:
     """A process in the place of the first agent."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
@@ -64,7 +71,7 @@ def working(run_agent: Any, url: str, stop: threading.Event, **options: Any) -> 
         yield
     finally:
         stop.set()
-        agent.join(30)
+        agent.join(PATIENCE_SECONDS)
 
 
 def test_a_second_agent_waits_for_the_first_to_end_and_gives_way_to_a_third(
@@ -89,17 +96,17 @@ def test_a_second_agent_waits_for_the_first_to_end_and_gives_way_to_a_third(
         trial = claim(api, first, 200)["trial"]
         second = threading.Thread(target=run)
         second.start()
-        until(lambda: f"process {another.pid} at" in caplog.text, "the second agent says why it waits", 30)
+        until(lambda: f"process {another.pid} at" in caplog.text, "the second agent says why it waits")
         assert not pool.adopted.is_set()
         assert api.get(f"/v1/trials/{trial}")["status"] == "running"
         claim(api, first, 204)
         another.kill()
         another.wait()
-        assert pool.adopted.wait(30)
+        assert pool.adopted.wait(PATIENCE_SECONDS)
         claim(api, first, 409)
         # as if the second one had been unreachable for longer than its name's lease
         claim(api, first, 204, replaces=current(api))
-        second.join(30)
+        second.join(PATIENCE_SECONDS)
         assert "is replaced" in ends[0]
         assert not pool.closed.is_set()
         stop.set()
@@ -117,10 +124,10 @@ def test_an_agent_that_ends_releases_its_name(settings: Settings, monkeypatch: p
             target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs={"stop": stop}
         )
         first.start()
-        assert pool.adopted.wait(30)
+        assert pool.adopted.wait(PATIENCE_SECONDS)
         claim(api, ELSEWHERE, 409)
         stop.set()
-        first.join(30)
+        first.join(PATIENCE_SECONDS)
         claim(api, ELSEWHERE, 204)
         api.post("/v1/agents/one/leave", 204, json=instance_of(os.getpid()))
         claim(api, instance_of(os.getpid()), 409)
@@ -139,7 +146,7 @@ def test_an_agent_takes_the_name_of_one_whose_container_was_killed(
         claim(api, former, 204)
         kill()
         with working(agent.run_agent, str(api.http.base_url), stop=stop, state=tmp_path):
-            assert pool.adopted.wait(15), "it waits for the end of the lease, which takes 30 s"
+            assert pool.adopted.wait(PATIENCE_SECONDS), "it waits for the end of the lease"
     assert not list((tmp_path / "agents").iterdir())
 
 
@@ -175,4 +182,4 @@ def test_a_process_hidden_from_this_user_is_not_considered_dead(
 def test_a_zombie_is_dead(another: subprocess.Popen[bytes]) -> None:
     living = instance_of(another.pid)
     another.kill()
-    until(lambda: is_dead(living), "the killed process, for which no parent has waited, is known to be dead", 10)
+    until(lambda: is_dead(living), "the killed process, for which no parent has waited, is known to be dead")

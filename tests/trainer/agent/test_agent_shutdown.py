@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import until
-from tests.trainer.fake_service import FakeService
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.wire import FailureKind
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+class NoPrestart:
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
 
 
 class NoSlots:
@@ -22,13 +30,14 @@ class NoSlots:
         self.slots: dict[str, Any] = {}
         self.assigned: list[str] = []
         self.asked = threading.Event()
+        self.prestart = NoPrestart()
         self._error = error
 
     def should_wait(self, _assignment: dict[str, Any], _since: float) -> bool:
         self.asked.set()
         return True
 
-    def run(self, assignment: dict[str, Any]) -> None:
+    def run(self, assignment: dict[str, Any], _secrets: object = None) -> None:
         self.assigned.append(assignment["trial"])
 
     def adopt(self) -> None:
@@ -80,7 +89,12 @@ def working(run: Any, pool: NoSlots) -> tuple[threading.Thread, threading.Event]
     return agent, stop
 
 
-def test_an_assignment_that_arrives_while_the_agent_ends_is_given_back(alone: FakeService, run: Any) -> None:
+def test_an_assignment_that_arrives_while_the_agent_ends_is_given_back(
+    alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The claim must still wait when the assignment comes.
+    monkeypatch.setattr("trainer.agent.agent.IDLE_WAIT_SECONDS", 25.0)
+    monkeypatch.setattr("trainer.agent.agent.LAST_CLAIM_SECONDS", PATIENCE_SECONDS)
     agent, stop = working(run, NoSlots())
     alone.wait_for(lambda: any(claim.nodes for claim in alone.claims))
     stop.set()
@@ -94,11 +108,11 @@ def test_an_assignment_that_arrives_while_the_agent_ends_is_given_back(alone: Fa
 def test_an_assignment_that_waits_for_a_slot_is_given_back_when_the_agent_ends(
     alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.agent.agent.SETTLE_SECONDS", 60)
+    monkeypatch.setattr("trainer.agent.agent.SETTLE_SECONDS", PATIENCE_SECONDS)
     pool = NoSlots()
     agent, stop = working(run, pool)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
-    assert pool.asked.wait(30)
+    assert pool.asked.wait(PATIENCE_SECONDS)
     stop.set()
     error = alone.finished(trial).error
     agent.join()
@@ -107,7 +121,10 @@ def test_an_assignment_that_waits_for_a_slot_is_given_back_when_the_agent_ends(
     assert pool.assigned == []
 
 
-def test_an_assignment_waits_for_a_slot_only_for_a_limited_time(alone: FakeService, run: Any) -> None:
+def test_an_assignment_waits_for_a_slot_only_for_a_limited_time(
+    alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.agent.agent.SETTLE_SECONDS", 0.5)
     pool = NoSlots()
     agent, stop = working(run, pool)
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
@@ -119,7 +136,7 @@ def test_an_assignment_waits_for_a_slot_only_for_a_limited_time(alone: FakeServi
 
 
 def test_a_refused_agent_ends_with_an_error_message(alone: FakeService, run: Any) -> None:
-    alone.failing = (401, b'{"type": "unauthorized", "detail": "no such token"}')
+    alone.failing = (401, b'{"type": "urn:paceline:error:unauthorized", "detail": "no such token"}')
     with pytest.raises(SystemExit, match=r"does not let agent ending work: 401 unauthorized: no such token"):
         run(NoSlots(), threading.Event())
 

@@ -5,18 +5,19 @@ from typing import Any
 import pytest
 
 from trainer.agent.slot_pool import PooledSlot, SlotPool, key_of
+from trainer.client.addresses import ServiceAddresses
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 SINCE = 10.0
 
 
 def test_the_agent_extends_a_lease_until_the_slot_has_the_attempt() -> None:
-    pool = SlotPool("an-agent", "http://127.0.0.1:9")
-    assignment = {"trial": "t-1", "lease": {"token": "a", "seconds": 30}}
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
+    assignment = {"trial": "t-1", "lease": {"token": "a", "seconds": 3000}}
     slot = pool.slots["slot"] = PooledSlot("slot", None, assigned=(None, assignment))
     assert pool.leases_to_extend() == [assignment]
     assert pool.leases_to_extend() == [], "again only after a third of the lease"
-    slot.lease_due_at -= 11
+    slot.lease_due_at -= 1001
     assert pool.leases_to_extend() == [assignment]
     slot.lease_due_at, slot.assigned = 0, None
     assert pool.leases_to_extend() == [], "the slot extends its lease itself"
@@ -26,13 +27,17 @@ def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
     return PooledSlot(name, None, **{"key": key_of(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE, **fields})
 
 
+def test_what_a_log_would_say_of_a_slot_has_no_secret() -> None:
+    assert "s3cr3t" not in repr(pooled(secrets={"KEY": "s3cr3t"}))
+
+
 @pytest.mark.parametrize(
     "ending",
     [pooled(runs=None), pooled(status_at=SINCE - 1)],
     ids=["ends an attempt", "has not said since then that it goes on"],
 )
 def test_an_assignment_waits_for_a_slot_with_its_key_that_may_become_idle_soon(ending: PooledSlot) -> None:
-    pool = SlotPool("an-agent", "http://127.0.0.1:9")
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     pool.slots = {"busy": pooled("busy"), "ending": ending}
     assert pool.should_wait(ASSIGNMENT, SINCE)
     pool.slots["idle"] = pooled("idle", runs=None, idle_seconds=0.0)
@@ -50,6 +55,6 @@ def test_an_assignment_waits_for_a_slot_with_its_key_that_may_become_idle_soon(e
     ids=["runs another", "is of another kind", "closes itself", "starts with another"],
 )
 def test_an_assignment_waits_for_no_slot_that_stays_busy(other: PooledSlot) -> None:
-    pool = SlotPool("an-agent", "http://127.0.0.1:9")
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     pool.slots = {"other": other}
     assert not pool.should_wait(ASSIGNMENT, SINCE)

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.fake_service import FakeService
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.client.heartbeat import Heartbeat
 from trainer.client.http import ServiceClient
 from trainer.wire import Answer, Decision, Finish
-
-PATIENCE_SECONDS = 20
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ def beating(service: FakeService, trial: str, lease_seconds: float = 30) -> Iter
     calls = ServiceClient(service.url, f"lease-{trial}")
     heartbeat = Heartbeat(calls, trial, lease_seconds, lambda *order: said.put(order), lambda: said.put("lost"))
     heartbeat.start()
-    service.wait_for(lambda: service.heartbeats[trial] or service.away, PATIENCE_SECONDS)
+    service.wait_for(lambda: service.heartbeats[trial] or service.away)
     yield said
     heartbeat.close()
     service.lose(trial)
@@ -42,17 +40,18 @@ def test_an_order_answers_a_waiting_heartbeat_and_so_does_the_next_one(service: 
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     with beating(service, trial) as said:
         service.order(trial, Decision.STOP, "the user")
-        assert said.get(timeout=5) == ("stop", "the user")
+        assert said.get(timeout=PATIENCE_SECONDS) == ("stop", "the user")
         service.order(trial, Decision.KILL)
-        heard = said.get(timeout=5)
-        assert (heard if heard[0] == "kill" else said.get(timeout=5)) == ("kill", None)
+        while (heard := said.get(timeout=PATIENCE_SECONDS)) == ("stop", "the user"):
+            pass  # the heartbeat goes on
+        assert heard == ("kill", None)
 
 
 def test_a_lost_lease_answers_a_waiting_heartbeat_and_is_reported_once(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     with beating(service, trial) as said:
         service.lose(trial)
-        assert said.get(timeout=5) == "lost"
+        assert said.get(timeout=PATIENCE_SECONDS) == "lost"
     assert said.empty()
 
 
@@ -68,10 +67,10 @@ def test_the_heartbeat_of_a_finished_attempt_reports_nothing(service: FakeServic
         lambda: said.put("lost"),
     )
     heartbeat.start()
-    service.wait_for(lambda: service.heartbeats[trial], PATIENCE_SECONDS)
+    service.wait_for(lambda: service.heartbeats[trial])
     heartbeat.close()
     service.finish(trial, Finish(outcome="completed").model_dump_json().encode())
-    heartbeat.join(5)
+    heartbeat.join(PATIENCE_SECONDS)
     assert not heartbeat.is_alive()
     assert said.empty()
 
@@ -98,6 +97,7 @@ def test_the_heartbeat_pauses_if_the_service_answers_immediately(tmp_path: Path)
 
     with Hasty(str(tmp_path)).serving() as service:
         trial = service.add_trial({"entrypoint": "train:train_fn"})
+        began = time.monotonic()
         with beating(service, trial, lease_seconds=1.5):
-            service.wait_for(lambda: service.heartbeats[trial] == 3, PATIENCE_SECONDS)
-    assert times[2] - times[0] > 0.9  # two thirds of a lease, less what the calls themselves take
+            service.wait_for(lambda: service.heartbeats[trial] >= 3)
+    assert times[2] - began > 0.9  # the third call comes two thirds of a lease after the first one, or later

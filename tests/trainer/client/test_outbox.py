@@ -1,21 +1,21 @@
 """Reports and logs on their way to a service that fails, refuses or is away. Needs no Ray."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.trainer.fake_service import FakeService
-from trainer.client import http
+from tests.trainer.conftest import set_constant
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.client.http import CallRefused, ServiceClient, ServiceFailed, ServiceUnreachable
-from trainer.client.outbox import LogOutbox, ReportOutbox
-
-PATIENCE_SECONDS = 20
+from trainer.client.log_outbox import LogOutbox
+from trainer.client.outbox import ReportOutbox
 
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
-    monkeypatch.setattr(http, "FAILURE_DELAYS", (0.0, 0.0))
+    set_constant(monkeypatch, ServiceClient.post, "FAILURE_DELAYS", (0.0, 0.0))
     with FakeService(str(tmp_path)).serving() as service:
         yield service
 
@@ -27,6 +27,12 @@ def trial(service: FakeService) -> str:
 
 def nothing(*_args: object) -> None:
     pass
+
+
+def report_outbox(service: FakeService, trial: str, **listening: Callable[..., Any]) -> ReportOutbox:
+    names = ("on_decision", "on_lease_lost", "on_refused", "on_known", "on_uncounted", "on_decided")
+    callbacks = dict.fromkeys(names, nothing) | listening
+    return ReportOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, **callbacks)
 
 
 FAILURES = pytest.mark.parametrize("failing", [(500, b"{}"), (501, b"oops"), (200, b"<html>"), (200, b"[]")])
@@ -53,9 +59,7 @@ def test_reports_at_which_the_service_fails_are_dropped_and_reported(
 ) -> None:
     service.failing = failing
     refused: list[Exception] = []
-    outbox = ReportOutbox(
-        ServiceClient(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing
-    )
+    outbox = report_outbox(service, trial, on_refused=refused.append)
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -68,9 +72,7 @@ def test_reports_at_which_the_service_fails_are_dropped_and_reported(
 def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeService, trial: str) -> None:
     service.refused[trial] = "no"
     refused: list[Exception] = []
-    outbox = ReportOutbox(
-        ServiceClient(service.url, f"lease-{trial}"), trial, nothing, nothing, refused.append, nothing
-    )
+    outbox = report_outbox(service, trial, on_refused=refused.append)
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -85,7 +87,7 @@ def test_an_unexpected_error_ends_the_delivery_and_is_reported(service: FakeServ
         raise RuntimeError("the loop is closed")
 
     refused: list[Exception] = []
-    outbox = ReportOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, deaf, nothing, refused.append, nothing)
+    outbox = report_outbox(service, trial, on_decision=deaf, on_refused=refused.append)
     outbox.put(0, {"loss": 1}, None)
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)
@@ -101,4 +103,44 @@ def test_a_long_text_is_sent_in_pieces_that_the_wire_accepts(service: FakeServic
     assert outbox.flush(PATIENCE_SECONDS)
     assert service.log(trial) == text
     outbox.close()
+    outbox.join()
+
+
+def log_outbox(service: FakeService, trial: str) -> LogOutbox:
+    return LogOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, nothing)
+
+
+def test_output_waits_for_a_service_that_is_away_however_much_it_is(service: FakeService, trial: str) -> None:
+    outbox = log_outbox(service, trial)
+    service.away = True
+    outbox.start()
+    for number in range(6):
+        outbox.put(0, number * 1_000_000, 1_000_000 * "x")
+    assert not outbox.has_room
+    assert not outbox.flush(0.3)
+    service.away = False
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert len(service.log(trial)) == 6_000_000
+    assert outbox.has_room
+    outbox.close()
+    outbox.join()
+
+
+def test_output_is_dropped_for_a_service_without_room_and_the_log_says_so(
+    service: FakeService, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_constant(monkeypatch, LogOutbox._gives_up, "FULL_DISK_SECONDS", 0.2)
+    outbox = log_outbox(service, trial)
+    outbox.start()
+    outbox.put(1, 0, "first")
+    assert outbox.flush(PATIENCE_SECONDS)
+    service.keeps_no_logs = True
+    outbox.put(0, 0, 300_000 * "x")
+    outbox.put(1, 5, "second")
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert outbox.has_room
+    service.keeps_no_logs = False
+    outbox.close()
+    outbox.mark_missing(ServiceClient(service.url, f"lease-{trial}"))
+    assert (service.log(trial, 0), service.log(trial, 1)) == ("[missing up to 300000]", "first[missing up to 11]")
     outbox.join()

@@ -15,6 +15,7 @@ TRAINER = {
     "entrypoint": "train:train_fn",
     "scaling": {"num_workers": 3, "use_gpu": True},
     "env": {"A": "b"},
+    "secrets": {"C": {"from_agent_env": "D"}},
     "reuse_workers": 7,
 }
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.conftest import until
+from tests.trainer.conftest import set_constant, until
 from tests.trainer.fake_service import FakeService
+from trainer.client.addresses import ServiceAddresses
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt import Attempt
 from trainer.slot.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused, State, Stopping
 from trainer.slot.outcome import Outcome
-from trainer.wire import Decision
+from trainer.slot.report_barrier import ReportBarrier
+from trainer.wire import Answer, Decision, PhaseSeconds
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules im
 STARTED = WorkerStarted(
     actor=None, node="n", pid=1, placement_group=None, log_positions={}, oom_counter=None, oom_kills=None
 )
-SECONDS = 20
+SECONDS = 240
 
 
 class CountingRunner:
@@ -54,18 +56,28 @@ class Played:
         self.runner = CountingRunner()
         runner: Any = self.runner
         assignment = Assignment.from_json(service.assign(self.trial))
-        self.attempt = Attempt(assignment, service.url, asyncio.get_running_loop(), runner, lambda _uri: None)
+        self.removed: list[str] = []
+        self.attempt = Attempt(
+            assignment, ServiceAddresses(service.url), asyncio.get_running_loop(), runner, self.removed.append
+        )
+        self._orders: list[type[State]] = []
+        move = self.attempt.state.move
 
-    async def report(self, sequence: int) -> str:
-        return await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, None)
+        def remember(to: State) -> bool:
+            self._orders += [type(to)] * (moved := move(to))
+            return moved
+
+        self.attempt.state.move = remember  # type: ignore[method-assign]
+
+    async def report(self, sequence: int, checkpoint: str | None = None) -> str:
+        return await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, checkpoint)
 
     async def comes_to(self, state: type[State]) -> None:
-        await asyncio.to_thread(
-            until, lambda: isinstance(self.attempt.state.current, state), f"it comes to {state.__name__}", SECONDS
-        )
+        """It may have moved on already."""
+        await asyncio.to_thread(until, lambda: state in self._orders, f"it comes to {state.__name__}", SECONDS)
 
     async def conclude(self) -> Outcome | None:
-        return await asyncio.to_thread(self.attempt.conclude, None, lambda _rank: ("", None))
+        return await asyncio.to_thread(self.attempt.conclude, None, lambda _rank: ("", None, None))
 
     async def finish(self, outcome: Outcome) -> None:
         await asyncio.to_thread(lambda: self.attempt.finish(outcome, wants_next=False))
@@ -101,25 +113,172 @@ def test_a_function_that_returns_completes_its_trial(tmp_path: Path) -> None:
     play(run)
 
 
-def test_a_stop_is_the_answer_to_the_next_report_and_a_kill_follows_after_the_grace_period(tmp_path: Path) -> None:
+def test_heartbeats_and_the_end_tell_the_seconds_by_phase(tmp_path: Path) -> None:
     async def run() -> None:
-        async with played(tmp_path, stop_grace_seconds=0.5) as one:
-            one.service.order(one.trial, Decision.STOP, "the user")
-            await one.comes_to(Stopping)
-            assert await one.report(0) == "stop"
-            await one.comes_to(Killed)
-            assert one.runner.ended_count
-            assert await one.conclude() == Outcome("stopped", began=True)
-            assert one.attempt.why_workers_not_reusable() == "the attempt was killed"
+        async with played(tmp_path, lease_seconds=0.3) as one:
+            told = one.service.phases[one.trial]
+            await asyncio.to_thread(until, lambda: told, "the first heartbeat", SECONDS)
+            assert told[0] == PhaseSeconds()
+            one.attempt.function_began()
+            waits = {"data": 0.0, "checkpointing": 0.0, "reporting": 1e-6}
+            assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
+            await asyncio.to_thread(until, lambda: told[-1] and told[-1].reporting, "a later heartbeat", SECONDS)
+            assert told[-1] is not None
+            assert told[-1].training > 0
+            await one.attempt.worker_ended(0, WorkerEnded(times=waits | {"running": 0.01}))
+            outcome = await one.conclude()
+            assert outcome is not None
+            await one.finish(outcome)
+            end = one.service.finishes[one.trial].phases
+            assert end is not None
+            assert end.training == pytest.approx(0.01 - 1e-6)
+            assert end.total >= told[-1].total
 
     play(run)
 
 
-def test_the_time_limit_stops_it(tmp_path: Path) -> None:
+def test_a_report_that_arrives_after_the_end_of_its_rank_changes_no_seconds(tmp_path: Path) -> None:
+    """Ray may run a later call before an earlier one."""
+
     async def run() -> None:
-        async with played(tmp_path, max_seconds=0.1) as one:
+        async with played(tmp_path) as one:
+            one.attempt.function_began()
+            waits = {"data": 0.0, "checkpointing": 0.0, "reporting": 0.0}
+            await one.attempt.worker_ended(0, WorkerEnded(times=waits | {"running": 1e-6}))
+            assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
+            outcome = await one.conclude()
+            assert outcome is not None
+            await one.finish(outcome)
+            end = one.service.finishes[one.trial].phases
+            assert end is not None
+            assert end.training == 1e-6
+
+    play(run)
+
+
+def test_the_seconds_of_ranks_that_were_killed_are_kept(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            one.attempt.function_began()
+            waits = {"data": 0.0, "checkpointing": 1e-6, "reporting": 0.0}
+            assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
+            outcome = await one.conclude()
+            assert outcome is not None
+            await one.finish(outcome)
+            end = one.service.finishes[one.trial].phases
+            assert end is not None
+            assert end.checkpointing == 1e-6
+            assert min(end.training, end.idle) > 0
+
+    play(run)
+
+
+def test_a_stop_is_the_answer_to_the_next_report_and_a_kill_follows_after_the_grace_period(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, stop_grace_seconds=0.5) as one, played(tmp_path, stop_grace_seconds=600) as other:
+            for attempt in (other, one):
+                attempt.service.order(attempt.trial, Decision.STOP, "the user")
+                await attempt.comes_to(Stopping)
+                assert await attempt.report(0) == "stop"
+            await one.comes_to(Killed)
+            assert one.runner.ended_count
+            assert await one.conclude() == Outcome("stopped", began=True)
+            assert one.attempt.why_workers_not_reusable() == "the attempt was killed"
+            assert isinstance(other.attempt.state.current, Stopping)
+
+    play(run)
+
+
+@pytest.mark.parametrize("deciding", [1, 3])
+def test_a_function_that_trained_on_past_its_decision_was_stopped_and_its_later_checkpoints_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deciding: int
+) -> None:
+    """Also if the deciding report was its last one: without the outage it would have left there."""
+    monkeypatch.setattr(ReportBarrier.__init__, "__kwdefaults__", {"wait_seconds": 0})
+
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            one.service.decide = lambda *_: Answer(decision=Decision.STOP, deciding_sequence=deciding)
+            one.service.away = True
+            run_name = one.attempt.run
+            answers = [await one.report(number, f"x/{run_name}/checkpoint_{number}") for number in range(4)]
+            assert answers == ["continue"] * 4
+            await one.attempt.worker_ended(0, WorkerEnded())
+            one.service.away = False
+            assert await one.conclude() == Outcome("stopped", began=True)
+            kept = f"checkpoint_{deciding}"
+            assert one.attempt.checkpoints.known_names() == [kept]
+            assert {uri.rpartition("/")[2] for uri in one.removed} == {f"checkpoint_{n}" for n in range(4)} - {kept}
+
+    play(run)
+
+
+def test_its_end_waits_until_a_slow_service_has_all_of_its_output(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            one.service.takes_logs.clear()
+            one.attempt.log(0, 0, "the first half, ", {})
+            one.attempt.log(0, 16, 300_000 * "x", {})
+            await one.attempt.worker_ended(0, WorkerEnded())
+            concluding = asyncio.create_task(one.conclude())
+            await asyncio.wait([concluding], timeout=0.5)
+            assert not concluding.done()
+            one.service.takes_logs.set()
+            assert await concluding == Outcome("completed", began=True)
+            assert one.service.log(one.trial) == "the first half, " + 300_000 * "x"
+
+    play(run)
+
+
+def test_its_ranks_wait_with_more_output_than_the_service_takes(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            await one.attempt.room_for_logs()
+            one.service.takes_logs.clear()
+            one.attempt.log(0, 0, 3_000_000 * "x", {})
+            waiting = asyncio.create_task(one.attempt.room_for_logs())
+            await asyncio.wait([waiting], timeout=0.2)
+            assert not waiting.done()
+            one.service.takes_logs.set()
+            await waiting
+
+    play(run)
+
+
+def test_its_time_limit_counts_from_the_functions_first_line_and_waits_for_a_report(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, max_seconds=0.1, stop_grace_seconds=0.1) as one:
+            await asyncio.sleep(0.2)
+            assert one.attempt.state.is_running, "its workers start"
+            one.attempt.function_began()
             await one.comes_to(Stopping)
-            assert one.attempt.state.current == Stopping("max_trial_seconds: 0.1 seconds are over")
+            assert one.attempt.state.current == Stopping("it has run for 0.1 seconds")
+            await asyncio.sleep(0.3)
+            assert isinstance(one.attempt.state.current, Stopping), "no grace period has begun"
+            assert await one.report(0) == "stop"
+            await asyncio.to_thread(one.attempt.delivery.reports.flush)
+            assert len(one.service.reports[one.trial]) == 1
+
+    play(run)
+
+
+def test_a_stop_after_its_time_limit_begins_the_grace_period(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, max_seconds=0.1, stop_grace_seconds=0.1) as one:
+            one.attempt.function_began()
+            await one.comes_to(Stopping)
+            one.service.order(one.trial, Decision.STOP, "the user")
+            await one.comes_to(Killed)
+
+    play(run)
+
+
+def test_it_is_killed_so_long_after_the_functions_first_line_without_a_report(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, max_seconds=0.1, kill_after_seconds=0.2) as one:
+            one.attempt.function_began()
+            await one.comes_to(Killed)
+            assert await one.conclude() == Outcome("stopped", began=True)
 
     play(run)
 
@@ -223,7 +382,7 @@ def test_a_slot_that_closes_gives_back_what_it_has_not_begun(tmp_path: Path, is_
 def test_an_attempt_that_is_given_back_does_not_wait_for_a_service_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.slot.attempt.GIVE_BACK_SECONDS", 0.2)
+    set_constant(monkeypatch, Attempt.finish, "GIVE_BACK_SECONDS", 0.2)
 
     async def run() -> None:
         async with played(tmp_path) as one:

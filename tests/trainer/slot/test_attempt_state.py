@@ -27,7 +27,7 @@ from trainer.worker.failures import Failure
 FAILURE = Failure("user_error", "refused")
 ORDERS: list[State] = [Stopping("the user"), Draining(), Killed(), Refused(FAILURE), Preempted(), LeaseLost()]
 STATES: list[State] = [Running(), *ORDERS, Abandoned(FAILURE)]
-WAIT_SECONDS = 20
+WAIT_SECONDS = 240
 
 
 def nothing() -> None:

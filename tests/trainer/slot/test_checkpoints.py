@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import OOM_COUNTER, Add, pid_of, slot_of, until
+from tests.trainer.conftest import OOM_COUNTER, Add, answers_awaited_for, pid_of, slot_of, until
 from tests.trainer.fake_service import FakeService
-from trainer.wire import FailureKind, Outcome
+from trainer.wire import Answer, FailureKind, Outcome, Report
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -30,16 +30,31 @@ def test_only_the_newest_checkpoints_that_the_service_knows_are_kept(
     service: FakeService, add: Add, record: Path
 ) -> None:
     trial = add("save_and_list", config={"expected": 2}, keep_checkpoints=2)
-    assert service.finished(trial, 120).outcome == Outcome.COMPLETED
+    assert service.finished(trial).outcome == Outcome.COMPLETED
     until(lambda: on_disk(service, trial) == set(known(service, trial)[-2:]), "the older ones are removed")
     assert lines(record, "listed") == ["listed 2 5", "listed 2 5"]
+
+
+def test_a_checkpoint_that_the_service_wants_to_be_kept_stays_on_disk(service: FakeService, add: Add) -> None:
+    first: list[str] = []
+
+    def keep_the_first(_trial: str, report: Report) -> Answer:
+        if report.checkpoint and not first:
+            first.append(report.checkpoint)
+        return Answer(kept=first)
+
+    service.decide = keep_the_first
+    trial = add("save", config={"steps": 4})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    until(lambda: on_disk(service, trial) == {first[0], known(service, trial)[-1]}, "the others are removed")
 
 
 def test_a_slot_killed_while_the_service_is_away_leaves_the_checkpoint_that_the_service_knows(
     service: FakeService, add: Add, record: Path
 ) -> None:
-    trial = add("save", config={"steps": 10_000, "pause": 0.05})
-    service.wait_for(lambda: len(known(service, trial)) >= 2, 120, "two checkpoints")
+    with answers_awaited_for(0.5):
+        trial = add("save", config={"steps": 10_000, "pause": 0.05}, experiment="x-away")
+        service.wait_for(lambda: len(known(service, trial)) >= 2, what="two checkpoints")
     service.away = True
     newest = known(service, trial)[-1]
     until(
@@ -60,7 +75,7 @@ def test_after_a_kill_during_a_save_the_trial_resumes_from_the_previous_checkpoi
     service: FakeService, add: Add, record: Path
 ) -> None:
     trial = add("save_half")
-    _, pid, half = until(lambda: lines(record, "uploading"), "rank 1 saves", 120)[0].split()
+    _, pid, half = until(lambda: lines(record, "uploading"), "rank 1 saves")[0].split()
     service.wait_for(lambda: known(service, trial), what="the first checkpoint")
     os.kill(int(pid), signal.SIGKILL)
     error = service.finished(trial).error
@@ -68,7 +83,7 @@ def test_after_a_kill_during_a_save_the_trial_resumes_from_the_previous_checkpoi
     assert error.kind == FailureKind.LOST
     (whole,) = known(service, trial)
     assert whole != half
-    until(lambda: not Path(half).exists(), "the checkpoint that no attempt can resume from is removed", 20)
+    until(lambda: not Path(half).exists(), "the checkpoint that no attempt can resume from is removed")
     resumed = add("save_half", resume={"uri": whole, "step": 1})
     assert service.finished(resumed).outcome == Outcome.COMPLETED
     assert lines(record, "from") == ["from 0", "from 0", "from 1", "from 1"]

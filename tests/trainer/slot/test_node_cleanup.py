@@ -8,9 +8,11 @@ from typing import Any
 
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
+from trainer.client.addresses import ServiceAddresses
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt import Attempt
 from trainer.slot.attempt_state import LeaseLost, Preempted
+from trainer.slot.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoint_removal import remove_all_except
 
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
@@ -35,7 +37,9 @@ class Saving:
         self.discarded: list[str] = []
         assignment = Assignment.from_json(service.assign(self.trial))
         runs: Any = NoRuns()
-        self.attempt = Attempt(assignment, service.url, asyncio.get_running_loop(), runs, self.discarded.append)
+        self.attempt = Attempt(
+            assignment, ServiceAddresses(service.url), asyncio.get_running_loop(), runs, self.discarded.append
+        )
         self._sequence = 0
 
     async def save(self) -> str:
@@ -46,9 +50,7 @@ class Saving:
         return path
 
     async def have_discarded(self, *expected: str) -> None:
-        await asyncio.to_thread(
-            until, lambda: self.discarded == list(expected), f"{expected} gone: {self.discarded}", 10
-        )
+        await asyncio.to_thread(until, lambda: self.discarded == list(expected), f"{expected} gone: {self.discarded}")
 
 
 @asynccontextmanager
@@ -57,7 +59,7 @@ async def saving(storage: Path, **fields: Any) -> AsyncIterator[Saving]:
         one = Saving(service, **fields)
         one.attempt.start()
         yield one
-        await asyncio.to_thread(one.attempt.conclude, None, lambda _rank: ("", None))
+        await asyncio.to_thread(one.attempt.conclude, None, lambda _rank: ("", None, None))
 
 
 def test_only_a_trials_newest_checkpoints_are_kept_and_no_folder_without_one(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> N
             path = f"{tmp_path}/{one.attempt.run}/checkpoint_0"
             await one.attempt.barrier.report(0, 0, 1, {"loss": 1.0}, path)
             await asyncio.to_thread(
-                until, lambda: isinstance(one.attempt.state.current, LeaseLost), "the lease is lost", 10
+                until, lambda: isinstance(one.attempt.state.current, LeaseLost), "the lease is lost"
             )
         assert one.discarded == []
 
@@ -114,3 +116,17 @@ def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(t
             assert not one.attempt.knows_its_checkpoints()
 
     asyncio.run(play())
+
+
+def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_no_longer_does(tmp_path: Path) -> None:
+    removed: list[str] = []
+    with FakeService(str(tmp_path)).serving() as service:
+        fields: dict[str, Any] = EARLIER
+        trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
+        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), removed.append)
+    ledger.add_known("/2/a", kept=["/s/1/a", "/2/a"])
+    ledger.add_known("/2/b", kept=["/s/1/a", "/2/b"])
+    assert removed == ["/s/1/b", "/2/a"], "the runs of the earlier attempts stay, too"
+    ledger.add_known("/2/c")
+    runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
+    assert removed[2:] == ["/s/1/a", "/2/b", *runs]

@@ -1,11 +1,14 @@
 """How an attempt ended, by its last state and by what its ranks and Ray have reported."""
 
+from typing import Any
+
 import pytest
 
 from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, Running, State, Stopping
 from trainer.slot.outcome import AGENT_SHUT_DOWN, End, Outcome, outcome_of
-from trainer.slot.ranks import Ranks
+from trainer.slot.ranks import Ranks, Remains
 from trainer.wire import Finish
+from trainer.worker.exit_code import OwnExit
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
@@ -31,9 +34,16 @@ def ranks(*ended: WorkerEnded | None) -> Ranks:
 
 
 def ended(
-    state: State, group: Ranks, *, error: BaseException | None = None, is_drained: bool = False, means: str = LOST
+    state: State,
+    group: Ranks,
+    *,
+    error: BaseException | None = None,
+    is_drained: bool = False,
+    trained_past_decision: bool = False,
+    means: str = LOST,
 ) -> Outcome:
-    outcome = outcome_of(End(state, group, is_drained, error, lambda _error: Failure(means, "Ray says so")))
+    end = End(state, group, is_drained, trained_past_decision, error, lambda _error: Failure(means, "Ray says so"))
+    outcome = outcome_of(end)
     Finish.model_validate(outcome.to_json())
     return outcome
 
@@ -43,6 +53,11 @@ def test_ranks_that_return_complete_it_and_those_that_leave_at_a_report_stop_it(
     assert ended(Running(), ranks(STOPPED, STOPPED)).status == "stopped"
     assert ended(Stopping(), ranks(STOPPED, GOOD)).status == "stopped"
     assert ended(Stopping(), ranks(GOOD, GOOD)).status == "completed", "it was quicker"
+
+
+def test_what_the_ranks_did_after_a_decision_that_came_too_late_does_not_matter() -> None:
+    assert ended(Running(), ranks(GOOD, GOOD), trained_past_decision=True).status == "stopped"
+    assert ended(Running(), ranks(BAD, GOOD), trained_past_decision=True).status == "stopped"
 
 
 def test_a_kill_is_a_stop_whatever_the_ranks_and_ray_say() -> None:
@@ -96,6 +111,44 @@ def test_a_rank_that_fails_because_another_died_is_not_a_user_error() -> None:
     assert (by_kernel.kind, by_kernel.traceback) == (OUT_OF_MEMORY, "Traceback")
 
 
+def test_a_process_that_ended_itself_is_the_users_error_whatever_it_did_to_the_others() -> None:
+    group = ranks(BAD, None)
+    group.dead = {1}
+    group.take_remains(lambda _rank: ("", 1, OwnExit(3, "train.py:7")), lambda *_log: None)
+    failure = ended(Running(), group, error=RAYS).failure
+    assert failure is not None
+    assert failure.kind == USER_ERROR
+    assert failure.message.startswith("the worker process of rank 1 ended itself with exit code 3 (train.py:7)")
+    assert dict(failure.rank_tracebacks) == {0: "Traceback"}
+    group.has_oom_kill = True
+    memory = ended(Running(), group, error=RAYS).failure
+    assert memory is not None
+    assert memory.kind == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("dead", "kind"), [({0: RAYS}, LOST), ({0: RAYS, 1: RAYS}, LOST), ({1: RAYS}, USER_ERROR), ({}, USER_ERROR)]
+)
+def test_a_process_that_ends_itself_after_another_was_killed_is_not_the_cause(
+    dead: dict[int, Exception], kind: str
+) -> None:
+    error = RuntimeError("ray")
+    vars(error)["worker_failures"] = dead
+    group = ranks(None, None, None)
+    group.take_remains(lambda rank: ("", 1, OwnExit(3) if rank == 1 else None), lambda *_log: None)
+    failure = ended(Running(), group, error=error).failure
+    assert failure is not None
+    assert failure.kind == kind
+
+
+def test_a_process_that_ends_itself_after_a_rank_has_failed_is_not_the_cause() -> None:
+    group = ranks(BAD, None)
+    group.take_remains(lambda _rank: ("", 1, OwnExit(3)), lambda *_log: None)
+    failure = ended(Running(), group, error=RAYS).failure
+    assert failure is not None
+    assert failure.message == "ValueError"
+
+
 def test_a_rank_without_a_report_of_its_end_loses_the_attempt() -> None:
     failure = ended(Running(), ranks(GOOD, None)).failure
     assert failure is not None
@@ -114,10 +167,37 @@ def test_a_kill_for_memory_counts_if_it_came_after_those_that_the_rank_had_survi
     for kills, is_killed in ((2, False), (3, True)):
         group = ranks(GOOD, None)
         group.survived_oom_kills(1, 2)
-        group.add_log(1, 0, "é", {})
-        group.send_unsent(lambda _rank, kills=kills: ("last", kills), lambda *log: logs.append(log))  # type: ignore[misc]
+        group.add_log(1, 0, "é", {}, lambda *_log: None)
+        group.take_remains(lambda _rank, kills=kills: ("last", kills, None), lambda *log: logs.append(log))  # type: ignore[misc]
         assert group.has_oom_kill == is_killed
     assert logs == [(1, 2, "last")] * 2
+
+
+def test_output_that_arrives_out_of_order_is_sent_on_in_order() -> None:
+    group, sent = Ranks(1), list[tuple[int, int, str]]()
+    group.add_log(0, 2, "b", {"file": 3}, lambda *log: sent.append(log))
+    group.add_log(0, 3, "c", {"file": 4}, lambda *log: sent.append(log))
+    assert (sent, group.log_positions) == ([], {})
+    group.add_log(0, 0, "é", {"file": 2}, lambda *log: sent.append(log))
+    assert sent == [(0, 0, "é"), (0, 2, "b"), (0, 3, "c")]
+    group.add_started(0, STARTED)
+    assert group.log_positions == {0: {"file": 4}}, "the start of the rank was late, too"
+    assert group.log_offsets == {0: 4}
+
+
+def test_output_that_arrives_while_the_files_of_a_dead_rank_are_read_is_sent_once() -> None:
+    group, sent = ranks(None), list[tuple[int, int, str]]()
+
+    def send(*log: Any) -> None:
+        sent.append(log)
+
+    def read(rank: int) -> Remains:
+        group.add_log(rank, 3, "late", {"file": 7}, send)
+        return "late and last", None, None
+
+    group.add_log(0, 0, "one", {"file": 3}, send)
+    group.take_remains(read, send)
+    assert sent == [(0, 0, "one"), (0, 3, "late and last")]
 
 
 def test_workers_are_reused_only_if_all_have_ended_well() -> None:

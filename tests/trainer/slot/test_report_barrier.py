@@ -15,7 +15,7 @@ def run(scenario: Any, wait_seconds: float = 60) -> tuple[Any, Delivered, list[i
     delivered, complete = Delivered(), list[int]()
 
     async def play() -> Any:
-        return await scenario(ReportBarrier(delivered.deliver, complete.append, wait_seconds))
+        return await scenario(ReportBarrier(delivered.deliver, complete.append, wait_seconds=wait_seconds))
 
     return asyncio.run(play()), delivered, complete
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_is_delivered_when_every_rank_has_saved_its_part() -> None:
     delivered_so_far = Delivered()
 
     async def play() -> int:
-        return await scenario(ReportBarrier(delivered_so_far.deliver, lambda _: None, 60))
+        return await scenario(ReportBarrier(delivered_so_far.deliver, lambda _: None, wait_seconds=60))
 
     assert asyncio.run(play()) == 0
     assert delivered_so_far == [(0, {}, "c")]
@@ -78,7 +78,9 @@ def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
 
 def test_after_a_report_without_an_answer_the_next_ones_do_not_wait_until_the_service_answers() -> None:
     async def scenario(barrier: ReportBarrier) -> tuple[list[str], bool]:
-        unanswered = [await barrier.report(sequence, 0, 1, {}, None) for sequence in range(20)]
+        first = await barrier.report(0, 0, 1, {}, None)
+        barrier._wait_seconds = 3600
+        unanswered = [first, *[await barrier.report(sequence, 0, 1, {}, None) for sequence in range(1, 20)]]
         barrier.decide(0, CONTINUE)
         waiting = asyncio.create_task(barrier.report(20, 0, 1, {}, None))
         done, _ = await asyncio.wait([waiting], timeout=0.05)
@@ -86,7 +88,7 @@ def test_after_a_report_without_an_answer_the_next_ones_do_not_wait_until_the_se
         await waiting
         return unanswered, bool(done)
 
-    (answers, done), delivered, _ = run(scenario, wait_seconds=1)
+    (answers, done), delivered, _ = run(scenario, wait_seconds=0.5)
     assert answers == [CONTINUE] * 20
     assert len(delivered) == 21
     assert not done

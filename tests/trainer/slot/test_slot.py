@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
-from tests.trainer.fake_service import FakeService
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.slot import node_tasks
 from trainer.wire import Decision, FailureKind, Outcome
 
@@ -33,7 +33,7 @@ def ended(actor: Any) -> bool:
 
     try:
         while True:
-            ray.get(actor.status.remote(), timeout=30)
+            ray.get(actor.status.remote(), timeout=PATIENCE_SECONDS)
     except ray.exceptions.RayActorError:
         return True
     except ray.exceptions.GetTimeoutError:
@@ -165,16 +165,30 @@ def test_a_cancel_ends_the_wait_for_the_worker_groups_resources(alone: FakeServi
     import ray  # noqa: PLC0415 - heavy
     from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
 
-    from trainer.ray_train.runners import START_SECONDS  # noqa: PLC0415 - heavy
+    from trainer.ray_train.runners import FreshRunner, WarmRunner  # noqa: PLC0415 - heavy
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
+    start_seconds = 10 * PATIENCE_SECONDS
+
+    class Patient(Slot):
+        """Only a cancel ends its wait before the test loses its patience."""
+
+        def _make_runner(self, trainer: Any) -> Any:
+            if trainer.reuse_workers:
+                return WarmRunner(self._checkpoint_saved, start_seconds)
+            return FreshRunner(self._handle, start_seconds)
+
+    def waiting() -> list[str]:
+        return [id_ for id_, one in placement_group_table().items() if one["state"] == "PENDING" and id_ not in earlier]
+
+    earlier = set(placement_group_table())
     scaling = {"num_workers": 1, "resources_per_worker": {"not-to-be-had": 1}}
     trial = alone.add_trial({"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers})
-    actor = started(Slot, trial, alone)
-    alone.wait_for(lambda: waiting(placement_group_table()))
+    actor = started(Patient, trial, alone)
+    until(waiting, "a placement group without room")
     alone.order(trial, Decision.KILL)
-    assert alone.finished(trial, START_SECONDS / 2).outcome == Outcome.STOPPED
-    assert not waiting(placement_group_table())
+    assert alone.finished(trial).outcome == Outcome.STOPPED
+    until(lambda: not waiting(), "the placement group is removed")
     ray.kill(actor)
 
 
@@ -198,7 +212,7 @@ def test_a_slot_on_a_drained_node_gives_its_trial_back_with_its_last_checkpoint_
     import ray  # noqa: PLC0415 - heavy
 
     trial, actor = start("save")
-    alone.wait_for(lambda: alone.reports[trial], 120, "a report")
+    alone.wait_for(lambda: alone.reports[trial], what="a report")
     (node,) = ray.get(actor.status.remote())["nodes"]
     ray.get(actor.drain.remote(["another"], 0))
     assert not ray.get(actor.status.remote())["draining"]
@@ -220,7 +234,7 @@ def test_an_attempt_that_ignores_the_drain_of_its_node_is_ended_in_time(
     import ray  # noqa: PLC0415 - heavy
 
     trial, actor = start("ignore_everything")
-    until(record.exists, "the start", 120)
+    until(record.exists, "the start")
     ray.get(actor.drain.remote([ray.get_runtime_context().get_node_id()], 0.5))
     error = alone.finished(trial).error
     assert error is not None
@@ -241,16 +255,12 @@ def test_a_slot_killed_while_its_fresh_processes_start_leaves_nothing(service: F
         return sorted(group["state"] for id_, group in placement_group_table().items() if id_ not in earlier)
 
     trial = add(trainer={"reuse_workers": False}, config={"steps": 10_000, "pause": 0.1})
-    until(lambda: states() == ["CREATED", "REMOVED"], "the worker group has its resources", 120)
+    until(lambda: states() == ["CREATED", "REMOVED"], "the worker group has its resources")
     os.kill(pid_of(slot_of(trial)), signal.SIGKILL)  # most often before its workers have said where they are
     service.wait_for(lambda: trial in service.lost, what="that the agent says so")
     until(lambda: states() == ["REMOVED", "REMOVED"], "its resources are free")
     living = {actor["ActorClassName"] for actor in actors().values() if actor["State"] == "ALIVE"}
     assert "PlacementGroupCleaner" not in living
-
-
-def waiting(groups: dict[str, Any]) -> list[Any]:
-    return [group for group in groups.values() if group["state"] == "PENDING"]
 
 
 def test_the_rest_of_a_log_is_read_from_its_position_and_a_long_rest_from_near_its_end(
@@ -261,4 +271,5 @@ def test_the_rest_of_a_log_is_read_from_its_position_and_a_long_rest_from_near_i
     path.write_bytes(b"read already\nlast\0words\n")
     assert node_tasks.read_rest({str(path): len("read already\n")}) == "last?words\n"
     path.write_bytes(b"read already\n" + 1_000 * b"-" + b"last words\n")
-    assert node_tasks.read_rest({str(path): len("read already\n")}) == "[... 999 bytes left out ...]\n-last words\n"
+    note = "[paceline: 999 bytes of output before this are left out]"
+    assert node_tasks.read_rest({str(path): len("read already\n")}) == f"{note}\n-last words\n"

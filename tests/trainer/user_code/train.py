@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import ray
+import ray.data
 import ray.train
 import torch
 from ray.train import Checkpoint, CheckpointUploadMode
@@ -46,10 +47,44 @@ def report_steps(config: dict[str, Any]) -> None:
 
 def say_who(config: dict[str, Any]) -> None:
     write_down(config, "pid", os.getpid(), "modules", ",".join(m for m in ("trainer", "service") if m in sys.modules))
+    write_down(config, "forked", "--fork-server" in Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0"))
     write_down(config, "config", sorted(config))
     write_down(config, "env", os.environ.get("FROM_SPEC"), os.environ.get("CUDA_VISIBLE_DEVICES"))
     write_down(config, "gpu", *ray.get_runtime_context().get_accelerator_ids()["GPU"])
     ray.train.report({"epoch": 1})
+
+
+def use_secrets(config: dict[str, Any]) -> None:
+    value = os.environ["W_KEY"]
+    write_down(config, "secret", value)
+    print("it is", value, flush=True)  # noqa: T201
+    for part in (value[:5], value[5:], "\n"):
+        sys.stdout.write(part)
+        sys.stdout.flush()
+        time.sleep(0.3)
+    subprocess.run(["sh", "-c", "echo a child has $W_KEY >&2"], check=True)
+    ray.train.report({"epoch": 1, "note": f"with {value}"})
+    match config.get("end"):
+        case "fail":
+            raise ValueError(f"the server refused {value}")
+        case "die":
+            print("last words:", value, flush=True)  # noqa: T201
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def look_for_secrets(config: dict[str, Any]) -> None:
+    write_down(config, "found", os.environ.get("W_KEY"))
+
+
+def look_at_the_rendezvous(config: dict[str, Any]) -> None:
+    port = f"{int(os.environ['MASTER_PORT']):04X}"
+    tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    sockets = [line.split()[1:4] for line in "".join(tables).splitlines()]
+    mine = [own.split(":")[0] for own, _, state in sockets if state == "0A" and own.endswith(f":{port}")]
+    write_down(config, "listens", *mine)
+    total = torch.ones(1)
+    torch.distributed.all_reduce(total)
+    write_down(config, "total", int(total))
 
 
 def reduce_and_lose_a_rank(config: dict[str, Any]) -> None:
@@ -76,8 +111,23 @@ def talk(config: dict[str, Any]) -> None:
     sys.stdout.write("no newline at the end")
 
 
+def talk_much_and_lose_a_rank(config: dict[str, Any]) -> None:
+    """More than the slot queues for a service that is slow. One rank is killed as soon as both have written it."""
+    rank = ray.train.get_context().get_world_rank()
+    for number in range(config["lines"]):
+        sys.stdout.write(f"{number:99}\n")
+    sys.stdout.flush()
+    Path(config["record"] + f".written-{rank}").touch()
+    if rank == 1:
+        while not Path(config["record"] + ".written-0").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    ray.train.report({"epoch": 1})
+
+
 def save(config: dict[str, Any]) -> None:
     start = restored_step()
+    write_down(config, "pid", os.getpid())
     write_down(config, "from", start)
     for step in range(start + 1, start + config["steps"] + 1):
         write_down(config, "step", step)
@@ -169,6 +219,19 @@ def leave_without_a_word(config: dict[str, Any]) -> None:
     time.sleep(600)
 
 
+def read_beside(config: dict[str, Any]) -> None:
+    rank = ray.train.get_context().get_world_rank()
+    write_down(config, Path.cwd(), Path("data/words.txt").read_text())
+    assert not Path("data", f"{rank}.txt").exists()
+    Path("data", f"{rank}.txt").write_text("mine")
+    ray.train.report({"epoch": 1})
+
+
+def read_beside_and_be_killed(config: dict[str, Any]) -> None:
+    read_beside(config)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def exit_politely(config: dict[str, Any]) -> None:
     sys.exit(0)
 
@@ -232,3 +295,18 @@ def takes_nothing() -> None:
 
 def takes_two(one: int, two: int) -> None:
     pass
+
+
+def read_where(config: dict[str, Any]) -> None:
+    for batch in ray.train.get_dataset_shard("train").iter_batches():
+        for made_on in batch["node"]:
+            write_down(config, ray.get_runtime_context().get_node_id(), "read", made_on)
+    ray.train.report({"epoch": 1})
+
+
+def where() -> dict[str, Any]:
+    return {"train": ray.data.range(4, override_num_blocks=4).map(name_node)}
+
+
+def name_node(row: dict[str, Any]) -> dict[str, Any]:
+    return {"node": ray.get_runtime_context().get_node_id()}

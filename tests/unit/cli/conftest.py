@@ -108,12 +108,12 @@ def external(run: Run, project: Path, **changes: object) -> dict[str, object]:
     return submitted(run, project)
 
 
-def finish_one(url: str, experiment: str, end: dict[str, object]) -> str:
-    """Run a trial with one report and this end; return its id."""
+def finish_one(url: str, experiment: str, end: dict[str, object], **saved: object) -> str:
+    """Run a trial with one report, which may have a checkpoint, and this end; return its id."""
     asked = httpx.post(f"{url}/v1/experiments/{experiment}/ask").json()
     lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
     trial = f"{url}/v1/trials/{asked['trial']}"
-    reports = {"reports": [{"sequence": 0, "metrics": {"loss": 0.5}}]}
+    reports = {"reports": [{"sequence": 0, "metrics": {"loss": 0.5}, **saved}]}
     httpx.post(f"{trial}/reports", json=reports, headers=lease).raise_for_status()
     httpx.post(f"{trial}/finish", json=end, headers=lease).raise_for_status()
     return str(asked["trial"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.code_archive import CannotPack, Code, folder_with_module, largest_files, pack
+from service.cli.code_archive import CannotPack, Code, folder_with_file, folder_with_module, largest_files, pack
 
 
 def files_in(code: Code) -> list[str]:
@@ -57,6 +57,23 @@ def test_a_path_without_code_is_refused(tmp_path: Path, name: str, message: str)
     write(tmp_path, "notes.txt")
     with pytest.raises(CannotPack, match=message):
         pack(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["python", "train.py"], True),
+        (["sh", "-c", "cd nets && python cnn.py"], True),
+        (["./nets/cnn.py"], True),
+        (["python", "-m", "installed", "--out", "x" * 5000], False),
+        (["/usr/bin/train.py", "\0", "", "."], False),
+    ],
+)
+def test_the_specs_folder_is_the_code_when_a_command_names_something_in_it(
+    tmp_path: Path, arguments: list[str], *, found: bool
+) -> None:
+    write(tmp_path, "train.py", "nets/cnn.py")
+    assert folder_with_file(tmp_path / "experiment.yaml", arguments) == (tmp_path if found else None)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Commands that submit, show and change experiments and trials."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -25,6 +26,22 @@ def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, ur
     assert experiment["name"] == name
     package = httpx.get(f"{url}/v1/packages/{experiment['spec']['trainer']['package']}")  # type: ignore[index]
     assert package.content == (project / "train.py").read_bytes()
+
+
+def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None:
+    spec = SPEC | {
+        "name": f"warned-{time.monotonic_ns()}",
+        "search": {"sampler": "gp"},
+        "early_stopping": {"rule": "asha"},
+    }
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
+    ended = run("submit", str(project / "experiment.yaml"), "--json")
+    assert ended.code == 0
+    assert ended.err.startswith("warning: search.sampler: gp learns from completed trials only")
+    [warning] = json.loads(ended.out)["warnings"]
+    shown = run("show", spec["name"])
+    assert warning["message"] in shown.out
+    assert warning["message"] in run("preview", str(project / "experiment.yaml")).out
 
 
 def test_each_mistake_in_a_spec_has_its_own_line_with_its_path(run: Run, project: Path) -> None:
@@ -95,6 +112,14 @@ def test_best_with_several_objectives_is_the_pareto_front(run: Run, project: Pat
     assert "0.875, 0.5" in run("show", name).out
 
 
+def test_show_and_watch_say_where_the_time_went(run: Run, project: Path, url: str) -> None:
+    name = str(external(run, project, limits={"max_trials": 1})["name"])
+    assert "worker-seconds" not in run("show", name).out
+    finish_one(url, name, {"outcome": "completed", "phases": {"training": 100, "reporting": 25}})
+    assert "training 80 %, reporting 20 %" in run("show", name).out
+    assert "training 80 %, reporting 20 %" in run("watch", name).out
+
+
 def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, url: str) -> None:
     spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
@@ -113,7 +138,7 @@ def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, 
     assert "trial 1 completed at step 1: loss 0.25" in watched.out
     assert "2 completed" in watched.out
     best = json.loads(run("best", str(experiment["name"]), "--json").out)
-    assert (best["number"], best["values"]) == (1, [0.25])
+    assert (best["number"], best["values"], best["value"]) == (1, {"loss": 0.25}, 0.25)
     assert "0.25" in run("best", str(experiment["name"])).out
     assert "hello" in run("logs", best["id"]).out
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
@@ -181,6 +206,19 @@ def test_a_failed_experiment_makes_watch_fail(run: Run, project: Path, url: str)
     assert "trial 0 failed: ValueError: no [luck]" in watched.out
 
 
+def test_a_checkpoint_is_shown_with_its_size_and_pinned(run: Run, project: Path, url: str) -> None:
+    experiment = external(run, project)
+    saved = {"checkpoint": "/data/1", "checkpoint_bytes": 1_234_567}
+    trial = finish_one(url, str(experiment["name"]), {"outcome": "completed"}, **saved)
+    shown = run("checkpoints", trial).out
+    assert "1.23 MB" in shown
+    assert "pinned" not in shown
+    assert "pinned" in run("checkpoints", trial, "--pin", "1").out
+    assert "pinned" not in run("checkpoints", trial, "--unpin", "1").out
+    missing = run("checkpoints", trial, "--pin", "7")
+    assert (missing.code, "no checkpoint at step 7" in missing.err) == (2, True)
+
+
 def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
     ended = run("ls", "--url", f"http://127.0.0.1:{free_port()}")
     assert ended.code == 1
@@ -201,30 +239,52 @@ def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
 
 def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
+    elsewhere = tmp_path / "elsewhere.db"
+    elsewhere.touch(0o644)
+    monkeypatch.setenv("PACELINE_DATABASE_URL", f"sqlite:///{elsewhere}")
     assert run("token", "create", "alice", "--role", "read").out.startswith("pl_")
+    assert open_to_others(tmp_path) == set()
     assert run("token", "create", "alice").code == 2
-    assert "alice" in run("token", "ls").out
+    assert "never    never" in re.sub(r" +", "    ", run("token", "ls").out)
+    assert run("token", "rotate", "alice", "--overlap", "1h", "--lifetime", "90d").out.startswith("pl_")
+    assert re.search(r"alice +read +\d{4}-[-\d]+ \d\d:\d\d +\d{4}-[-\d]+ \d\d:\d\d +never", run("token", "ls").out)
+    assert "no token 'bob'" in run("token", "rotate", "bob").err
+    assert "90d, 12h, 30m or 45s" in run("token", "create", "bob", "--lifetime", "soon").err
     assert run("token", "rm", "alice").code == 0
     assert "alice" not in run("token", "ls").out
     assert "no token 'alice'" in run("token", "rm", "alice").err
 
 
+@pytest.mark.slow
 def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     token = run("token", "create", "alice", "--role", "read").out.strip()
     with serving(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
-        assert "requires a token" in run("ls", "--url", url).err
+        assert "`paceline token create`" in run("ls", "--url", url).err
         monkeypatch.setenv("PACELINE_TOKEN", token)
         assert run("ls", "--url", url).code == 0
 
 
-def test_serving_other_machines_without_tokens_is_refused(tmp_path: Path) -> None:
-    process = serve(tmp_path, "--host", "0.0.0.0", "--port", "0")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("host", "env", "otherwise"),
+    [
+        ("0.0.0.0", {}, "bind to 127.0.0.1; or, in a trusted network, allow callers without tokens: --insecure"),
+        ("127.0.0.1", {"PACELINE_REQUIRE_TOKENS": "1"}, "Or unset PACELINE_REQUIRE_TOKENS"),
+    ],
+)
+def test_serving_without_the_tokens_that_it_needs_is_refused_with_the_command_that_makes_one(
+    tmp_path: Path, host: str, env: dict[str, str], otherwise: str
+) -> None:
+    process = serve(tmp_path, "--host", host, "--port", "0", **env)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "--insecure" in said
+    said = " ".join(said.split())
+    assert f"`PACELINE_DATA_DIR={tmp_path} paceline token create NAME --role admin`" in said
+    assert otherwise in said
 
 
+@pytest.mark.slow
 def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     port = url.rpartition(":")[2]
     process = serve(tmp_path, PACELINE_PORT=port)
@@ -233,6 +293,25 @@ def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     assert f"port {port} of 127.0.0.1 is already taken" in said
 
 
+@pytest.mark.slow
 def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None:
+    """And shares its files with no other user, those that an earlier version left included."""
+    tmp_path.chmod(0o755)
+    logs, checkpoints = tmp_path / "logs" / "t-1", tmp_path / "checkpoints"
+    for directory in (logs, checkpoints):
+        directory.mkdir(parents=True)
+        directory.chmod(0o755)
+        (directory / "rank-0.log").touch(0o644)
+    (tmp_path / "outside").symlink_to("/etc/hostname")
     with serving(tmp_path) as url:
         assert httpx.get(f"{url}/v1/experiments").json()["items"] == []
+        package = httpx.post(f"{url}/v1/packages?filename=train.py", content=b"x = 1\n")
+        assert package.status_code == 201
+        assert open_to_others(tmp_path) == {checkpoints, checkpoints / "rank-0.log"}
+        assert {"paceline.db", "paceline.db-wal", "lease-key"} <= {path.name for path in tmp_path.iterdir()}
+    assert Path("/etc/hostname").stat().st_mode & 0o004
+
+
+def open_to_others(directory: Path) -> set[Path]:
+    paths = {path for path in (directory, *directory.rglob("*")) if not path.is_symlink()}
+    return {path for path in paths if path.stat().st_mode & 0o077}

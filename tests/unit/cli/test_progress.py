@@ -8,8 +8,8 @@ from service.cli.progress import Progress, Saved
 from service.cli.progress_view import clock, counted, parameters, remaining_seconds
 
 
-def event(seq: int, kind: str, **data: Any) -> dict[str, Any]:
-    return {"seq": seq, "kind": kind, "data": data}
+def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[str, Any]:
+    return {"seq": seq, "kind": kind, "trial": trial, "data": data}
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def progress() -> Progress:
 
 def test_endings_become_sentences(progress: Progress) -> None:
     progress.add(event(1, "trial.running", number=0))
-    progress.add(event(2, "trial.completed", number=0, step=20, values=[0.98765]))
-    progress.add(event(3, "trial.pruned", number=1, step=3, values=[0.1], reason="0.1 is below 0.5"))
-    progress.add(event(4, "trial.failed", number=2, step=None, values=None, reason="ValueError: no"))
+    progress.add(event(2, "trial.completed", number=0, step=20, values={"val_accuracy": 0.98765}))
+    progress.add(event(3, "trial.pruned", number=1, step=3, values={"val_accuracy": 0.1}, reason="0.1 is below 0.5"))
+    progress.add(event(4, "trial.failed", number=2, step=None, values={"val_accuracy": None}, reason="ValueError: no"))
     assert progress.pop_sentences() == [
         "trial 0 completed at step 20: val_accuracy 0.98765",
         "trial 1 stopped early: 0.1 is below 0.5",
@@ -59,12 +59,12 @@ def test_saved_steps_are_counted_against_the_longest_completed_trial(progress: P
     for seq, (status, step) in enumerate(
         [("completed", 20), ("completed", 18), ("pruned", 1), ("pruned", 9), ("failed", 2)]
     ):
-        progress.add(event(seq, f"trial.{status}", number=seq, step=step, values=[0.5]))
+        progress.add(event(seq, f"trial.{status}", number=seq, step=step, values={"val_accuracy": 0.5}))
     assert progress.saved == Saved(trials=2, steps=19 + 11, longest=20)
 
 
 def test_no_steps_count_as_saved_when_no_trial_completed(progress: Progress) -> None:
-    progress.add(event(1, "trial.pruned", number=0, step=3, values=[0.5]))
+    progress.add(event(1, "trial.pruned", number=0, step=3, values={"val_accuracy": 0.5}))
     assert progress.saved.steps == 0
 
 

@@ -3,8 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
 PROPOSING = """
 import sys
+
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
@@ -31,6 +34,7 @@ SAMPLERS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_sampler_has_all_its_libraries_before_it_proposes() -> None:
     code = PROPOSING.replace("SAMPLERS", repr(SAMPLERS))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -85,6 +85,7 @@ HARD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HARD.values(), ids=HARD.keys())
 def test_two_megabytes_of_any_shape_are_read_or_refused_quickly(text: str | bytes) -> None:
     started = time.thread_time()

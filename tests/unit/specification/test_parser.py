@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from search.plugins import STORED
+from service.errors import Invalid
 from service.specification.documents import read_document
-from service.specification.models import STORED, ExperimentSpec
+from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
 from tests.conftest import a_spec
 
@@ -42,3 +44,11 @@ def assert_stored_unchanged(spec: ExperimentSpec) -> None:
     assert stored == spec
     assert stored.model_dump(mode="json") == spec.model_dump(mode="json")
     assert stored.space.forbidden == spec.space.forbidden
+
+
+@pytest.mark.parametrize("seconds", [60, 59])
+def test_a_trial_is_killed_after_its_time_limit_and_not_before(seconds: float) -> None:
+    limits = {"max_trial_seconds": 60, "kill_trial_after_seconds": seconds}
+    with pytest.raises(Invalid, match=r"limits.kill_trial_after_seconds.*must be more than max_trial_seconds \(60\)"):
+        parse_spec(a_spec(limits=limits))
+    assert parse_spec(a_spec(limits={"kill_trial_after_seconds": seconds})).limits.kill_trial_after_seconds == seconds

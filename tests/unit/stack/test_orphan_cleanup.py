@@ -1,17 +1,24 @@
 """Cleanup after a killed stack: by its guardian, or by the next stack when the guardian was killed too."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from service.stack import process_tags
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
 from service.stack.process_tags import VARIABLE, kill_tagged, new_tag, tag_environment, tagged_processes
+from tests.conftest import PATIENCE_SECONDS, wait_until
+from tests.processes import is_alive, left_alive
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 STACK = """
@@ -47,12 +54,16 @@ class Stack:
         assert self.process.stdout
         lines = sorted([self.process.stdout.readline(), self.process.stdout.readline()])
         self.guardian = psutil.Process(int(lines[0]))
-        self.family = tagged_processes(tag)
-        assert len(self.family) == 2
+        self.family = wait_until(lambda: both(tagged_processes(tag)))
 
     def die(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def both(found: list[psutil.Process]) -> list[psutil.Process]:
+    """The child's child may not have its environment yet: then there is one."""
+    return found if len(found) == 2 else []
 
 
 @pytest.fixture
@@ -64,14 +75,10 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         kill_tagged(stack.record.tag)
 
 
-def gone(processes: list[psutil.Process]) -> bool:
-    return not psutil.wait_procs(processes, timeout=10)[1]
-
-
 def test_a_killed_stack_leaves_nothing(stack: Stack) -> None:
     stack.process.kill()
 
-    assert gone([*stack.family, stack.guardian])
+    assert not left_alive([*stack.family, stack.guardian])
     assert not Path(stack.record.directory).exists()
 
 
@@ -80,13 +87,13 @@ def test_the_next_stack_cleans_up_when_the_guardian_was_killed_too(stack: Stack,
     stack.record.write(record)
     stack.guardian.kill()
     stack.die()
-    assert all(process.is_running() for process in stack.family)
+    assert all(map(is_alive, stack.family))
 
     earlier = CleanupRecord.read(record)
     assert earlier
     earlier.clean_up()
 
-    assert gone(stack.family)
+    assert not left_alive(stack.family)
     assert not Path(stack.record.directory).exists()
 
 
@@ -102,8 +109,26 @@ def test_a_stack_within_a_stack_is_killed_with_it() -> None:
     outer = new_tag({})
     inner = new_tag({VARIABLE: outer})
     with subprocess.Popen(SLEEP, env=os.environ | {VARIABLE: inner}) as process:
+        wait_until(lambda: tagged_processes(inner))
         kill_tagged(outer)
-        assert process.wait(10) == -9
+        assert process.wait(PATIENCE_SECONDS) == -9
+
+
+def test_a_killer_that_is_kept_from_running_still_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    tag, looks = new_tag(), itertools.count()
+    with subprocess.Popen(SLEEP, env=os.environ | {VARIABLE: tag}) as process:
+        wait_until(lambda: tagged_processes(tag))
+
+        def clock() -> float:
+            """It is late when it is looked at again; by then the process is killed, or survives."""
+            look = next(looks)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5 * look)
+            return 100.0 * look
+
+        monkeypatch.setattr(process_tags, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+        kill_tagged(tag)
+        assert process.wait(PATIENCE_SECONDS) == -9
 
 
 def test_a_process_that_sets_its_title_keeps_its_tag() -> None:

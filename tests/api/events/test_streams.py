@@ -1,0 +1,133 @@
+"""Events and logs: complete, in order, resumable; streams end with the experiment or trial."""
+
+import threading
+
+import pytest
+
+from tests.conftest import PATIENCE_SECONDS, Api
+
+TWO_WORKERS = {"kind": "external", "scaling": {"num_workers": 2}}
+
+
+def test_events_are_numbered_without_gaps_and_listed_in_pages(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.5)
+    held.finish()
+    events = service.events(name)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    kinds = [event["kind"] for event in events]
+    assert kinds == [
+        "experiment.created", "trial.created", "trial.running", "report", "attempt.ended", "trial.completed",
+    ]  # fmt: skip
+    page = service.get(f"/v1/experiments/{name}/events", params={"follow": False, "limit": 4})
+    rest = service.get(f"/v1/experiments/{name}/events", params={"follow": False, "cursor": page["next_cursor"]})
+    assert page["items"] + rest["items"] == events
+
+
+def test_the_event_stream_follows_resumes_and_ends(service: Api) -> None:
+    name = service.create(limits={"max_trials": 1})["name"]
+    got: list[str] = []
+    first_came = threading.Event()
+
+    def follow() -> None:
+        path = f"/v1/experiments/{name}/events"
+        with service.http.stream("GET", path, headers={"Last-Event-ID": "1"}) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            for line in response.iter_lines():
+                got.append(line)
+                first_came.set()
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    held = service.ask(name)
+    assert held
+    assert first_came.wait(PATIENCE_SECONDS)
+    held.report(accuracy=0.5)
+    held.finish()
+    follower.join(PATIENCE_SECONDS)
+    assert not follower.is_alive()
+    ids = [int(line.removeprefix("id: ")) for line in got if line.startswith("id: ")]
+    assert ids == list(range(2, len(service.events(name)) + 1))
+    assert "event: experiment.completed" in got
+
+
+def test_logs_are_assembled_by_offset_and_shown_by_rank(service: Api) -> None:
+    held = service.ask(service.create(trainer=TWO_WORKERS)["name"])
+    assert held
+    for _ in range(2):
+        held.call("logs", 204, {"rank": 0, "offset": 0, "text": "one\ntwo\n"})
+    held.call("logs", 204, {"rank": 0, "offset": 8, "text": "thrée\n"})
+    held.call("logs", 204, {"rank": 1, "offset": 0, "text": "uno\n"})
+    path = f"/v1/trials/{held.trial}/logs"
+    assert service.http.get(path, params={"rank": 0}).text == "one\ntwo\nthrée\n"
+    assert service.http.get(path, params={"rank": 0, "tail": 1}).text == "thrée\n"
+    assert service.http.get(path).text == "[rank 0] one\n[rank 0] two\n[rank 0] thrée\n[rank 1] uno\n"
+    assert service.http.get(path).headers["content-type"].startswith("text/plain")
+
+
+def test_followed_logs_end_with_the_trial(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": "first\n"})
+    got: list[str] = []
+    first_came = threading.Event()
+
+    def follow() -> None:
+        with service.http.stream("GET", f"/v1/trials/{held.trial}/logs", params={"follow": True}) as response:
+            for text in response.iter_text():
+                got.append(text)
+                first_came.set()
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    assert first_came.wait(PATIENCE_SECONDS)
+    held.call("logs", 204, {"rank": 0, "offset": 6, "text": "last\n"})
+    held.report(accuracy=1)
+    held.finish()
+    follower.join(PATIENCE_SECONDS)
+    assert "".join(got) == "[rank 0] first\n[rank 0] last\n"
+
+
+def test_a_late_holder_cannot_write_logs(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.report(accuracy=1)
+    held.finish()
+    assert held.call("logs", 409, {"rank": 0, "offset": 0, "text": "late\n"})["type"] == "urn:paceline:error:lease-lost"
+
+
+@pytest.mark.parametrize(("rank", "offset"), [(0, 10**12), (0, 2**62), (0, 2**63), (10**300, 0)])
+def test_a_log_continues_at_its_offset(service: Api, rank: int, offset: int) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.call("logs", 422, {"rank": rank, "offset": offset, "text": "x"})
+    assert service.http.get(f"/v1/trials/{held.trial}/logs").text == ""
+
+
+def test_an_unfinished_last_line_is_shown_after_the_end(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": "a\nlast words \u0000"})
+    path = f"/v1/trials/{held.trial}/logs"
+    assert service.http.get(path).text == "[rank 0] a\n[rank 0] last words ?\n"
+    assert service.http.get(path, params={"rank": 0, "tail": 1}).text == "last words ?"
+    held.finish("stopped")
+    assert service.http.get(path, params={"follow": True}).text == "[rank 0] a\n[rank 0] last words ?\n"
+
+
+def test_long_logs_are_complete_and_have_tails(service: Api) -> None:
+    held = service.ask(service.create(trainer=TWO_WORKERS)["name"])
+    assert held
+    lines = "".join(f"line {number}\n" for number in range(60_000))
+    for rank in (0, 1):
+        held.call("logs", 204, {"rank": rank, "offset": 0, "text": lines})
+    path = f"/v1/trials/{held.trial}/logs"
+    assert service.http.get(path, params={"rank": 1}).text == lines
+    assert len(service.http.get(path).text.splitlines()) == 120_000
+    tail = service.http.get(path, params={"rank": 1, "tail": 50_000}).text
+    assert tail == "".join(lines.splitlines(keepends=True)[-50_000:])
+    assert service.http.get(path, params={"tail": 1}).text == "[rank 0] line 59999\n[rank 1] line 59999\n"
+    assert service.http.get(path, params={"tail": 0}).text == ""
+    assert service.http.get(path, params={"tail": 10**15, "rank": 1}).text == lines

@@ -1,0 +1,65 @@
+"""Run in a process of its own, whose environment has the packages of `test_plugins`: prints what the API answers."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.cli.upgraded_database import upgraded_database
+from service.settings import Settings
+
+SPACE = {
+    "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+    "depth": {"type": "int", "low": 1, "high": 9},
+    "act": {"type": "categorical", "choices": ["relu", "gelu"]},
+}
+
+
+def spec(name: str, **parts: Any) -> dict[str, Any]:
+    objectives = [{"metric": "loss", "direction": "minimize"}]
+    return {"name": name, "space": SPACE, "objectives": objectives, "trainer": {"kind": "external"}, **parts}
+
+
+def main() -> None:
+    logging.basicConfig(stream=sys.stderr)
+    settings = Settings.from_env({"PACELINE_DATA_DIR": sys.argv[1]})
+    with upgraded_database(settings):
+        pass
+    bodies = json.loads(Path(sys.argv[2]).read_text())
+    found: dict[str, Any] = {}
+    with TestClient(create_app(settings), base_url="http://127.0.0.1") as http:
+        for name, parts in bodies.items():
+            answer = http.post("/v1/experiments", json=spec(name, **parts))
+            found[name] = answer.json()
+            if answer.status_code == 201:
+                found[name]["trials"] = [_ran(http, name) for _ in range(6)]
+        found["listed"] = [one["name"] for one in http.get("/v1/experiments").json()["items"]]
+        found["previewed"] = http.post(
+            "/v1/spaces/preview", json={"space": SPACE, "search": {"sampler": "annealing"}, "n": 3}
+        ).json()
+    print(json.dumps(found))  # noqa: T201
+
+
+def _ran(http: TestClient, name: str) -> dict[str, Any]:
+    """A trial that reports the same value until it is stopped, at most nine times."""
+    held = http.post(f"/v1/experiments/{name}/ask")
+    if held.status_code != 200:
+        return {"refused": held.json()}
+    lease = {"Authorization": f"Bearer {held.json()['lease']['token']}"}
+    trial, params = held.json()["trial"], held.json()["params"]
+    for sequence in range(9):
+        report = {"reports": [{"sequence": sequence, "metrics": {"loss": params["lr"]}}]}
+        answer = http.post(f"/v1/trials/{trial}/reports", json=report, headers=lease)
+        answer.raise_for_status()
+        if answer.json()["decision"] == "stop":
+            break
+    http.post(f"/v1/trials/{trial}/finish", json={"outcome": "completed"}, headers=lease).raise_for_status()
+    return {"params": params, "reports": sequence + 1, "reason": answer.json()["reason"]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The preview of a space, before any trial runs."""
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Api, a_spec
+
+OPTIMIZER = {"type": "categorical", "choices": ["sgd", "adamw"]}
+LAYERS = {"type": "int", "low": 1, "high": 3}
+LR = {"type": "float", "low": 1e-4, "high": 1.0, "log": True}
+MOMENTUM = {"type": "float", "low": 0, "high": 0.5, "step": 0.25, "when": {"optimizer": "sgd"}}
+NESTEROV = {"type": "categorical", "choices": [True, False], "when": {"momentum": {"min": 0.1}, "layers": [2, 3]}}
+SPACE = {"optimizer": OPTIMIZER, "layers": LAYERS, "momentum": MOMENTUM, "nesterov": NESTEROV}
+
+
+def tried(service: Api, experiment: str) -> dict[str, Any]:
+    held = service.ask(experiment)
+    assert held is not None
+    params: dict[str, Any] = held.assignment["params"]
+    return params
+
+
+def previewed(service: Api, **body: Any) -> Any:
+    return service.post("/v1/spaces/preview", 200, json=body)
+
+
+def test_a_finite_space_is_counted_and_sampled(service: Api) -> None:
+    seen = previewed(service, space=SPACE, search={"sampler": "brute_force"}, n=100)
+    # sgd: 3 with momentum 0; with another momentum 2 of one layer, and 2 * 2 * 2 of two or three layers
+    assert seen["size"] == 3 + (3 + 2 + 2 * 2 * 2)
+    assert len(seen["samples"]) == len({repr(one) for one in seen["samples"]}) == 16
+    assert seen["dead"] == []
+    assert seen["sampler"] == {"name": "brute_force", "options": {"avoid_premature_stop": False}, "why": None}
+
+
+def test_samples_are_those_of_an_experiment_with_the_same_seed(service: Api) -> None:
+    search = {"sampler": "qmc", "seed": 11, "options": {"scramble": True}}
+    seen = previewed(service, space={"lr": LR}, search=search, n=3)
+    name = service.create(space={"lr": LR}, search=search, limits={"max_trials": 9, "parallelism": 3})["name"]
+    assert seen["samples"] == [tried(service, name) for _ in range(3)]
+    assert seen["size"] is None
+
+
+def test_forbidden_combinations_are_not_sampled_and_dead_branches_are_named(service: Api) -> None:
+    forbid = [{"layers": {"min": 2}}, {"optimizer": "adamw", "layers": [2, 3]}]
+    seen = previewed(service, space={**SPACE, "lr": LR}, forbid=forbid, n=50)
+    assert all(one["layers"] == 1 for one in seen["samples"])
+    assert seen["dead"] == [
+        {"path": "space.layers", "message": "is never from 2 to 3"},
+        {"path": "space.nesterov", "message": "can never exist"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "reason"),
+    [
+        (
+            {"space": SPACE, "limits": {"max_trials": 100}},
+            "brute_force",
+            "the space has 16 configurations: a budget of 100 trials can try them all",
+        ),
+        ({"space": {"lr": LR}, "limits": {"max_trials": 50}}, "gp", "a budget of 50 trials and a parallelism of 1"),
+        ({"space": {**SPACE, "lr": LR}, "limits": {"max_trials": 9}}, "tpe", "the space has conditions"),
+    ],
+)
+def test_auto_explains_its_choice(service: Api, body: dict[str, Any], name: str, reason: str) -> None:
+    sampler = previewed(service, **body, search={"sampler": "auto"}, n=0)["sampler"]
+    assert sampler["name"] == name
+    assert reason in sampler["why"]
+    assert service.create(**body, search={"sampler": "auto"})["sampler"] == sampler
+
+
+def test_every_mistake_of_a_preview_is_reported(service: Api) -> None:
+    wrong = {
+        "space": {"lr": {**LR, "low": 2}},
+        "forbid": [{"lr": 1}],
+        "n": 1001,
+        "search": {"sampler": "qmc", "options": {"x": 1}},
+    }
+    errors = service.post("/v1/spaces/preview", 422, json=wrong)["errors"]
+    assert {error["path"] for error in errors} == {"n", "space.lr.low", "search.options.x"}
+    assert service.post("/v1/spaces/preview", 422, json=[1])["errors"][0]["path"] == ""
+    assert {error["path"] for error in service.post("/v1/spaces/preview", 422, json={"n": 1})["errors"]} == {"space"}
+
+
+def test_a_complete_spec_can_be_previewed(service: Api) -> None:
+    yaml = "name: digits\nspace: {x: {type: int, low: 1, high: 2}}\nobjectives: [{metric: loss, direction: minimize}]\n"
+    headers = {"Content-Type": "application/yaml"}
+    assert service.post("/v1/spaces/preview", 200, content=yaml, headers=headers)["size"] == 2
+
+
+def test_an_experiment_tries_no_forbidden_combination(service: Api) -> None:
+    forbid = [{"optimizer": "sgd", "lr": {"min": 0.01}}]
+    space = {"lr": LR, "optimizer": OPTIMIZER}
+    wrong = a_spec(space=space, forbid=forbid, enqueue=[{"lr": 0.5, "optimizer": "sgd"}])
+    assert 'enqueue.0: is forbidden: optimizer is "sgd"' in service.post("/v1/experiments", 422, json=wrong)["detail"]
+    name = service.create(space=space, forbid=forbid, limits={"max_trials": 40, "parallelism": 40})["name"]
+    for _ in range(40):
+        params = tried(service, name)
+        assert params["optimizer"] == "adamw" or params["lr"] < 0.01
+
+
+def test_the_answer_to_a_spec_warns_of_what_its_sampler_does_not_learn_from(service: Api) -> None:
+    spec = {"space": SPACE | {"lr": LR}, "search": {"sampler": "nsga2"}, "early_stopping": {"rule": "asha"}}
+    warned = [
+        {
+            "path": "search.sampler",
+            "message": "nsga2 learns nothing about parameters under conditions, and draws momentum, nesterov at "
+            "random; tpe learns about them",
+        },
+        {
+            "path": "search.sampler",
+            "message": "nsga2 learns from completed trials only, not from those that early stopping ends; tpe does",
+        },
+    ]
+    created = service.create(**spec)
+    assert created["warnings"] == warned
+    assert service.get(f"/v1/experiments/{created['name']}")["warnings"] == warned
+    assert previewed(service, **spec)["warnings"] == warned
+    assert tried(service, created["name"])
+    assert service.create(**spec | {"search": {}})["warnings"] == []

@@ -1,0 +1,181 @@
+"""Packages: stored by digest, checked before anything runs."""
+
+import errno
+import io
+import os
+import stat
+import zipfile
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from tests.conftest import Api, a_spec, changed, running
+
+TRAIN = b"def train_fn(config): pass\n"
+DIRECTORY = b"PK\1\2"
+"""The signature of an entry in a zip's directory."""
+
+
+def zipped(*members: tuple[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, body in members:
+            archive.writestr(zipfile.ZipInfo(name), body)
+    return buffer.getvalue()
+
+
+def test_the_same_bytes_give_the_same_id(service: Api) -> None:
+    body = zipped(("train.py", b"x = 1\n"), ("model/net.py", b"y = 2\n"))
+    first, again = (service.post("/v1/packages", 201, content=body) for _ in range(2))
+    assert first == again
+    assert first["files"] == ["model/net.py", "train.py"]
+    assert service.http.get(f"/v1/packages/{first['id']}").content == body
+
+
+def test_one_file_of_python_is_a_package(service: Api) -> None:
+    package = service.post("/v1/packages", 201, content=b"x = 1\n", params={"filename": "train.py"})
+    assert package["files"] == ["train.py"]
+
+
+def test_paths_outside_the_package_are_refused(service: Api) -> None:
+    for name in ("../evil.py", "/etc/evil.py", "a/../../evil.py", "..\\evil.py", "C:/evil.py"):
+        problem = service.post("/v1/packages", 422, content=zipped((name, b"")))
+        assert "below its root" in problem["detail"]
+
+
+def test_links_are_refused(service: Api) -> None:
+    link = zipfile.ZipInfo("train.py")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    assert "symbolic link" in service.post("/v1/packages", 422, content=buffer.getvalue())["detail"]
+    assert "neither" in service.post("/v1/packages", 422, content=b"not a zip")["detail"]
+
+
+def test_a_package_that_is_too_large_is_refused_and_says_what_to_do(settings: Settings) -> None:
+    with running(changed(settings, max_package_bytes=1000)) as service:
+        problem = service.post("/v1/packages", 413, content=b"x" * 1001)
+        assert problem["type"] == "urn:paceline:error:too-large"
+        assert "shared storage" in problem["detail"]
+        bomb = io.BytesIO()
+        with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("train.py", b" " * 100_000)
+        assert len(bomb.getvalue()) < 1000
+        assert "unpacked" in service.post("/v1/packages", 413, content=bomb.getvalue())["detail"]
+        sent = service.http.post("/v1/experiments", files={"spec": b"{}", "code": ("a.py", b"x" * 6_000_000)})
+        assert sent.status_code == 413
+        assert service.get("/healthz") == {"status": "alive"}
+
+
+def test_an_unknown_package_is_not_found(service: Api) -> None:
+    service.get("/v1/packages/sha256:" + "0" * 64, 404)
+    service.get("/v1/packages/sha256:..%2f..%2fpaceline.db", 404)
+
+
+def patched(archive: bytes, *changes: tuple[int, int]) -> bytes:
+    """With (offset, byte) set; negative offsets count from the zip's directory, less one."""
+    body, directory = bytearray(archive), archive.index(DIRECTORY)
+    for offset, byte in changes:
+        body[offset if offset >= 0 else directory - offset] = byte
+    return bytes(body)
+
+
+BROKEN = {
+    "a directory that is none": b"x" * 50 + b"PK\5\6" + bytes([0, 0, 0, 0, 1, 0, 1, 0, 40, 0, 0, 0, 5, 0, 0, 0, 0, 0]),
+    "a member without a name": zipped((".", b""), ("train.py", TRAIN)),
+    "an encrypted member": patched(zipped(("train.py", TRAIN)), (6, 1), (-8, 1)),
+    "an unknown compression": patched(zipped(("train.py", TRAIN)), (8, 99), (-10, 99)),
+    "a damaged member": zipped(("train.py", TRAIN)).replace(b"pass", b"pasS"),
+    "a name that is no text": patched(zipped(("X.py", b""), ("train.py", TRAIN)).replace(b"X.py", b"\xff.py"), (-9, 8)),
+}
+
+
+def test_a_zip_without_files_is_refused(service: Api) -> None:
+    refused = service.post("/v1/packages", 422, content=zipped())
+    assert refused["errors"] == [{"path": "package", "message": "has no files"}]
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN.keys())
+def test_zips_that_workers_could_not_unpack_are_refused(service: Api, body: bytes) -> None:
+    assert service.post("/v1/packages", 422, content=body)["type"] == "urn:paceline:error:invalid"
+
+
+@pytest.mark.parametrize("name", ["训练.py", 'a"b.py', "a\r\nX-Evil: 1\r\n\r\nb.py", ".py", "a b.py"])
+def test_names_that_do_not_fit_a_header_are_refused(service: Api, name: str) -> None:
+    assert "train.py" in service.post("/v1/packages", 422, content=TRAIN, params={"filename": name})["detail"]
+
+
+def test_a_zip_may_have_any_name(service: Api) -> None:
+    body = zipped(("train.py", TRAIN))
+    package = service.post("/v1/packages", 201, content=body, params={"filename": '我 "1".zip'})
+    got = service.http.get(f"/v1/packages/{package['id']}")
+    assert got.headers["content-disposition"] == 'attachment; filename="package.zip"'
+
+
+def test_only_an_entrypoint_requires_a_python_file(service: Api) -> None:
+    package = service.post("/v1/packages", 201, content=zipped(("train.sh", b"echo loss=1\n")))["id"]
+    torch = {"kind": "torch", "entrypoint": "train:train_fn", "package": package}
+    refused = service.post("/v1/experiments", 422, json=a_spec(trainer=torch))
+    assert refused["errors"] == [
+        {"path": "trainer.entrypoint", "message": "the package has no module 'train'; it has: no .py file"}
+    ]
+    metrics = {"stdout": [r"loss=(?P<loss>\S+)"]}
+    command = {"kind": "command", "command": ["sh", "train.sh"], "metrics": metrics, "package": package}
+    service.post("/v1/experiments", 201, json=a_spec(trainer=command))
+
+
+@pytest.mark.parametrize("source", [
+    b"a = " + b"-" * 20_000 + b"1\n", b"if a: pass\n" + b"elif b: pass\n" * 1500,
+    b"a = " + b"+".join([b"1"] * 6000) + b"\n", b"x = 1\n" * 200_000,
+], ids=["minus", "elif", "sum", "long"])  # fmt: skip
+def test_code_that_is_hard_to_parse_is_left_to_the_worker(service: Api, source: bytes) -> None:
+    sent: Any = service.post("/v1/packages", 201, content=source + TRAIN, params={"filename": "train.py"})
+    trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": sent["id"]}
+    service.post("/v1/experiments", 201, json=a_spec(trainer=trainer))
+
+
+def test_a_full_disk_refuses_a_package_and_leaves_no_part_of_it(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        refused = service.post("/v1/packages?filename=train.py", 507, content=b"def train_fn(): ...\n")
+    assert "No space left on device" in refused["detail"]
+    assert list(service.app.state.context.settings.packages_dir.iterdir()) == []
+    service.post("/v1/packages?filename=train.py", 201, content=b"def train_fn(): ...\n")
+
+
+def test_what_datasets_name_is_looked_for_in_the_package(service: Api) -> None:
+    body = zipped(("train.py", TRAIN), ("data.py", b"def make(config, more): pass\n"), ("rows.csv", b"x\n1\n"))
+    package = service.post("/v1/packages", 201, content=body)["id"]
+
+    def mistakes(datasets: Any) -> Any:
+        trainer = {"entrypoint": "train:train_fn", "package": package, "datasets": datasets}
+        return service.post("/v1/experiments", 422, json=a_spec(trainer=trainer))["errors"]
+
+    (missing,) = mistakes({"train": {"read": "csv", "paths": ["rows.csv", "row.csv"]}})
+    assert missing["path"] == "trainer.datasets.train.paths.1"
+    assert "it has: data.py, rows.csv, train.py" in missing["message"]
+    (no_function,) = mistakes({"entrypoint": "data:mak"})
+    assert no_function == {
+        "path": "trainer.datasets.entrypoint",
+        "message": "data.py has no function 'mak'; it has: make",
+    }
+    (two_arguments,) = mistakes({"entrypoint": "data:make"})
+    assert two_arguments["path"] == "trainer.datasets.entrypoint"
+    assert "must take one argument, the configuration" in two_arguments["message"]
+
+
+def test_a_requirements_file_is_mentioned_when_it_is_not_used(service: Api) -> None:
+    package = service.post("/v1/packages", 201, content=zipped(("train.py", TRAIN), ("requirements.txt", b"emoji\n")))
+    trainer = {"entrypoint": "train:train_fn", "package": package["id"]}
+    created = service.post("/v1/experiments", 201, json=a_spec(name="unused", trainer=trainer))
+    assert [one["path"] for one in created["warnings"]] == ["trainer.runtime_env"]
+    used = trainer | {"runtime_env": {"pip": "from_package"}}
+    assert service.post("/v1/experiments", 201, json=a_spec(name="used", trainer=used))["warnings"] == []
+    wrong = service.post("/v1/packages", 201, content=zipped(("train.py", TRAIN), ("requirements.txt", b"-e .\n")))
+    refused = service.post("/v1/experiments", 422, json=a_spec(trainer=used | {"package": wrong["id"]}))
+    assert refused["errors"][0]["path"] == "trainer.runtime_env.pip"

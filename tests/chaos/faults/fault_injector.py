@@ -1,0 +1,117 @@
+"""Injects planned faults: finds a running target, and kills or freezes it."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import psutil
+
+from tests.chaos.evidence.journals import Line, last_lines
+from tests.chaos.faults.schedule import FROZEN, SAVING, PlannedFault, Target
+from tests.chaos.system.components import Component, Program, signal_processes
+from tests.chaos.system.stack import Stack
+
+SEARCH_SECONDS = 10.0
+SLOT = "ray::Slot"
+TRAINING_ACTORS = (SLOT, "ray::RayTrainWorker", "ray::TrainController")
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An injected fault. `at` is in seconds since the epoch; `name` and `pid` are of the killed or frozen process.
+
+    `component` must be started again. `attempt` (experiment's id, trial, attempt) is the one that a killed worker ran.
+    """
+
+    planned: PlannedFault
+    at: float
+    name: str
+    pid: int
+    component: Component | None = None
+    attempt: tuple[str, int, int] | None = None
+
+    @property
+    def frozen(self) -> bool:
+        return self.planned.variant == FROZEN
+
+
+class FaultInjector:
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+
+    def inject(self, planned: PlannedFault) -> Fault | None:
+        """Return None when no such target is running."""
+        if planned.target is Target.SLOT:
+            return self._inject_in_slot(planned)
+        if planned.target is Target.WORKER:
+            return self._inject_in_worker(planned)
+        components = [component for component in self._stack.of(planned.target) if component.is_alive()]
+        if not components:
+            return None
+        component = _picked(components, planned)
+        at = time.time()
+        return Fault(planned, at, component.name, component.kill(), component)
+
+    def _inject_in_slot(self, planned: PlannedFault) -> Fault | None:
+        slots = _first_found(lambda: [process for title, process in self.actors() if title.startswith(SLOT)])
+        if not slots:
+            return None
+        slot = _picked(slots, planned)
+        at = time.time()
+        signal_processes([slot], signal.SIGSTOP if planned.variant == FROZEN else signal.SIGKILL)
+        return Fault(planned, at, "a slot", slot.pid)
+
+    def _inject_in_worker(self, planned: PlannedFault) -> Fault | None:
+        saving = planned.variant == SAVING
+        lines = _first_found(lambda: [one for one in self._working() if not saving or _is_saving(one)])
+        lines = lines or self._working()
+        if not lines:
+            return None
+        line = _picked(sorted(lines, key=lambda one: one.pid), planned)
+        at = time.time()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            signal_processes([psutil.Process(line.pid)])
+        attempt = (line.experiment_id, line.trial, line.attempt)
+        return Fault(planned, at, f"rank {line.rank} of trial {line.trial}, {line.did}", line.pid, attempt=attempt)
+
+    def _working(self) -> list[Line]:
+        """Return the last line of each rank that is training now."""
+        lines = last_lines(self._stack.home.journal)
+        return [line for line in lines if line.did not in {"end", "left"} and psutil.pid_exists(line.pid)]
+
+    def actors(self) -> Iterator[tuple[str, psutil.Process]]:
+        """Yield Paceline's and Ray Train's actors on the cluster, with their process titles.
+
+        They descend from fork servers, which are no children of Ray's processes; their environment names the raylet.
+        """
+        raylets = set[str]()
+        for component in self._stack.of(Target.RAY):
+            assert isinstance(component, Program)
+            raylets |= {str(process.pid) for process in component.processes()}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess, IndexError):
+                title = process.cmdline()[0]
+                if title.startswith(TRAINING_ACTORS) and process.environ().get("RAY_RAYLET_PID") in raylets:
+                    yield title, process
+
+
+def _is_saving(line: Line) -> bool:
+    """Whether the rank is writing a checkpoint, or reporting it."""
+    return line.did == "saving" or (line.did == "report" and line.saved)
+
+
+def _picked(candidates: list[Found], planned: PlannedFault) -> Found:
+    return candidates[int(planned.pick * len(candidates))]
+
+
+def _first_found(find: Callable[[], list[Found]]) -> list[Found]:
+    """Return the first candidates within SEARCH_SECONDS; [] when there are none."""
+    deadline = time.monotonic() + SEARCH_SECONDS
+    while not (found := find()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,82 @@
+"""The schedule of faults: a pure function of a seed."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Target(StrEnum):
+    """What a fault hits. `RAY` is the whole Ray head with everything that runs on it."""
+
+    SERVICE = "service"
+    AGENT = "agent"
+    SLOT = "slot"
+    WORKER = "worker"
+    MLFLOW = "mlflow"
+    DATABASE = "database"
+    RAY = "ray"
+
+
+@dataclass(frozen=True)
+class Weight:
+    """How often a target is hit in a round, by which variants, and how many seconds it may be down."""
+
+    times: int = 1
+    variants: tuple[str, ...] = ("killed",)
+    outage: tuple[float, float] = (0.2, 3.0)
+
+
+FROZEN = "frozen"
+SAVING = "while saving"
+
+WEIGHTS: dict[Target, Weight] = {
+    Target.SERVICE: Weight(times=2, outage=(0.2, 9.0)),  # longer than training waits for an answer
+    Target.AGENT: Weight(),
+    Target.SLOT: Weight(times=2, variants=("killed", "killed", FROZEN), outage=(0, 0)),
+    Target.WORKER: Weight(times=2, variants=("killed", SAVING), outage=(0, 0)),
+    Target.MLFLOW: Weight(outage=(1.0, 6.0)),
+    Target.DATABASE: Weight(outage=(0.2, 5.0)),
+    Target.RAY: Weight(outage=(0.5, 3.0)),
+}
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """Hit `target` at `at` seconds after the start; start it again `outage` seconds later.
+
+    `pick`, in [0, 1), selects one of several processes of a kind.
+    """
+
+    at: float
+    target: Target
+    variant: str
+    pick: float
+    outage: float
+
+    def __str__(self) -> str:
+        how = "" if self.variant == "killed" else f" ({self.variant})"
+        outage = f", back after {self.outage:.1f} s" if self.outage else ""
+        return f"{self.at:6.1f} s  {self.target}{how}{outage}"
+
+
+def schedule(
+    seed: int, seconds: float, targets: Sequence[Target], gap: tuple[float, float] = (4.0, 10.0)
+) -> list[PlannedFault]:
+    """Return the same faults for the same arguments. Each round hits every target, in a random order."""
+    drawn = random.Random(seed)  # noqa: S311 - it must be reproducible
+    faults: list[PlannedFault] = []
+    at = drawn.uniform(*gap)
+    while at < seconds:
+        for target in _round(drawn, targets):
+            weight = WEIGHTS[target]
+            variant, pick, outage = drawn.choice(weight.variants), drawn.random(), drawn.uniform(*weight.outage)
+            faults.append(PlannedFault(round(at, 2), target, variant, round(pick, 3), round(outage, 2)))
+            at += drawn.uniform(*gap)
+    return [kill for kill in faults if kill.at < seconds]
+
+
+def _round(drawn: random.Random, targets: Sequence[Target]) -> list[Target]:
+    order = [target for target in targets for _ in range(WEIGHTS[target].times)]
+    drawn.shuffle(order)
+    return order

@@ -1,0 +1,193 @@
+"""A whole system on this machine, in separate processes: database, MLflow, Ray, services, agents."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.ports import free_port
+from service.store.sql.database import Database
+from service.store.sql.schema import upgrade
+from tests.chaos.faults.schedule import Target
+from tests.chaos.system.components import Component, Postgres, Program, answers, listens
+
+START_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """`services` and `agents` are counts; agent i first uses service i modulo their count. SQLite allows one."""
+
+    database: str = "postgresql"
+    services: int = 2
+    agents: int = 2
+    cpus: int = 12
+    lease_seconds: float = 20
+
+
+@dataclass(frozen=True)
+class Home:
+    """The directories of a run."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        for directory in (self.journal, self.logs, self.data, self.ray):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def storage(self) -> Path:
+        """The service's default directory for checkpoints."""
+        return self.data / "checkpoints"
+
+    @property
+    def ray(self) -> Path:
+        return self.root / "r"
+
+
+class Stack:
+    """A system whose components start in the order of `components`."""
+
+    def __init__(self, size: Size, home: Home) -> None:
+        self.size, self.home = size, home
+        self.mlflow_url = f"http://127.0.0.1:{free_port()}"
+        self.ray_port = free_port()
+        self.urls = [f"http://127.0.0.1:{free_port()}" for _ in range(self.services)]
+        self.postgres = Postgres(home.root / "pg") if size.database == "postgresql" else None
+        self.database_url = f"sqlite:///{home.data / 'paceline.db'}"
+        self.components: list[Component] = []
+
+    @property
+    def services(self) -> int:
+        return self.size.services if self.size.database == "postgresql" else 1
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
+
+    @property
+    def service_urls(self) -> dict[str, str]:
+        """By the name of the service."""
+        return {f"service-{number}": url for number, url in enumerate(self.urls)}
+
+    @property
+    def service_of(self) -> dict[str, str]:
+        """The name of each agent's service."""
+        names = list(self.service_urls)
+        return {f"agent-{number}": names[number % len(names)] for number in range(self.size.agents)}
+
+    def start(self) -> None:
+        """Raise TimeoutError when a component does not start."""
+        if self.postgres:
+            self._add(self.postgres)
+            self.database_url = self.postgres.uri.replace("postgresql://", "postgresql+psycopg://")
+        database = Database(self.database_url)
+        upgrade(database)
+        database.close()
+        self._add(self._ray(), self._mlflow())
+        self._add(*(self._service(number) for number in range(self.services)))
+        self._add(*(self._agent(number) for number in range(self.size.agents)))
+
+    def _add(self, *components: Component) -> None:
+        for component in components:
+            self.components.append(component)
+            component.start()
+        for component in components:
+            until(component.ready, f"{component.name} is up", START_SECONDS)
+
+    def stop(self) -> None:
+        for component in reversed(self.components):
+            with contextlib.suppress(OSError):
+                component.stop()
+
+    def of(self, target: Target) -> list[Component]:
+        return [component for component in self.components if component.target is target]
+
+    def _program(self, name: str, target: Target, command: Sequence[str], ready: Callable[[], bool]) -> Program:
+        return Program(name, target, command, self.env, self.home.logs / f"{name}.log", ready)
+
+    @property
+    def env(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name not in {"RAY_ADDRESS", "PYTHONPATH"}}
+        return (
+            inherited
+            | MLFLOW_ENVIRONMENT
+            | {
+                "PACELINE_DATA_DIR": str(self.home.data),
+                "PACELINE_DATABASE_URL": self.database_url,
+                "PACELINE_MLFLOW_URI": self.mlflow_url,
+                "PACELINE_LEASE_SECONDS": str(self.size.lease_seconds),
+                "RAY_AUTH_MODE": "disabled",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONWARNINGS": "ignore",
+                "TMPDIR": str(self.home.ray),
+            }
+        )
+
+    def _ray(self) -> Program:
+        command = ["ray.scripts.scripts", "start", "--head", "--block", "--port", str(self.ray_port)]
+        command += ["--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus), "--disable-usage-stats"]
+        command += ["--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
+        return self._program("ray", Target.RAY, command, listens(self.ray_port))
+
+    def _mlflow(self) -> Program:
+        port = int(self.mlflow_url.rpartition(":")[2])
+        command = mlflow_server_command(self.home.root / "mlflow", "127.0.0.1", port)[2:]
+        return self._program("mlflow", Target.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
+
+    def _service(self, number: int) -> Program:
+        url = self.urls[number]
+        command = ["service.cli", "serve", "--port", url.rpartition(":")[2]]
+        return self._program(f"service-{number}", Target.SERVICE, command, partial(answers, f"{url}/readyz"))
+
+    def _agent(self, number: int) -> Program:
+        name = f"agent-{number}"
+        first = self.service_urls[self.service_of[name]]
+        addresses = [first, *(url for url in self.urls if url != first)]
+        command = ["service.cli", "agent", "--name", name, "--url", ",".join(addresses)]
+        command += ["--ray-address", f"127.0.0.1:{self.ray_port}"]
+        return self._program(name, Target.AGENT, command, lambda: True)
+
+
+@contextmanager
+def running(size: Size, keep: Path | None = None) -> Iterator[Stack]:
+    """Yield a running stack. Afterwards everything is removed, except for the files when `keep` is given."""
+    # Not below pytest's own directory: Ray's sockets need a short path, and PostgreSQL one open to another user.
+    root = keep or Path(tempfile.mkdtemp(prefix="chaos-"))
+    stack = Stack(size, Home(root))
+    root.chmod(0o755)
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+        if keep is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float, every: float = 0.2) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(every)

@@ -1,0 +1,214 @@
+"""The demo, and the stack that it leaves running: the README's tour on it, and nothing to pages of other sites."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from service.stack.orphan_cleanup import CleanupRecord
+from tests.e2e.conftest import (
+    COMMAND_SECONDS,
+    FREE_PORTS,
+    PACELINE,
+    REPOSITORY,
+    SECRET,
+    STOP_SECONDS,
+    Demo,
+    Stack,
+    left_running,
+    until,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
+
+TOUR = re.compile(r"^```bash\n# tour\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""The blocks of the README's tour: marked ```bash, with `# tour` as their first line. They run in one shell."""
+DEFAULT_URL = "http://127.0.0.1:8000"
+FOREIGN_HOSTS = ["evil.test", "10.evil.test", "192.168.evil.test:5000", "10.0.0.1", "127.0.0.1.evil.test:5000"]
+get = partial(httpx.get, timeout=COMMAND_SECONDS)
+SEARCH = "/api/2.0/mlflow/experiments/search"
+
+
+def test_the_demo_searches_with_the_same_script(demo: Demo) -> None:
+    import torch  # noqa: PLC0415 - heavy
+
+    assert re.search(r"^experiment +digits completed \(max_trials\)$", demo.output, re.MULTILINE)
+    assert re.search(r"^best +val_accuracy 0\.9\d+, trial \d+$", demo.output, re.MULTILINE)
+    saved = r"^early stop +\d+ trials stopped early, which saved \d+ training steps"
+    assert re.search(saved, demo.output, re.MULTILINE)
+    assert re.search(r"^MLflow +http://127\.0\.0\.1:\d+", demo.output, re.MULTILINE)
+    (checkpoint,) = re.findall(r"^checkpoint +(\S+) \(step (\d+)\)$", demo.output, re.MULTILINE)
+    state = torch.load(Path(checkpoint[0], "state.pt"), weights_only=True)
+    assert state["epoch"] == int(checkpoint[1])
+    assert f"The stack is still running. To stop it: kill {demo.stack.process.pid}" in demo.output
+
+
+def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
+    process = subprocess.Popen([*PACELINE, "demo", "--data-dir", str(tmp_path), *FREE_PORTS], cwd=REPOSITORY)
+    until(lambda: len(left_running(tmp_path)) > 2, "the stack's components start")
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(STOP_SECONDS) == 128 + signal.SIGTERM
+    until(lambda: not left_running(tmp_path), "nothing is left", STOP_SECONDS)
+
+
+def test_the_example_of_a_command_trains_a_shell_script(stack: Stack) -> None:
+    ended = stack.paceline("submit", "examples/command/experiment.yaml", "--watch")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"^experiment +command completed \(max_trials\)$", ended.stdout, re.MULTILINE)
+    failed = get(f"{stack.url}/v1/experiments/command/trials", params={"status": "failed"}).json()["items"]
+    assert failed == [], [get(f"{stack.url}/v1/trials/{trial['id']}").json() for trial in failed]
+
+
+def test_the_example_of_datasets_streams_them_to_the_workers(stack: Stack) -> None:
+    ended = stack.paceline("submit", "examples/data/experiment.yaml", "--watch")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"^experiment +data completed \(max_trials\)$", ended.stdout, re.MULTILINE)
+    assert stack.experiment("data")["counts"].get("failed", 0) == 0
+    assert stack.experiment("data")["best"]["values"]["loss"] < 10
+
+
+def test_the_readmes_tour_works_as_written(stack: Stack, tmp_path: Path) -> None:
+    blocks = TOUR.findall((REPOSITORY / "README.md").read_text())
+    assert blocks, "README.md has no ```bash block whose first line is `# tour`"
+    shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
+    tools = Path(sys.executable).parent
+    ended = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks).replace(DEFAULT_URL, stack.url)],
+        cwd=tmp_path,
+        env=os.environ | {"PACELINE_URL": stack.url, "PATH": f"{tools}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    assert "event: experiment.completed" in ended.stdout, "the search ran to its end"
+    assert "space.lr.low: must be > 0 when log is true" in ended.stdout, "each mistake is reported with its path"
+
+
+KEYED = """
+import os
+import ray.train
+
+def train_fn(config):
+    key = os.environ["KEY"]
+    print("the key is", key, "and ends there")
+    ray.train.report({"loss": 1.0, "note": key})
+    if config["x"] > 1.5:
+        raise ValueError(f"refused: {key}")
+"""
+KEYED_SPEC = {
+    "name": "keyed",
+    "space": {"x": {"type": "float", "low": 1.0, "high": 2.0}},
+    "objectives": [{"metric": "loss", "direction": "minimize"}],
+    "enqueue": [{"x": 1.0}, {"x": 2.0}],
+    "trainer": {"entrypoint": "train:train_fn", "secrets": {"KEY": {"from_agent_env": SECRET[0]}}},
+    "limits": {"max_trials": 2},
+}
+
+
+def test_a_secret_reaches_the_training_function_and_nothing_that_is_kept(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(KEYED)
+    (tmp_path / "experiment.yaml").write_text(json.dumps(KEYED_SPEC))
+    stack.paceline("submit", str(tmp_path / "experiment.yaml"), "--watch")
+    trials = get(f"{stack.url}/v1/experiments/keyed/trials").json()["items"]
+    assert {one["number"]: one["status"] for one in trials} == {0: "completed", 1: "failed"}
+    for one in trials:
+        assert "the key is *** and ends there" in get(f"{stack.url}/v1/trials/{one['id']}/logs").text
+    assert "ValueError: refused: ***" in next(one["reason"] for one in trials if one["number"] == 1)
+    until(lambda: get(f"{stack.url}/readyz").json()["mlflow_lag"] == 0, "the mirror has caught up")
+    assert not files_with(SECRET[1].encode(), stack.data_dir)
+    record = CleanupRecord.read(stack.data_dir / "up.cleanup")
+    assert record
+    printed = files_with(SECRET[1].encode(), Path(record.directory))
+    assert printed, "Ray keeps the output of its workers"
+    assert {path.name.partition("-")[0] for path in printed} == {"worker"}
+
+
+def all_in(directory: Path) -> Iterator[Path]:
+    """Files and directories, of which some are being created and removed; `rglob` would fail."""
+    for folder, folders, files in os.walk(directory):
+        yield from (Path(folder, name) for name in (*folders, *files))
+
+
+def files_with(text: bytes, directory: Path) -> set[Path]:
+    return {path for path in all_in(directory) if path.is_file() and text in content_of(path)}
+
+
+def content_of(path: Path) -> bytes:
+    """Empty for a file that has just been removed."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def mode_of(path: Path) -> int:
+    """0 for a link, and for what has just been removed."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return 0
+    return 0 if stat.S_ISLNK(status.st_mode) else status.st_mode
+
+
+def test_no_other_user_can_read_the_stacks_files(stack: Stack) -> None:
+    """The test has made the data directory itself, and the demo's checkpoints are Ray's."""
+    kept = [path for path in all_in(stack.data_dir) if not path.is_relative_to(stack.data_dir / "checkpoints")]
+    assert len(kept) > 20
+    assert not [path for path in (stack.data_dir, *kept) if mode_of(path) & 0o077]
+
+
+def listening(stack: Stack) -> Iterator[tuple[str, str, int]]:
+    """(process, address, port) of each TCP port, and of each UDP port that is not connected."""
+    for process in stack.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):  # a worker that has just ended
+            for socket in process.net_connections(kind="inet"):
+                if socket.status in {psutil.CONN_LISTEN, psutil.CONN_NONE} and not socket.raddr:
+                    yield process.name(), socket.laddr.ip, socket.laddr.port
+
+
+def is_loopback(text: str) -> bool:
+    address = ip_address(text)
+    return ((isinstance(address, IPv6Address) and address.ipv4_mapped) or address).is_loopback
+
+
+def test_every_port_is_on_loopback(stack: Stack) -> None:
+    found = set(listening(stack))
+    assert {"gcs_server", "raylet"} <= {name for name, _, _ in found}
+    assert not [one for one in found if not is_loopback(one[1])]
+
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+def test_a_foreign_host_reaches_neither_mlflow_nor_the_service(stack: Stack, host: str) -> None:
+    for url in (f"{stack.mlflow_url}{SEARCH}?max_results=1", f"{stack.url}/v1/experiments"):
+        assert get(url).status_code == 200
+        assert get(url, headers={"Host": host}).status_code == 403
+
+
+@pytest.mark.parametrize("origin", ["http://evil.test", "null"])
+def test_a_page_of_another_site_changes_nothing_in_mlflow(stack: Stack, origin: str) -> None:
+    url = f"{stack.mlflow_url}/api/2.0/mlflow/experiments/create"
+    answer = httpx.post(
+        url,
+        timeout=COMMAND_SECONDS,
+        content=b'{"name": "foreign"}',
+        headers={"Origin": origin, "Content-Type": "text/plain"},
+    )
+    assert answer.status_code == 403
+    assert "access-control-allow-origin" not in answer.headers

@@ -1,0 +1,60 @@
+"""`paceline db downgrade` takes the schema back, and refuses to lose data unasked."""
+
+import pytest
+from sqlalchemy import text
+
+from service.cli.upgraded_database import downgraded
+from service.settings import BadSettings
+from service.store.sql.database import Database
+from service.store.sql.schema import WouldLoseData, downgrade, newest_revision, revision_of, upgrade
+from tests.store.test_schema import OLD_ROWS
+
+GENERATION = """
+insert into generations (trial_id, number, params, first_attempt, began_at_event, at)
+values ('t-1', 0, '{}', 1, 0, '2026-01-01')
+"""
+
+
+def with_a_generation(database_url: str) -> Database:
+    database = Database(database_url)
+    upgrade(database)
+    downgrade(database, "0010")
+    with database.engine.begin() as connection:
+        for statement in (*OLD_ROWS.split(";"), GENERATION):
+            connection.execute(text(statement))
+    upgrade(database)
+    return database
+
+
+def test_a_downgrade_that_would_lose_generations_is_refused_unless_that_is_asked_for(database_url: str) -> None:
+    database = with_a_generation(database_url)
+    with pytest.raises(WouldLoseData, match="to 0006 would delete 1 rows of generations"):
+        downgrade(database, "0006")
+    with database.engine.connect() as connection:
+        assert revision_of(connection) == newest_revision()
+        assert connection.scalar(text("select count(*) from generations")) == 1
+    assert downgrade(database, "0007") == "0007"
+    assert downgrade(database, "0006", lose_data=True) == "0006"
+    upgrade(database)
+    with database.engine.connect() as connection:
+        assert connection.scalar(text("select count(*) from trials")) == 1
+        assert connection.scalar(text("select count(*) from generations")) == 0
+    database.close()
+
+
+def test_every_revision_can_be_reached_and_left(database_url: str) -> None:
+    database = Database(database_url)
+    upgrade(database)
+    for number in range(int(newest_revision()) - 1, 0, -1):
+        assert downgrade(database, f"{number:04}") == f"{number:04}"
+    upgrade(database)
+    database.close()
+
+
+@pytest.mark.parametrize("revision", ["9999", "head", "-1", "", "0012; drop table trials"])
+def test_a_wrong_revision_is_refused_with_those_that_there_are(
+    database_url: str, revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_DATABASE_URL", database_url)
+    with pytest.raises(BadSettings, match=r"the revision must be one of 0001, 0002, .*; not"):
+        downgraded(revision, lose_data=True)

@@ -1,0 +1,83 @@
+"""What an agent does to the storage besides saving: it probes it, and deletes what the service names. Needs no Ray."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import until
+from trainer.agent import checkpoint_deletions, storage_probe
+from trainer.agent.checkpoint_deletions import CheckpointDeletions
+from trainer.agent.storage_probe import StorageProbe
+
+pytestmark = pytest.mark.ray  # Ray's filters of warnings: the agent's modules import Ray
+
+SECONDS = 240
+
+
+def test_a_storage_that_cannot_be_written_is_known_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_probe, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(storage_probe, "RETRY_SECONDS", 0.02)
+    (tmp_path / "mount").write_text("not a directory")
+    probe = StorageProbe("here")
+    probe.start()
+    probe.await_first(SECONDS)
+    assert probe.error is None, "the service has not named it yet"
+    probe.set_location(str(tmp_path / "mount" / "checkpoints"))
+    probe.await_first(SECONDS)
+    assert probe.error is not None
+    assert f"{tmp_path}/mount/checkpoints cannot be written" in probe.error
+    (tmp_path / "mount").unlink()
+    until(lambda: probe.error is None, "the storage is known to work again")
+    assert [path.name for path in (tmp_path / "mount" / "checkpoints").iterdir()] in ([], [".paceline-probe-here"])
+
+
+def test_a_storage_that_does_not_answer_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_probe, "ANSWER_SECONDS", 0.1)
+    probe = StorageProbe("here")
+    never_written = tmp_path / ".paceline-probe-here"
+    import os  # noqa: PLC0415 - a pipe without a reader: opening it never returns
+
+    os.mkfifo(never_written)
+    assert stat.S_ISFIFO(never_written.stat().st_mode)
+    probe.start()
+    probe.set_location(str(tmp_path))
+    until(lambda: probe.error, "the storage counts as unreachable")
+    assert "has not answered for" in str(probe.error)
+    with never_written.open("rb"):  # lets the thread go on
+        probe.await_first(SECONDS)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_directories_are_deleted_and_one_that_cannot_be_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setattr(checkpoint_deletions, "RETRY_SECONDS", 0.0)
+    deletions = CheckpointDeletions()
+    deletions.start()
+    folder, blocked = tmp_path / "digits-x-1", tmp_path / "blocked"
+    (folder / "trial-0-attempt-1" / "checkpoint").mkdir(parents=True)
+    blocked.write_text("a file where the directory should be")
+    named = [
+        {"id": 1, "directory": f"{scheme}{folder}"},
+        {"id": 2, "directory": f"{scheme}{tmp_path}/gone"},
+        {"id": 3, "directory": f"{scheme}{blocked}"},
+    ]
+    deleted, failed = set[int](), dict[int, str]()
+
+    def collect() -> int:
+        if (results := deletions.take_results()) is not None:
+            deleted.update(results["deleted"])
+            failed.update({one["id"]: one["error"] for one in results["failed"]})
+        return len(deleted) + len(failed)
+
+    assert deletions.take_results() is None
+    deletions.add(named)
+    deletions.add(named)
+    until(lambda: collect() == 3, "all directories were tried")
+    assert (deleted, set(failed), folder.exists()) == ({1, 2}, {3}, False)
+    blocked.unlink()
+    deletions.add(named[2:])
+    until(lambda: collect() and 3 in deleted, "the failed one is deleted")

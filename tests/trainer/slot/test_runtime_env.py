@@ -1,0 +1,55 @@
+"""What Ray gets of the runtime environment that a specification asks for, and what its failures say."""
+
+import pytest
+from ray.exceptions import RuntimeEnvSetupError
+
+from trainer.ray_train.worker_start import worker_runtime_env
+from trainer.slot.ray_errors import classify
+from trainer.slot.runtime_env import runtime_env_of
+from trainer.wire import RuntimeEnv
+
+pytestmark = pytest.mark.ray
+
+
+def test_ray_gets_what_is_set_and_the_requirements_of_the_package() -> None:
+    given = {"pip": {"packages": ["a==1"], "from_package": True, "pip_check": True}, "env_vars": {"A": "b"}}
+    asked_for = RuntimeEnv.model_validate(given).model_dump(mode="json")
+    assert runtime_env_of(asked_for, ["b==2"]) == {
+        "pip": {"packages": ["a==1", "b==2"], "pip_check": True},
+        "env_vars": {"A": "b"},
+    }
+    conda = RuntimeEnv.model_validate({"conda": "train", "config": {"setup_timeout_seconds": 9}}).model_dump()
+    assert runtime_env_of(conda, ["b==2"]) == {
+        "conda": "train",
+        "config": {"setup_timeout_seconds": 9, "eager_install": True},
+    }
+    assert runtime_env_of(None, ["b==2"]) == {}
+
+
+def test_variables_of_both_places_reach_the_workers() -> None:
+    found = worker_runtime_env({"B": "2"}, {"num_workers": 1}, {"pip": {"packages": ["a"]}, "env_vars": {"A": "1"}})
+    assert found == {"pip": {"packages": ["a"]}, "env_vars": {"A": "1", "B": "2"}}
+
+
+PIP = """Failed to set up runtime environment.
+Traceback (most recent call last):
+  File "/x/ray/_private/runtime_env/utils.py", line 1, in check_output_cmd
+ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[3] failed with the following details.
+Command '['python', '-m', 'pip']' returned non-zero exit status 1.
+Last 50 lines of stdout:
+    Looking in links: /wheels
+    ERROR: Could not find a version that satisfies the requirement nothing==1 (from versions: none)
+    ERROR: No matching distribution found for nothing==1
+"""
+
+
+def test_a_failed_installation_says_so_with_the_installers_last_lines() -> None:
+    error = RuntimeError("the controller failed")
+    error.__cause__ = RuntimeEnvSetupError(PIP)
+    failure = classify(error, workers="1 worker", storage="/storage", has_oom_kill=False)
+    assert failure.kind == "cannot_start"
+    assert failure.message == (
+        "trainer.runtime_env could not be set up: ERROR: Could not find a version that satisfies the requirement "
+        "nothing==1 (from versions: none) ERROR: No matching distribution found for nothing==1"
+    )
+    assert (failure.traceback or "").startswith("Looking in links: /wheels\n")

@@ -1,0 +1,162 @@
+"""Trials of kind `command` on a real Ray: any program, its metrics, its checkpoints, and its end."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.processes import is_alive
+from tests.trainer.conftest import until
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from trainer.wire import Answer, Decision, FailureKind, Outcome, Report
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+LOSS = {"stdout": [r"step=(?P<step>\d+) loss=(?P<loss>\S+)"]}
+STEPS = "import os, sys, time\nfor step in range(1, int(sys.argv[1]) + 1):\n    print(f'step={step} loss={1 / step}')\n"
+
+AddCommand = Callable[..., str]
+
+
+@pytest.fixture
+def add_command(service: FakeService) -> AddCommand:
+    """Queue a trial that runs a shell script on one worker or several; returns its id."""
+
+    def add(script: str, *, params: dict[str, Any] | None = None, workers: int = 1, **fields: Any) -> str:
+        trainer = {
+            "kind": "command",
+            "command": ["sh", "-c", script],
+            "metrics": fields.pop("metrics", LOSS),
+            "scaling": {"num_workers": workers},
+        }
+        if (files := fields.pop("package", None)) is not None:
+            trainer["package"] = service.add_package(files, "steps.py")
+        return service.add_trial(trainer, params, **fields)
+
+    return add
+
+
+def stop_at_second(_: str, report: Report) -> Answer:
+    return Answer(decision=Decision.STOP, reason="too slow") if report.sequence == 1 else Answer()
+
+
+def steps_of(service: FakeService, trial: str) -> list[Any]:
+    return [report.metrics.get("step") for report in service.reports[trial]]
+
+
+def test_a_program_of_the_package_reports_by_its_output(service: FakeService, add_command: AddCommand) -> None:
+    trial = add_command("python steps.py {params.steps}", params={"steps": 3}, package=STEPS)
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert [report.metrics for report in service.reports[trial]] == [{"step": n, "loss": 1 / n} for n in (1, 2, 3)]
+    assert "step=2 loss=0.5" in service.log(trial)
+
+
+def test_all_ranks_run_it_and_can_meet(service: FakeService, add_command: AddCommand, record: Path) -> None:
+    """As with torchrun's variables; only rank 0 reports, and the others take part."""
+    program = f"""
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor(float(os.environ["RANK"]) + 1)
+for step in (1, 2):
+    dist.all_reduce(total)
+    print(f"step={{step}} loss={{total.item()}}")
+with open({str(record)!r}, "a") as file:
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK")
+    file.write(" ".join(os.environ[name] for name in names))
+    file.write("\\n")
+"""
+    trial = add_command(f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}", workers=2)
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert [report.metrics["loss"] for report in service.reports[trial]] == [3.0, 6.0]
+    assert sorted(record.read_text().splitlines()) == ["0 2 0 2 0", "1 2 1 2 0"]
+
+
+def test_a_call_with_curl_is_answered_with_the_decision(
+    service: FakeService, add_command: AddCommand, record: Path
+) -> None:
+    service.decide = stop_at_second
+    call = (
+        """curl -fsS "$PACELINE_REPORT_URL" -H "Authorization: Bearer $PACELINE_LEASE" -d '{"metrics": {"step": 1}}'"""
+    )
+    trial = add_command(
+        f"echo $PACELINE_PARAMS > {record}; {call} >> {record}; {call} >> {record}; exit 0", params={"lr": 0.5}
+    )
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    assert record.read_text() == '{"lr": 0.5}\n{"decision": "continue"}{"decision": "stop"}'
+
+
+def test_a_stop_is_a_sigterm(service: FakeService, add_command: AddCommand, record: Path) -> None:
+    service.decide = stop_at_second
+    loop = "n=0; while :; do n=$((n+1)); echo step=$n loss=1; sleep 0.05; done"
+    trial = add_command(f"trap 'echo saved > {record}; exit 0' TERM; {loop}")
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    assert steps_of(service, trial) == [1, 2]
+    assert record.read_text() == "saved\n"
+
+
+def test_the_checkpoint_directory_is_saved_with_each_report_and_restored(
+    service: FakeService, add_command: AddCommand, tmp_path: Path
+) -> None:
+    save = 'echo $n > "$PACELINE_CHECKPOINT_DIR/state"; echo step=$n loss=1'
+    begin = 'n=$(cat "$PACELINE_CHECKPOINT_DIR/state" 2>/dev/null || echo 0)'
+    wait = f"until [ $(ls {tmp_path} | wc -l) -ge $n ]; do sleep 0.02; done"  # as a program that trains meanwhile
+    script = f"{begin}; while [ $n -lt 3 ]; do n=$((n+1)); {save}; {wait}; done"
+    trial = add_command(script, keep_checkpoints=3)
+    for count in (1, 2, 3):
+        until(lambda: len(service.reports[trial]) >= count, f"report {count}")  # noqa: B023 - called here
+        (tmp_path / str(count)).touch()
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    saved = [report.checkpoint for report in service.reports[trial] if report.checkpoint]
+    assert [Path(uri, "state").read_text() for uri in saved] == ["1\n", "2\n", "3\n"]
+
+    resumed = add_command(script, resume={"uri": saved[1], "step": 2})
+    assert service.finished(resumed).outcome == Outcome.COMPLETED
+    assert steps_of(service, resumed) == [3]
+
+
+@pytest.mark.parametrize(
+    ("script", "workers", "says"),
+    [
+        ("echo step=1 loss=1; exit 3", 1, "the command ended with exit code 3: sh -c echo step=1"),
+        ("kill -SEGV $$", 1, "the command ended with SIGSEGV"),
+        ("[ $RANK = 0 ] && sleep 1000; exit 4", 2, "exit code 4"),
+    ],
+)
+def test_its_exit_code_is_the_users_error(
+    service: FakeService, add_command: AddCommand, script: str, workers: int, says: str
+) -> None:
+    error = service.finished(add_command(script, workers=workers)).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert says in error.message
+
+
+def test_a_program_that_does_not_exist_cannot_start(service: FakeService) -> None:
+    error = service.finished(service.add_trial({"kind": "command", "command": ["trian"]})).error
+    assert error is not None
+    assert error.kind == FailureKind.CANNOT_START
+    assert "the command's program 'trian' does not exist on this node" in error.message
+
+
+def test_a_kill_ends_the_program_and_its_children(service: FakeService, add_command: AddCommand, record: Path) -> None:
+    script = f"setsid sleep 1000 & echo $! > {record}; echo step=1 loss=1; wait"
+    trial = add_command(script, stop_grace_seconds=10 * PATIENCE_SECONDS)
+    service.wait_for(lambda: service.reports[trial])
+    sleeper = psutil.Process(int(record.read_text()))
+    service.order(trial, Decision.KILL)
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    until(lambda: not is_alive(sleeper), "its child is gone")
+
+
+def test_lines_of_a_file_are_reports(service: FakeService, add_command: AddCommand) -> None:
+    lines = "\n".join(json.dumps({"step": step, "loss": 0.5}) for step in (1, 2))
+    trial = add_command(f"printf '%s\\n' '{lines}' > metrics.jsonl", metrics={"file": "metrics.jsonl"})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    assert steps_of(service, trial) == [1, 2]

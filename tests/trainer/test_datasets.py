@@ -1,0 +1,230 @@
+"""Datasets of Ray Data on a real Ray: what each rank reads, and what is left of it afterwards."""
+
+import inspect
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import set_constant, until
+from tests.trainer.fake_service import FakeService
+from trainer.wire import DatasetFormat, FailureKind, Outcome
+from trainer.worker.dataset_server import DatasetServer
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+USER_CODE = Path(__file__).parent / "user_code"
+ROWS = 40
+WHOLE = {"num_workers": 2, "resources_per_worker": {"CPU": 4}}
+"""Workers that hold all CPUs of the tests' cluster, as two workers do on a machine with two."""
+
+SPARING = {"execution": {"resource_limits": {"CPU": 2}}}
+"""As many tasks at a time as a small machine has processors."""
+
+AddReader = Callable[..., str]
+
+
+@pytest.fixture
+def add_reader(service: FakeService, record: Path) -> AddReader:
+    """Queue a trial of `user_code/read_data.py`; its package also has `numbers.csv` with the numbers 0 to 39 as x."""
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        for name in ("read_data.py", "shares.py"):
+            archive.write(USER_CODE / name, name)
+        archive.writestr("numbers.csv", "x\n" + "".join(f"{number}\n" for number in range(ROWS)))
+    package_id = service.add_package(package.getvalue(), "package.zip")
+
+    def add(datasets: Any, function: str = "read", *, trainer: dict[str, Any] | None = None, **fields: Any) -> str:
+        config = {"record": str(record), **fields.pop("config", {})}
+        spec = {
+            "entrypoint": f"read_data:{function}",
+            "package": package_id,
+            "scaling": WHOLE,
+            "datasets": datasets,
+            **({"data": SPARING} if datasets is not None else {}),
+            **(trainer or {}),
+        }
+        return service.add_trial(spec, config, **fields)
+
+    return add
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """A folder of Parquet files with the numbers 0 to 39 as x."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    for first in range(0, ROWS, 10):
+        pq.write_table(pa.table({"x": list(range(first, first + 10))}), folder / f"{first}.parquet")
+    return folder
+
+
+def read_rows(record: Path, name: str = "train") -> dict[int, list[list[int]]]:
+    """What each rank has read of a dataset, epoch by epoch."""
+    found: dict[int, list[list[int]]] = {}
+    for line in record.read_text().splitlines():
+        match line.split():
+            case [rank, "epoch", _, read, _, *rows] if read == name:
+                found.setdefault(int(rank), []).append([int(row) for row in rows])
+    return found
+
+
+def pids(record: Path) -> set[str]:
+    return {line.split()[2] for line in record.read_text().splitlines() if line.split()[1] == "pid"}
+
+
+def data_processes() -> list[str]:
+    """The classes of the living actors of datasets."""
+    from ray._private.state import actors  # noqa: PLC0415 - heavy
+
+    living = [actor for actor in actors().values() if actor["State"] != "DEAD"]
+    return sorted(a["ActorClassName"] for a in living if a["ActorClassName"].startswith(("Dataset", "Split")))
+
+
+def test_each_rank_reads_an_equal_share_in_every_epoch_although_the_workers_hold_all_cpus(
+    service: FakeService, add_reader: AddReader, record: Path, numbers: Path
+) -> None:
+    datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
+    first = add_reader(datasets)
+    ended = service.finished(first)
+    assert ended.outcome == Outcome.COMPLETED, ended
+    assert ended.phases is not None
+    assert ended.phases.data > 0
+    shares = read_rows(record)
+    assert {rank: [len(rows) for rows in epochs] for rank, epochs in shares.items()} == {0: [20, 20], 1: [20, 20]}
+    for epoch in (0, 1):
+        assert sorted(shares[0][epoch] + shares[1][epoch]) == list(range(ROWS))
+
+    left_early, again = add_reader(datasets, "leave_early"), add_reader(datasets)
+    assert service.finished(left_early).outcome == Outcome.COMPLETED, service.finishes[left_early]
+    assert service.finished(again).outcome == Outcome.COMPLETED, service.finishes[again]
+    assert len(pids(record)) == 2
+    until(lambda: not data_processes(), "no process of a dataset is left")
+
+
+def test_a_killed_worker_ends_the_epoch_and_the_retry_reads_on(
+    service: FakeService, add_reader: AddReader, record: Path, numbers: Path
+) -> None:
+    datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
+    killed = add_reader(datasets, config={"die_at": 0})
+    error = service.finished(killed).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST
+    saved = [report.checkpoint for report in service.reports[killed] if report.checkpoint]
+    retry = add_reader(datasets, config={"die_at": 0}, resume={"uri": saved[-1], "step": 1})
+    assert service.finished(retry).outcome == Outcome.COMPLETED, service.finishes[retry]
+    epochs = [line.split()[2] for line in record.read_text().splitlines() if line.split()[1] == "epoch"]
+    assert epochs == ["0", "0", "1", "1"]
+    until(lambda: not data_processes(), "no process of a dataset is left")
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_function_of_the_package_makes_datasets(
+    service: FakeService, add_reader: AddReader, record: Path, reuse_workers: bool
+) -> None:
+    """Its helpers run in Ray Data's tasks, which do not have the package; shuffling and sorting reserve CPUs, too."""
+    trial = add_reader(
+        {"entrypoint": "read_data:make"},
+        trainer={"reuse_workers": reuse_workers, "data": {"split": ["train"], **SPARING}},
+        config={"names": ["train", "ordered"], "epochs": 1},
+    )
+    assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
+    shares, whole = read_rows(record), read_rows(record, "ordered")
+    even = [2 * number for number in range(ROWS)]
+    assert sorted(shares[0][0] + shares[1][0]) == even
+    assert whole == {0: [even], 1: [even]}
+    until(lambda: not data_processes(), "no process of a dataset is left")
+
+
+def test_a_materialized_dataset_is_made_once_for_all_trials(
+    service: FakeService, add_reader: AddReader, record: Path
+) -> None:
+    service.parallelism = 2
+    small = {"scaling": {"num_workers": 1}, "data": {"split": [], **SPARING}}
+    datasets = {"entrypoint": "read_data:make", "materialize": True}
+    trials = [add_reader(datasets, trainer=small, config={"names": ["ordered"]}, params={}) for _ in range(3)]
+    for trial in trials:
+        assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
+    assert [line for line in record.read_text().splitlines() if " made " in line] == [
+        "- made ['names', 'record'] in paceline-slot."
+    ]
+    assert read_rows(record, "ordered") == {0: [[2 * number for number in range(ROWS)]] * 6}
+
+
+def test_files_of_the_package_are_read_by_their_relative_path(
+    service: FakeService, add_reader: AddReader, record: Path
+) -> None:
+    datasets = {"train": {"read": "csv", "paths": ["numbers.csv"], "split": False}}
+    trial = add_reader(datasets, config={"epochs": 1})
+    assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
+    assert read_rows(record) == {0: [[*range(ROWS)]], 1: [[*range(ROWS)]]}
+
+
+WRONG = [
+    (None, FailureKind.CANNOT_START, "the specification has none; add trainer.datasets: {train: {read: parquet"),
+    (
+        {"val": {"read": "csv", "paths": ["numbers.csv"]}},
+        FailureKind.CANNOT_START,
+        "there is no dataset 'train'; trainer.datasets has: val",
+    ),
+    (
+        {"train": {"read": "csv", "paths": ["/nowhere/at/all"]}},
+        FailureKind.CANNOT_START,
+        "trainer.datasets.train.paths: FileNotFoundError",
+    ),
+    (
+        {"train": {"read": "text", "paths": ["numbers.csv"], "options": {"encodin": "utf-8"}}},
+        FailureKind.CANNOT_START,
+        "trainer.datasets.train.options.encodin: TypeError: read_text() got an unexpected keyword argument 'encodin'",
+    ),
+    ({"train": {"read": "delta", "paths": ["/t"]}}, FailureKind.CANNOT_START, "trainer.datasets.train.read: ImportE"),
+    (
+        {"entrypoint": "read_data:make_badly"},
+        FailureKind.USER_ERROR,
+        "ValueError: no shard of this size (dataset function read_data:make_badly, read_data.py:",
+    ),
+    (
+        {"entrypoint": "read_data:mak"},
+        FailureKind.CANNOT_START,
+        "read_data.py has no function 'mak'; it has: leave_early, make,",
+    ),
+    ({"entrypoint": "read_data:make_a_list"}, FailureKind.CANNOT_START, "make_a_list returned list; it must return"),
+]
+
+
+def test_what_is_wrong_with_datasets_is_the_users_error_and_says_what_to_change(
+    service: FakeService, add_reader: AddReader
+) -> None:
+    small = {"scaling": {"num_workers": 1}}
+    service.parallelism = 3
+    trials = [add_reader(datasets, trainer=small, experiment=f"x-{n}") for n, (datasets, _, _) in enumerate(WRONG)]
+    for trial, (datasets, kind, says) in zip(trials, WRONG, strict=True):
+        error = service.finished(trial).error
+        assert error is not None, datasets
+        assert says in error.message
+        assert error.kind == kind, error.message
+
+
+def test_tasks_without_room_for_what_they_reserve_fail_with_the_reason(
+    service: FakeService, add_reader: AddReader, numbers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_constant(monkeypatch, DatasetServer.shard, "ROOM_SECONDS", 2.0)  # it travels with the next slot
+    datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
+    trial = add_reader(datasets, trainer={"data": {"preprocess_on": {"resources": {"CPU": 1}}}})
+    error = service.finished(trial).error
+    assert error is not None
+    assert "no node has room for a task of the datasets, which reserves 1 CPU" in error.message
+
+
+@pytest.mark.parametrize("format_", DatasetFormat, ids=str)
+def test_each_format_is_a_reader_of_ray_data_that_takes_paths_first(format_: DatasetFormat) -> None:
+    import ray.data  # noqa: PLC0415 - heavy
+
+    first = next(iter(inspect.signature(getattr(ray.data, f"read_{format_}")).parameters))
+    assert first in {"paths", "path", "uri"}

@@ -1,0 +1,258 @@
+"""The fork server and its launcher, as processes of their own. A small program takes the place of Ray's workers'."""
+
+import inspect
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.processes import command_line, is_alive, left_alive
+from tests.trainer.conftest import until
+from trainer.ray_train import fork_server, worker_start
+from trainer.ray_train.fork_server import THREADS
+from trainer.ray_train.worker_start import forked_runtime_env, worker_runtime_env
+
+pytestmark = [
+    pytest.mark.slow,  # the fork server's imports take four seconds
+    pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux"),
+]
+
+WORKER = """
+import gc, json, os, random, sys, threading
+import numpy, ray, torch
+threads = []
+other = threading.Thread(target=lambda: threads.append(torch.get_num_threads()))
+other.start()
+other.join()
+facts = {
+    "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "arguments": sys.argv, "folder": os.getcwd(),
+    "environment": dict(os.environ), "main": sys.modules["__main__"].__file__, "path": sys.path,
+    "threads": threads[0], "python_threads": threading.active_count(), "umask": os.umask(0),
+    "random": [random.random(), float(numpy.random.rand()), ray.TaskID.for_fake_task(ray.JobID.from_int(1)).hex()],
+    "files": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
+    "has_dynamo": "torch._dynamo" in sys.modules, "cuda": torch.cuda.is_initialized(),
+    "modules_of_users": [name for name in sys.modules if name.startswith(("trainer", "tests", "service"))],
+}
+print("printed")
+with open(sys.argv[2] + ".new", "w") as file:
+    json.dump(facts, file)
+os.rename(sys.argv[2] + ".new", sys.argv[2])
+if sys.argv[-1] == "stay":
+    sys.stdin.read()
+sys.exit(7)
+"""
+
+THREAD = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+@cache
+def patient_launcher() -> str:
+    """The launcher's command, with a program that waits long: no test is about how long it waits."""
+    seconds = re.compile(r"^((?:START|REQUEST|IDLE)_SECONDS) = .*", re.MULTILINE)
+    program, count = seconds.subn(r"\1 = 240.0", inspect.getsource(fork_server))
+    assert count == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_start, "inspect", SimpleNamespace(getsource=lambda _module: program))
+        return str(forked_runtime_env()["py_executable"])
+
+
+@dataclass
+class FakeRaylet:
+    """A process with the command line of a raylet, and the worker processes that are started for it."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    node: str = field(default_factory=lambda: uuid.uuid4().hex)
+    workers: list["Worker"] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, folder: Path) -> "FakeRaylet":
+        option = f"--python_worker_command={sys.executable} setup_worker.py --and more"
+        process = subprocess.Popen([sys.executable, "-c", "input()", option], stdin=subprocess.PIPE)
+        (folder / "session/logs").mkdir(parents=True)
+        (folder / "worker.py").write_text(WORKER)
+        return cls(folder, process)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "session/logs/paceline-fork-server.log").read_text()
+
+    def run(self, *last: str, **variables: str) -> "Worker":
+        """As Ray does it: a shell with the command, and its arguments quoted."""
+        result = self.folder / uuid.uuid4().hex
+        options = [f"--node-id={self.node}", f"--temp-dir={self.folder}", "--session-name=session"]
+        arguments = map(shlex.quote, [str(self.folder / "worker.py"), "one argument", str(result), *options, *last])
+        command = f"exec {patient_launcher()} {' '.join(arguments)}"
+        env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        env |= {"RAY_RAYLET_PID": str(self.process.pid), "RAY_JOB_ID": "01000000", **variables}
+        with result.with_suffix(".out").open("wb") as output:
+            launcher = subprocess.Popen(
+                ["bash", "-c", command], env=env, cwd=self.folder, stdin=subprocess.PIPE, stdout=output, umask=0o027
+            )
+        self.workers.append(Worker(launcher, result))
+        return self.workers[-1]
+
+    def facts(self, *last: str, **variables: str) -> dict[str, Any]:
+        return self.run(*last, **variables).facts()
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.launcher.communicate()  # closes its input, and so ends a worker that stays
+        self.process.communicate()
+
+
+@dataclass
+class Worker:
+    launcher: subprocess.Popen[bytes]
+    result: Path
+
+    def facts(self) -> dict[str, Any]:
+        until(self.result.exists, f"the worker's facts in {self.result}")
+        found: dict[str, Any] = json.loads(self.result.read_text())
+        return found
+
+
+@pytest.fixture(scope="module")
+def raylet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeRaylet]:
+    found = FakeRaylet.start(tmp_path_factory.mktemp("raylet"))
+    yield found
+    found.end()
+
+
+def server_of(facts: dict[str, Any]) -> psutil.Process:
+    return psutil.Process(facts["parent"])
+
+
+def is_forked(facts: dict[str, Any]) -> bool:
+    return "--fork-server" in command_line(facts["parent"])
+
+
+def test_workers_are_forked_from_one_server_and_are_like_new_processes(raylet: FakeRaylet) -> None:
+    first, second = raylet.run("stay", FIRST="1"), raylet.run("stay", SECOND="2")
+    one, two = first.facts(), second.facts()
+    assert is_forked(one)
+    assert one["parent"] == two["parent"]
+    assert one["has_dynamo"]
+    for facts in (one, two):
+        assert facts["group"] == facts["pid"]
+        assert facts["arguments"][:2] == [str(raylet.folder / "worker.py"), "one argument"]
+        assert facts["main"] == facts["arguments"][0]
+        assert facts["folder"] == str(raylet.folder)
+        assert facts["folder"] in facts["path"]
+        assert "" not in facts["path"]
+        assert facts["umask"] == 0o027
+        assert facts["threads"] == facts["python_threads"] == 1
+        assert not facts["cuda"]
+        assert facts["files"] == [0, 1, 2]
+        assert facts["modules_of_users"] == []
+    assert one["environment"].keys() ^ two["environment"].keys() == {"FIRST", "SECOND"}
+    assert all(mine != others for mine, others in zip(one["random"], two["random"], strict=True))
+    assert first.result.with_suffix(".out").read_text() == "printed\n"
+    assert first.launcher.wait(60) == 0
+
+
+def test_each_job_has_a_server_of_its_own(raylet: FakeRaylet) -> None:
+    one, other = raylet.facts("stay"), raylet.facts("stay", RAY_JOB_ID="02000000")
+    assert is_forked(other)
+    assert other["parent"] != one["parent"]
+
+
+def test_a_worker_gets_as_many_threads_as_cpus_unless_its_environment_says_otherwise(raylet: FakeRaylet) -> None:
+    cpus = {"num_workers": 2, "resources_per_worker": {"CPU": 3.5}}
+    assert worker_runtime_env({}, cpus) == {"env_vars": {THREADS: "3"}}
+    by_cpus, by_user = (
+        raylet.facts("stay", **{THREADS: "3"}),
+        raylet.facts("stay", **{THREADS: "3"}, OMP_NUM_THREADS="2"),
+    )
+    assert is_forked(by_cpus)
+    assert is_forked(by_user)
+    assert (by_cpus["threads"], by_user["threads"]) == (3, 2)
+    assert by_user["environment"]["OMP_NUM_THREADS"] == "2"
+
+
+def test_an_environment_equal_to_rays_own_asks_for_nothing() -> None:
+    assert worker_runtime_env({"OMP_NUM_THREADS": "1"}, {"num_workers": 2}) == {}
+    assert worker_runtime_env({"OMP_NUM_THREADS": "2"}, {"num_workers": 2}) == {"env_vars": {"OMP_NUM_THREADS": "2"}}
+
+
+def test_a_worker_with_other_variables_that_libraries_read_at_their_import_is_not_forked(raylet: FakeRaylet) -> None:
+    assert is_forked(raylet.facts("stay"))
+    worker = raylet.run("stay", PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+    facts = worker.facts()
+    assert facts["pid"] == worker.launcher.pid
+    assert not facts["has_dynamo"]
+    assert "other values of PYTORCH_NO_CUDA_MEMORY_CACHING" in raylet.log
+    worker.launcher.communicate()
+    assert worker.launcher.returncode == 7
+
+
+def test_a_killed_server_leaves_its_workers_alive_and_is_replaced(raylet: FakeRaylet) -> None:
+    first = raylet.facts("stay")
+    server = server_of(first)
+    server.kill()
+    assert not left_alive([server])  # until then its socket takes connections
+    second = raylet.facts("stay")
+    assert is_forked(second)
+    assert second["parent"] != first["parent"]
+    assert is_alive(first["pid"])
+
+
+def test_a_worker_starts_by_itself_where_no_server_answers(raylet: FakeRaylet) -> None:
+    without = FakeRaylet(raylet.folder, raylet.process, workers=raylet.workers)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(f"\0paceline-fork-server.{os.getuid()}.{without.node}.01000000")
+        other.listen()
+        worker = without.run("stay")
+        connection, _ = other.accept()
+    connection.close()
+    assert worker.facts()["pid"] == worker.launcher.pid
+
+
+def test_a_launcher_waits_for_the_other_one_that_is_about_to_listen(raylet: FakeRaylet) -> None:
+    without = FakeRaylet(raylet.folder, raylet.process, workers=raylet.workers)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(f"\0paceline-fork-server.{os.getuid()}.{without.node}.01000000")
+        worker = without.run("stay")
+        time.sleep(0.5)  # in which it usually finds that nothing listens
+        other.listen()
+        other.settimeout(60)
+        connection, _ = other.accept()
+    connection.close()
+    assert worker.facts()["pid"] == worker.launcher.pid
+
+
+def test_a_worker_starts_where_the_raylets_command_line_cannot_be_read(raylet: FakeRaylet) -> None:
+    worker = raylet.run("stay", RAY_RAYLET_PID="0", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert worker.facts()["pid"] == worker.launcher.pid
+
+
+def test_where_an_import_starts_a_thread_every_worker_starts_by_itself(tmp_path: Path) -> None:
+    raylet = FakeRaylet.start(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(THREAD)
+    workers = [raylet.run("stay", PYTHONPATH=str(tmp_path)) for _ in range(2)]
+    assert [worker.facts()["pid"] for worker in workers] == [worker.launcher.pid for worker in workers]
+    assert raylet.log.count("nothing is forked: an import has started a thread") == 1
+    raylet.end()
+
+
+def test_the_server_ends_with_the_raylet(raylet: FakeRaylet) -> None:
+    server = server_of(raylet.facts("stay"))
+    raylet.process.kill()
+    assert not left_alive([server])

@@ -1,0 +1,92 @@
+"""Packages that pip installs for the workers of a trial, on a real node, without a network."""
+
+import subprocess
+import sys
+import sysconfig
+import uuid
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.fake_service import FakeService
+from tests.trainer.test_nodes import SecondNode, second_node
+from trainer.wire import FailureKind, Outcome
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+TRAIN = """
+import ray.train
+import tiny
+
+def train_fn(config):
+    ray.train.report({"epoch": 1, "version": tiny.VERSION})
+"""
+METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n"
+WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def wheel(folder: Path, version: str) -> str:
+    """A package of one module; returns the path of its wheel."""
+    path = folder / f"tiny-{version}-py3-none-any.whl"
+    info = f"tiny-{version}.dist-info"
+    files = {
+        "tiny.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": METADATA.format(version=version),
+        f"{info}/WHEEL": WHEEL,
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def small_environment(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of a virtual environment without files of its own, because Ray copies the node's whole environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
+    return str(folder / "bin" / "python")
+
+
+@pytest.fixture
+def node(service: FakeService, ray_address: str, small_environment: str) -> Iterator[SecondNode]:
+    with second_node(service, ray_address, "delta", python=small_environment) as found:
+        yield found
+
+
+def test_pip_installs_what_a_trial_needs_and_each_environment_has_workers_of_its_own(
+    service: FakeService, node: SecondNode, tmp_path: Path
+) -> None:
+    """Also from the package's requirements; a failing installation ends the trial with pip's own words."""
+    first, second = wheel(tmp_path, "1.0"), wheel(tmp_path, "2.0")
+    archive = tmp_path / "package.zip"
+    with zipfile.ZipFile(archive, "w") as files:
+        files.writestr("train.py", TRAIN)
+        files.writestr("requirements.txt", f"# ours\n{second}\n")
+    package = service.add_package(archive.read_bytes(), "package.zip")
+
+    def add(pip: Any) -> str:
+        options = {"pip_install_options": ["--no-index", "--no-deps", "--disable-pip-version-check"]}
+        trainer = {
+            "entrypoint": "train:train_fn",
+            "package": package,
+            "scaling": node.only,
+            "runtime_env": {"pip": {**pip, **options}},
+        }
+        return service.add_trial(trainer, {}, experiment=f"x-{uuid.uuid4().hex}")  # the fake compares nothing else
+
+    trials = add({"packages": [first]}), add({"from_package": True}), add({"packages": ["nothing-of-this-name==1"]})
+    for trial, version in zip(trials[:2], ("1.0", "2.0"), strict=True):
+        assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
+        assert service.reports[trial][0].metrics["version"] == version
+    error = service.finished(trials[2]).error
+    assert error is not None
+    assert error.kind == FailureKind.CANNOT_START
+    assert "trainer.runtime_env could not be set up: ERROR: Could not find a version that sat" in error.message
+    assert "No matching distribution found for nothing-of-this-name==1" in (error.traceback or "")

@@ -1,0 +1,115 @@
+"""What a command reports: lines of its output, a file with JSON lines, and HTTP calls."""
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.trainer.conftest import until
+from trainer.worker.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader, metrics_in
+
+LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
+SECONDS = 120
+PAIRS = re.compile(r"(?P<name>\w+)=(?P<value>\S+)")
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern", "found"),
+    [
+        ("epoch 1 loss=0.5", LOSS, [{"loss": 0.5}]),
+        ("loss=1e-3 acc=2", LOSS, [{"loss": 1e-3, "acc": 2}]),
+        ("loss=nan-ish", LOSS, [{"loss": "nan-ish"}]),
+        ("loss=1_0", LOSS, [{"loss": "1_0"}]),
+        ("nothing here", LOSS, []),
+        ("a=1 b=2.5 c=x", PAIRS, [{"a": 1, "b": 2.5, "c": "x"}]),
+    ],
+)
+def test_a_line_is_searched_for_metrics(line: str, pattern: re.Pattern[str], found: list[dict[str, Any]]) -> None:
+    assert list(metrics_in(line, [pattern])) == found
+
+
+def test_not_a_number_is_a_number() -> None:
+    (found,) = metrics_in("loss=nan", [LOSS])
+    assert found["loss"] != found["loss"]
+
+
+def test_the_output_is_passed_on_and_read(capfd: pytest.CaptureFixture[str]) -> None:
+    found: list[Report] = []
+    reader = StdoutReader(io.BytesIO(b"start\nloss=1\r\nloss=2\nloss=3"), [LOSS], found.append)
+    reader.start()
+    reader.finish()
+    assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
+    assert capfd.readouterr().out == "start\nloss=1\r\nloss=2\nloss=3"
+
+
+def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -> None:
+    path, found, warned = tmp_path / "metrics.jsonl", list[Report](), list[str]()
+    path.write_text('{"loss": 9}\n')  # of an earlier attempt
+    reader = JsonLinesReader(path, found.append, warned.append)
+    reader.start()
+    with path.open("a") as file:
+        file.write('{"loss": 1}\n\n[2]\n{"loss"')
+        file.flush()
+        until(lambda: found, "the first line")
+        file.write(': 2}\n{"loss": 3}')
+    reader.finish()
+    assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
+    assert warned == ["metrics.jsonl: a line is no JSON object and is left out: [2]\n"]
+
+
+def test_a_file_that_is_never_written_is_no_error(tmp_path: Path) -> None:
+    reader = JsonLinesReader(tmp_path / "metrics.jsonl", lambda _: None, lambda _: None)
+    reader.start()
+    reader.finish()
+
+
+@contextmanager
+def serving(put: Callable[[Report], None]) -> Iterator[ReportServer]:
+    server = ReportServer(put)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.finish()
+
+
+def decide(decision: str, found: list[Report]) -> Callable[[Report], None]:
+    def put(report: Report) -> None:
+        found.append(report)
+        assert report.decision
+        report.decision.set_result(decision)
+
+    return put
+
+
+@pytest.mark.parametrize("decision", ["continue", "stop"])
+def test_a_call_is_answered_with_the_decision(decision: str) -> None:
+    found: list[Report] = []
+    with serving(decide(decision, found)) as server:
+        headers = {"Authorization": f"Bearer {server.token}"}
+        answer = httpx.post(server.url, json={"metrics": {"loss": 0.5}}, headers=headers, timeout=SECONDS)
+    assert (answer.status_code, answer.json()) == (200, {"decision": decision})
+    assert [one.metrics for one in found] == [{"loss": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("token", "body", "status", "says"),
+    [
+        ("wrong", {"metrics": {"loss": 1}}, 401, "$PACELINE_LEASE"),
+        (None, {"loss": 1}, 422, "the body has no object `metrics`"),
+        (None, [1], 422, "the body has no object `metrics`"),
+        (None, "x" * 1_000_001, 422, "1 to 1000000 bytes"),
+    ],
+)
+def test_a_wrong_call_says_what_would_be_right(token: str | None, body: Any, status: int, says: str) -> None:
+    with serving(lambda _: pytest.fail("no report")) as server:
+        headers = {"Authorization": f"Bearer {token or server.token}"}
+        answer = httpx.post(server.url, content=json.dumps(body), headers=headers, timeout=SECONDS)
+    assert answer.status_code == status
+    assert says in answer.json()["detail"]

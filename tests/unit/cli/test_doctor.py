@@ -1,0 +1,185 @@
+"""`paceline doctor`: what it finds of a service, of its settings and of a cluster, and what it says to do."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy
+
+from service.cli.doctor import cluster_checks, service_checks
+from service.cli.doctor.check import State
+from service.cli.doctor.settings_checks import SETTINGS, check_settings
+from service.stack.ports import free_port
+from tests.unit.cli.conftest import Run, service_in_a_thread
+
+Json = dict[str, Any]
+NODE = {"CPU": 8.0, "GPU": 2.0}
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*SETTINGS, "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def own_url(tmp_path: Path) -> Iterator[str]:
+    """A service of the test's own, since others' agents would be seen."""
+    with service_in_a_thread(tmp_path / "data") as url:
+        yield url
+
+
+def checked(run: Run, url: str, code: int = 0) -> dict[str, Json]:
+    ended = run("doctor", "--json", "--url", url)
+    assert ended.code == code, ended.out + ended.err
+    return {one["subject"]: one for one in json.loads(ended.out)}
+
+
+def claim(url: str, agent: str, **changes: object) -> None:
+    message = {"request_id": agent, "nodes": [{"total": NODE, "free": NODE}]} | changes
+    httpx.post(f"{url}/v1/agents/{agent}/claim", json=message).raise_for_status()
+
+
+def test_a_service_that_works_passes_and_what_is_missing_is_a_warning(run: Run, own_url: str) -> None:
+    found = checked(run, own_url)
+    states = {subject: one["state"] for subject, one in found.items()}
+    assert states == {
+        "service": "ok",
+        "clock": "ok",
+        "version": "ok",
+        "database": "ok",
+        "storage": "warning",
+        "MLflow": "warning",
+        "agents": "warning",
+    }
+    assert all(one["advice"] for one in found.values() if one["state"] != "ok")
+
+
+def test_it_is_shown_as_a_table_with_the_advice(run: Run, own_url: str) -> None:
+    ended = run("doctor", "--url", own_url)
+    assert ended.code == 0
+    assert "none is connected" in ended.out
+    assert "→ run `paceline agent` beside a Ray cluster" in ended.out
+
+
+def test_agents_show_their_resources_and_a_storage_that_they_cannot_write(run: Run, own_url: str) -> None:
+    claim(own_url, "here")
+    assert checked(run, own_url)["agent here"]["found"] == "1 node with 8 CPUs and 2 GPUs; runs 0 trials"
+    claim(own_url, "there", storage_error="/mnt/x cannot be written")
+    found = checked(run, own_url, code=1)
+    assert (found["agent there"]["state"], found["agent there"]["found"]) == ("failed", "/mnt/x cannot be written")
+    assert found["agent here"]["state"] == "ok"
+
+
+def test_a_service_that_does_not_answer_fails(run: Run) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    found = checked(run, url, code=1)
+    assert list(found) == ["service"]
+    assert url in found["service"]["found"]
+    assert "PACELINE_URL" in found["service"]["advice"]
+
+
+def test_a_missing_token_fails_with_the_command_that_creates_one(run: Run, tmp_path: Path) -> None:
+    with service_in_a_thread(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
+        access = checked(run, url, code=1)["access"]
+    assert access["state"] == "failed"
+    assert "paceline token create" in access["advice"]
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(-90, "ahead of"), (90, "behind")])
+def test_a_wrong_clock_is_a_warning(
+    run: Run, own_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float, words: str
+) -> None:
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + seconds)
+    clock = checked(run, own_url)["clock"]
+    assert clock["state"] == "warning"
+    assert f"s {words} this machine's" in clock["found"]
+
+
+def test_another_version_is_a_warning(run: Run, own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_checks, "installed_version", lambda _: "0.0.1")
+    version = checked(run, own_url)["version"]
+    assert version["state"] == "warning"
+    assert version["found"].endswith("this command line 0.0.1")
+
+
+def settings_states(**environment: str) -> dict[str, State]:
+    return {one.subject: one.state for one in check_settings(environment)}
+
+
+def test_the_settings_are_checked_where_they_are_set(tmp_path: Path) -> None:
+    assert settings_states() == {}
+    missing = {"data directory": State.WARNING, "database": State.WARNING}
+    assert settings_states(PACELINE_DATA_DIR=str(tmp_path / "data")) == missing
+    assert not (tmp_path / "data").exists()
+    with service_in_a_thread(tmp_path / "data"):
+        pass
+    assert settings_states(PACELINE_DATA_DIR=str(tmp_path / "data"))["database"] is State.OK
+
+
+def test_a_database_with_an_older_schema_fails(tmp_path: Path) -> None:
+    with service_in_a_thread(tmp_path):
+        pass
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'paceline.db'}")
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '0001'"))
+    engine.dispose()
+    assert settings_states(PACELINE_DATA_DIR=str(tmp_path))["database"] is State.FAILED
+
+
+def test_what_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    port = free_port()
+    environment = {
+        "PACELINE_DATA_DIR": str(tmp_path),
+        "PACELINE_DATABASE_URL": f"postgresql+psycopg://user:hidden@127.0.0.1:{port}/paceline",
+        "PACELINE_MLFLOW_URI": f"http://user:hidden@127.0.0.1:{port}",
+    }
+    found = {one.subject: one for one in check_settings(environment)}
+    assert (found["database"].state, found["MLflow"].state) == (State.FAILED, State.WARNING)
+    for name in ("database", "MLflow"):
+        assert str(port) in found[name].found
+        assert "hidden" not in found[name].found
+
+
+def test_a_cluster_that_cannot_be_asked_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_checks, "NODE_CHECKS", "trainer.no_such_module")
+    [unknown] = cluster_checks.check_cluster("auto", [], None)
+    assert (unknown.subject, unknown.state) == ("Ray", State.FAILED)
+    assert "No module named" in unknown.found
+    monkeypatch.setattr(cluster_checks, "ask_nodes", lambda *_: {"error": "no Ray cluster", "nodes": []})
+    [away] = cluster_checks.check_cluster("auto", [], None)
+    assert (away.subject, away.state, away.found) == ("Ray", State.FAILED, "no Ray cluster")
+
+
+def test_nodes_that_differ_or_reach_nothing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    first: Json = {
+        "seconds": 0,
+        "python": "3.11.7",
+        "packages": {"ray": "2.60.0", "torch": None},
+        "services": {"http://a": None},
+        "storage_error": None,
+    }
+    other = first | {"python": "3.12.1", "services": {"http://a": "refused"}, "storage_error": "cannot be written"}
+    answer = {
+        "error": None,
+        "nodes": [
+            {"address": "10.0.0.1", "sight": first, "clock_ahead_seconds": 0, "error": None},
+            {"address": "10.0.0.2", "sight": other, "clock_ahead_seconds": 40, "error": None},
+            {"address": "10.0.0.3", "sight": None, "clock_ahead_seconds": 0, "error": "GetTimeoutError"},
+        ],
+    }
+    monkeypatch.setattr(cluster_checks, "ask_nodes", lambda *_: answer)
+    found = [(one.subject, one.state) for one in cluster_checks.check_cluster("auto", ["http://a"], "/mnt")]
+    assert found == [
+        ("node 10.0.0.1", State.OK),
+        ("node 10.0.0.2", State.FAILED),
+        ("node 10.0.0.2", State.FAILED),
+        ("node 10.0.0.2", State.WARNING),
+        ("node 10.0.0.2", State.WARNING),
+        ("node 10.0.0.3", State.FAILED),
+    ]

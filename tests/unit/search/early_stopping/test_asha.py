@@ -1,0 +1,41 @@
+"""ASHA stops the trials that Optuna prunes."""
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.problem import Direction
+from tests.unit.search.early_stopping.oracle import DIRECTIONS, decisions_agree
+from tests.unit.search.early_stopping.trials import Trials, rule_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+
+@given(
+    data=st.data(),
+    direction=DIRECTIONS,
+    min_step=st.integers(1, 3),
+    reduction_factor=st.integers(2, 4),
+    rate=st.integers(0, 1),
+    bootstrap_count=st.sampled_from([0, 0, 2]),
+)
+def test_asha_stops_the_trials_that_optuna_prunes(
+    data: st.DataObject, direction: Direction, min_step: int, reduction_factor: int, rate: int, bootstrap_count: int
+) -> None:
+    shared = {
+        "reduction_factor": reduction_factor,
+        "min_early_stopping_rate": rate,
+        "bootstrap_count": bootstrap_count,
+    }
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=min_step, **shared)
+    rule = rule_of(rule="asha", min_step=min_step, **shared)
+    decisions_agree(data, rule, pruner, direction, jump=6)
+
+
+def test_a_jump_over_several_rungs_reaches_them_all_once() -> None:
+    trials = Trials(rule_of(rule="asha", min_step=1, reduction_factor=3))
+    assert [verdict.milestone for verdict in trials.report(0, 10, 0.5)] == [1, 3, 9]
+    assert trials.report(0, 26, 0.6) == []
+    assert trials.report(0, 9, 0.7) == []  # a retry goes over known ground
+    assert [verdict.milestone for verdict in trials.report(0, 27, 0.5)] == [27]

@@ -1,0 +1,67 @@
+"""Hyperband stops the trials that Optuna prunes, within brackets."""
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.early_stopping.rules.hyperband import Hyperband
+from search.problem import Direction
+from tests.unit.search.early_stopping.oracle import DIRECTIONS, decisions_agree
+from tests.unit.search.early_stopping.trials import Trials, rule_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+
+@given(
+    data=st.data(),
+    direction=DIRECTIONS,
+    min_step=st.integers(1, 2),
+    max_step=st.integers(2, 30),
+    reduction_factor=st.integers(2, 4),
+    bootstrap_count=st.sampled_from([0, 0, 2]),
+)
+def test_hyperband_stops_the_trials_that_optuna_prunes(
+    data: st.DataObject,
+    direction: Direction,
+    min_step: int,
+    max_step: int,
+    reduction_factor: int,
+    bootstrap_count: int,
+) -> None:
+    pruner = optuna.pruners.HyperbandPruner(min_step, max_step, reduction_factor, bootstrap_count)
+    rule = rule_of(
+        rule="hyperband",
+        min_step=min_step,
+        max_step=max_step,
+        reduction_factor=reduction_factor,
+        bootstrap_count=bootstrap_count,
+    )
+    decisions_agree(data, rule, pruner, direction, jump=6)
+
+
+def test_a_trial_of_hyperband_is_compared_only_within_its_bracket() -> None:
+    rule = rule_of(rule="hyperband", max_step=9)
+    assert isinstance(rule, Hyperband)
+    brackets = [rule.bracket_of(number) for number in range(100)]
+    assert set(brackets) == {0, 1, 2}
+    trials = Trials(rule)
+    for number, bracket in enumerate(brackets):
+        said = trials.report(number, 9, 0.5)
+        assert [verdict.milestone for verdict in said] == [1, 3, 9][bracket:]
+        assert said[0].compared_count == brackets[:number].count(bracket)
+        assert f"rung {3**bracket} of bracket {bracket}" in said[0].reason
+
+
+@pytest.mark.parametrize(
+    ("min_step", "max_step", "reduction_factor", "count"),
+    [(1, 243, 3, 6), (1, 242, 3, 5), (1, 3**20, 3, 21), (1, 3**20 - 1, 3, 20), (5, 5 * 10**6, 10, 7), (1, 1, 2, 1)],
+)
+def test_the_number_of_brackets_is_computed_without_rounding(
+    min_step: int, max_step: int, reduction_factor: int, count: int
+) -> None:
+    rule = rule_of(rule="hyperband", min_step=min_step, max_step=max_step, reduction_factor=reduction_factor)
+    assert isinstance(rule, Hyperband)
+    pools = list(rule.pools_at(max_step))
+    assert pools == list(range(count))
+    assert {rule.bracket_of(number) for number in range(40 * count)} <= set(pools)

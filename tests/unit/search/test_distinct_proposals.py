@@ -1,0 +1,68 @@
+"""In a finite space no configuration is proposed twice before all have been tried."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.problem import Observation, Problem
+from search.samplers import SamplerSpec
+from search.space.space import Space
+from search.study import Study, StudyView, propose
+from tests.conformance.sampler_problems import PROBLEMS
+from tests.conftest import examples
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "tpe": {"n_startup_trials": 3},
+    "random": {},
+    "qmc": {},
+    "cmaes": {"popsize": 4},
+    "nsga2": {"population_size": 4},
+}
+
+
+def searched(study: Study, count: int) -> list[str]:
+    view, found = StudyView(study), list[str]()
+    for number in range(count):
+        params = view.propose([], number)
+        assert study.problem.space.mistakes_in(params) == []
+        found.append(repr(sorted(params.items())))
+        view.update([Observation(number, params, "completed", (float(len(repr(params))),))])
+    return found
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("space", ["finite", "finite and forbidden", "finite numbers"])
+def test_every_configuration_is_tried_once_before_any_is_tried_again(sampler: str, space: str) -> None:
+    problem, spec = PROBLEMS[space], SamplerSpec(sampler=sampler, options=SAMPLERS[sampler])
+    size = problem.space.size()
+    assert size
+    found = searched(Study(problem, spec, 7), size + 3)
+    assert len(set(found[:size])) == size
+    assert set(found[size:]) <= set(found[:size])
+
+
+def test_repetitions_are_there_for_the_asking() -> None:
+    spec = SamplerSpec(options={"n_startup_trials": 3}, repeats=True)
+    assert len(set(searched(Study(PROBLEMS["finite numbers"], spec, 7), 36))) < 36
+
+
+def test_another_proposal_differs_in_as_little_as_possible() -> None:
+    space = Space.model_validate({name: {"type": "int", "low": 0, "high": 9} for name in "abc"})
+    study = Study(Problem(space, ("minimize",)), SamplerSpec(sampler="random"), 7)
+    first = propose(study, [], 5)
+    running = Observation(0, first, "running")
+    other = propose(study, [running], 5)
+    assert sum(first[name] != other[name] for name in first) == 1
+    assert propose(study, [Observation(5, first, "running")], 5) == first
+    assert propose(study, [Observation(-1, first, "completed", (0.5,))], 5) == first
+
+
+@given(data=st.data())
+@examples(40)
+def test_a_finite_space_of_any_shape_is_searched_without_repetition(data: st.DataObject, draws: Any) -> None:
+    space = data.draw(draws.spaces(finite=True))
+    count = min(space.size() or 0, 12)
+    assert len(set(searched(Study(Problem(space, ("minimize",)), SamplerSpec(), 7), count))) == count

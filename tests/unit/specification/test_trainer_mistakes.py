@@ -1,0 +1,78 @@
+"""What the kind of a trainer requires and excludes, and the placeholders of a command."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import Invalid
+from service.specification.parser import parse_spec
+from tests.conftest import a_spec
+from trainer.command_template import filled_in
+
+SPACE = {
+    "lr": {"type": "float", "low": 1e-4, "high": 1.0},
+    "optimizer": {"type": "categorical", "choices": ["sgd", "adam"]},
+    "momentum": {"type": "float", "low": 0.0, "high": 0.9, "when": {"optimizer": "sgd"}},
+}
+
+
+def mistakes(trainer: dict[str, Any]) -> dict[str, str]:
+    try:
+        parse_spec(a_spec(space=SPACE, config={"epochs": 3}, trainer=trainer))
+    except Invalid as invalid:
+        return {".".join(map(str, one.path)): one.message for one in invalid.mistakes}
+    return {}
+
+
+def command(*argv: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "command", "command": list(argv), **more}
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        command("sh", "run.sh", "{params.lr}", "{config.epochs}", "{config.lr}", "{params.momentum:0}"),
+        command("awk", "{print $1}", "${HOME}", "{}", "{rank}"),
+        command("./train", metrics={"stdout": [r"loss=(?P<loss>\S+)", r"(?P<name>\w+)=(?P<value>\S+)"]}),
+        command("./train", metrics={"file": "metrics.jsonl"}),
+    ],
+)
+def test_commands_that_are_right(trainer: dict[str, Any]) -> None:
+    assert mistakes(trainer) == {}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "path", "says"),
+    [
+        ({"kind": "command"}, "trainer.command", "is required: the program and its arguments"),
+        (command(), "trainer.command", "at least 1"),
+        (command("a", entrypoint="train:train"), "trainer.entrypoint", "leave one out"),
+        ({"kind": "torch", "entrypoint": "a:b", "command": ["a"]}, "trainer.command", "is for kind command"),
+        ({"kind": "torch", "entrypoint": "a:b", "metrics": {}}, "trainer.metrics", "is for kind command"),
+        ({"kind": "torch"}, "trainer.entrypoint", "is required: module:function"),
+        (command("a", "--{params.rate}"), "trainer.command.1", "no parameter 'rate'; it has: lr, optimizer, momentum"),
+        (command("{config.steps}"), "trainer.command.0", "the config has no 'steps'"),
+        (command("a", "{params.momentum}"), "trainer.command.1", "{params.momentum:0}"),
+        (command("a", metrics={"stdout": ["loss=("]}), "trainer.metrics.stdout.0", "no regular expression"),
+        (command("a", metrics={"stdout": [r"loss=(\d)"]}), "trainer.metrics.stdout.0", "has no named group"),
+        (command("a", metrics={"stdout": [r"(?P<name>\w)"]}), "trainer.metrics.stdout.0", "needs both groups"),
+    ],
+)
+def test_each_mistake_has_its_path_and_what_would_be_right(trainer: dict[str, Any], path: str, says: str) -> None:
+    assert says in mistakes(trainer)[path]
+
+
+def test_values_are_filled_in_as_text_or_json() -> None:
+    params = {"lr": 1e-05, "optimizer": "sgd", "nesterov": True}
+    arguments = ["--lr={params.lr}", "{params.optimizer}{params.nesterov}", "{params.momentum:0.9}", "{config.epochs}"]
+    assert filled_in(arguments, params, {**params, "epochs": 3}) == ["--lr=1e-05", "sgdtrue", "0.9", "3"]
+
+
+@given(st.text(), st.text())
+def test_values_are_not_searched_for_placeholders(argument: str, value: str) -> None:
+    """And what is no placeholder stays as it is."""
+    kept = re.sub(r"\{(params|config)\.", "", argument)
+    assert filled_in([f"{kept}{{params.x}}"], {"x": value + "{params.x}"}, {}) == [f"{kept}{value}{{params.x}}"]

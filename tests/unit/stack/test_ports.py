@@ -1,0 +1,48 @@
+"""A port that a dead process still holds is waited for; one that another process holds is refused with its name."""
+
+import os
+import re
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from service.stack import ports
+from service.stack.options import HOST, CannotStart, Options
+from service.stack.ports import free_port, is_free
+from tests.conftest import PATIENCE_SECONDS
+
+
+def test_a_port_that_becomes_free_soon_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a kill of `paceline up`: the sockets of its processes live a little longer than they."""
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    asked = threading.Event()
+
+    def free_after_the_first_look(host: str, number: int) -> bool:
+        try:
+            return is_free(host, number)
+        finally:
+            asked.set()
+            listener.close()
+
+    monkeypatch.setattr(ports, "is_free", free_after_the_first_look)
+    monkeypatch.setattr(ports, "RELEASE_SECONDS", PATIENCE_SECONDS)
+    assert Options(tmp_path, port=port, mlflow=False).resolved().port == port
+    assert asked.is_set()
+
+
+def test_a_port_that_stays_taken_names_the_process_that_holds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "RELEASE_SECONDS", 0.1)
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+        expected = re.escape(f"port {port} of {HOST} is already taken by process {os.getpid()} (")
+        with pytest.raises(CannotStart, match=expected):
+            Options(tmp_path, port=port, mlflow=False).resolved()
+
+
+def test_a_free_port_has_no_holder() -> None:
+    assert ports.holder_of(free_port()) is None
