@@ -30,8 +30,8 @@ from typing import Any
 
 import optuna
 
-from benchmarks.figures import machine
-from benchmarks.load import Load, report_continuously, running_trials
+from benchmarks.harness.figures import machine
+from benchmarks.harness.load import Load, report_continuously, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from service.stack.child_process import ChildProcess
 from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command

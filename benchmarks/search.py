@@ -1,6 +1,6 @@
 """The quality of searches: Paceline, plain Optuna and Ray Tune's OptunaSearch with ASHA on the same problems.
 
-Trials are simulated: four workers report known curves step by step. Paceline is called over HTTP; Optuna's study and
+Trials are simulated: `--workers` report known curves step by step. Paceline is called over HTTP; Optuna's study and
 pruner, and Ray Tune's searcher and scheduler, are called directly. All use TPE with default options. Where a trial has
 more than one step, they use successive halving with the same rungs: in one bracket (`asha`), and in several brackets
 with different lowest rungs (`hyperband`), for curves whose first steps mislead. Paceline also runs both with
@@ -9,12 +9,15 @@ there and may resume later, which costs another start.
 
 Printed is the best value, less the known minimum, after a quarter, a half and all of the budget: the median over the
 seeds with its quartiles, and the number of runs, each from a start to an end or a pause; then by how much the others
-are behind Paceline at the end, with the 95 % bootstrap interval of the mean difference. The budget is a number of
-trials, or simulated seconds where trials are stopped early. `--start` adds the cost of starting a trial for each of
-the three (see `turnaround`). With `--pace 0.1` each step, and so the budget, takes a tenth of the problem's time.
+are behind Paceline at the end, with the 95 % bootstrap interval of the mean difference. With `--scores` Paceline runs
+alone, with the curve score and without, and printed is the geometric mean of the ratios of the two regrets. The budget
+is a number of trials, or simulated seconds where trials are stopped early: with `--trials 60` those of 20 full
+trainings. `--start` adds the cost of starting a trial for each of the three (see `turnaround`). With `--pace 0.1` each
+step, and so the budget, takes a tenth of the problem's time.
 
     python -m benchmarks.search [--trials 60] [--seeds 10] [--problems branin curves ...]
                                 [--rules asha hyperband] [--start 0.15 0 16] [--pace 1]
+                                [--scores] [--sampler tpe] [--workers 4]
 """
 
 import argparse
@@ -35,18 +38,22 @@ from typing import Any, Protocol
 import httpx
 import numpy as np
 import optuna
+from numpy.typing import NDArray
 
-from benchmarks.problems import TASKS, Point, Task, prepared
+from benchmarks.harness.problems import TASKS, Point, Task, prepared
 from benchmarks.recovery import Paceline, until_served
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 
-WORKERS = 4
 METRIC = "value"
 MIN_STEP, REDUCTION_FACTOR = 1, 3
 RULES = "asha", "hyperband"
 PACELINE, PROMOTING = "Paceline", "Paceline promoting"
 SHARES = (0.25, 0.5, 1.0)
+LEAST_REGRET = 1e-4
+"""Smaller ones are equal: their ratios say nothing."""
+Regrets = NDArray[np.float64]
+"""A row for each seed, a column for each of the shares of the time."""
 
 
 class Trial(Protocol):
@@ -102,18 +109,27 @@ class PacelineTrial:
 
 
 def search_with_paceline(
-    http: httpx.Client, name: str, task: Task, rule: str | None, seed: int, *, promote: bool = False
+    http: httpx.Client,
+    name: str,
+    task: Task,
+    rule: str | None,
+    seed: int,
+    *,
+    promote: bool = False,
+    workers: int = 4,
+    **search: Any,
 ) -> Ask:
+    """`search` is a part of the spec's `search`."""
     halving = {"rule": rule, "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR, "max_step": task.steps}
     halving |= {"promote": promote, "extra_count": int(promote)}
     spec = {
-        "name": f"{name}-{rule}-{'promote-' * promote}{seed}",
+        "name": "-".join(map(str, (name, rule, promote, workers, *search.values(), seed))),
         "space": task.space,
         "objectives": [{"metric": METRIC, "direction": "minimize"}],
-        "search": {"sampler": "tpe", "seed": seed},
+        "search": {"sampler": "tpe", "seed": seed, **search},
         "early_stopping": halving if rule else {"rule": "none"},
         "trainer": {"kind": "external"},
-        "limits": {"max_trials": 100_000, "parallelism": WORKERS},
+        "limits": {"max_trials": 100_000, "parallelism": workers},
     }
     http.post("/v1/experiments", json=spec).raise_for_status()
     saved: dict[str, int] = {}
@@ -235,10 +251,10 @@ class BestCurve:
 
 
 def simulate(
-    task: Task, ask: Ask, *, trials: float = math.inf, seconds: float = math.inf, start: float = 0
+    task: Task, ask: Ask, *, trials: float = math.inf, seconds: float = math.inf, start: float = 0, workers: int = 4
 ) -> BestCurve:
     """Simulate the workers until the number of trials or seconds is reached."""
-    course, asked = BestCurve(), WORKERS
+    course, asked = BestCurve(), workers
     queue: list[Any] = []
 
     def begin(second: float, worker: int) -> None:
@@ -246,7 +262,7 @@ def simulate(
         first = second + start + task.seconds(trial.point)
         heapq.heappush(queue, (first, worker, trial.steps_done + 1, trial, task.curve(trial.point)))
 
-    for worker in range(WORKERS):
+    for worker in range(workers):
         begin(0.0, worker)
     while queue and queue[0][0] <= seconds:
         second, worker, step, trial, curve = heapq.heappop(queue)
@@ -283,25 +299,71 @@ def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
     task = slowed(prepared(name), options.pace)
     by_time = task.steps > 1
     ours, optuna_start, ray_tune_start = options.start
-    searches: dict[str, tuple[Search, float]] = {PACELINE: (partial(search_with_paceline, http, name), ours)}
+    own = partial(search_with_paceline, http, name, workers=options.workers)
+    searches: dict[str, tuple[Search, float]] = {PACELINE: (own, ours)}
     if by_time:
-        searches[PROMOTING] = partial(search_with_paceline, http, name, promote=True), ours
+        searches[PROMOTING] = partial(own, promote=True), ours
     searches["Optuna"] = search_with_optuna, optuna_start
     if importlib.util.find_spec("ray.tune") is not None:
         searches["Ray Tune"] = search_with_ray_tune, ray_tune_start
     budget = options.trials * (_mean_seconds(task) if by_time else 1)
-    limit = {"seconds": budget / WORKERS * task.steps / 3} if by_time else {"trials": options.trials}
+    limit = {"seconds": budget / options.workers * task.steps / 3} if by_time else {"trials": options.trials}
     print(f"\n{name}: {'after simulated seconds' if by_time else 'after trials'}, {options.seeds} seeds", flush=True)
     ends: dict[tuple[str, str | None], list[float]] = {}
     for rule in options.rules if by_time else [None]:
         for searcher, (search, start) in searches.items():
             begun = start if by_time else 0
-            courses = [simulate(task, search(task, rule, seed), start=begun, **limit) for seed in range(options.seeds)]
+            courses = [
+                simulate(task, search(task, rule, seed), start=begun, workers=options.workers, **limit)
+                for seed in range(options.seeds)
+            ]
             ends[searcher, rule] = _show(_shown(searcher, rule), courses, task.least, *limit.items())
     for key, found in ends.items():
         if key[0] in (PACELINE, PROMOTING):
             others = {_shown(*other): there for other, there in ends.items() if other[0] not in (PACELINE, PROMOTING)}
             _show_differences(_shown(*key), found, others)
+
+
+def compare_scores(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
+    """Paceline with the curve score and without, on the same seeds."""
+    task = slowed(prepared(name), options.pace)
+    seconds = options.trials * _mean_seconds(task) / options.workers * task.steps / 3
+    for rule in options.rules:
+        regrets = {
+            scored: np.array(
+                [
+                    [course.after_seconds(share * seconds) - task.least for share in SHARES]
+                    for seed in range(options.seeds)
+                    for course in [
+                        simulate(
+                            task,
+                            search_with_paceline(
+                                http, name, task, rule, seed,
+                                workers=options.workers, sampler=options.sampler, curve_score=scored,
+                            ),
+                            seconds=seconds, start=options.start[0], workers=options.workers,
+                        )
+                    ]
+                ]
+            )
+            for scored in (True, False)
+        }  # fmt: skip
+        _show_ratios(f"{name}, {options.sampler}, {rule}, {options.workers} workers", regrets[True], regrets[False])
+
+
+def _show_ratios(what: str, scored: Regrets, plain: Regrets) -> None:
+    chance = np.random.default_rng(0)
+    print(what, flush=True)
+    for share, with_score, without in zip(SHARES, scored.T, plain.T, strict=True):
+        both = np.isfinite(with_score) & np.isfinite(without)
+        logs = np.log(np.maximum(with_score[both], LEAST_REGRET) / np.maximum(without[both], LEAST_REGRET))
+        if not len(logs):
+            print(f"  {share:4.0%} of the time: no trial has completed", flush=True)
+            continue
+        low, high = np.exp(np.quantile([chance.choice(logs, len(logs)).mean() for _ in range(5000)], [0.025, 0.975]))
+        medians = f"{np.median(with_score[both]):.4f} with, {np.median(without[both]):.4f} without the curve score"
+        ratio = f"ratio {np.exp(logs.mean()):.2f} ({low:.2f} to {high:.2f})"
+        print(f"  {share:4.0%} of the time: {medians}; {ratio}, {len(logs)} seeds", flush=True)
 
 
 def slowed(task: Task, pace: float) -> Task:
@@ -349,12 +411,15 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
     parser.add_argument("--start", type=float, nargs=3, default=[0, 0, 0], metavar="SECONDS")
     parser.add_argument("--pace", type=float, default=1)
+    parser.add_argument("--scores", action="store_true")
+    parser.add_argument("--sampler", default="tpe")
+    parser.add_argument("--workers", type=int, default=4)
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
     with paceline() as http:
         for name in options.problems:
-            compare(name, http, options)
+            (compare_scores if options.scores else compare)(name, http, options)
 
 
 if __name__ == "__main__":

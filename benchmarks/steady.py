@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.load import Load, report_continuously, running_trials
+from benchmarks.harness.load import Load, report_continuously, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from benchmarks.reports import mlflow, spec
 from service.store.sql.database import Database

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.figures import OURS, load, machine, show
-from benchmarks.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
-from benchmarks.trials import Run, Trial
+from benchmarks.harness.figures import OURS, load, machine, show
+from benchmarks.harness.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
+from benchmarks.harness.trials import Run, Trial
 
 NAMES = {"paceline": OURS, "tune": "Ray Tune + Ray Train"}
 

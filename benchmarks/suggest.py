@@ -3,8 +3,8 @@
 All use TPE with the same options and the same finished trials of ten parameters. Each is asked for a trial, the trial
 ends, and the next one is asked for. Optuna's gRPC proxy runs in front of a copy of its SQLite storage. Printed are the
 medians of some asks, and how many times longer the others take. Optuna's storages are filled in bulk
-(`benchmarks/histories.py`), which trial by trial takes minutes. The service itself is measured last, with the largest
-number of finished trials: start, latency and memory (`benchmarks/served.py`).
+(`benchmarks/harness/histories.py`), which trial by trial takes minutes. The service itself is measured last, with the
+largest number of finished trials: start, latency and memory (`benchmarks/served.py`).
 
     python -m benchmarks.suggest [--trials 10 100 1000 10000] [--asks 7]
 """
@@ -28,7 +28,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 
-from benchmarks.histories import filled
+from benchmarks.harness.histories import filled
 from benchmarks.served import RUNS, measure_service
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec

@@ -8,9 +8,9 @@ of parallel trials. They do not draw the same configurations, so the trained epo
 
 import argparse
 
-from benchmarks.figures import OURS, load, machine, show
-from benchmarks.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
-from benchmarks.trials import Run
+from benchmarks.harness.figures import OURS, load, machine, show
+from benchmarks.harness.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
+from benchmarks.harness.trials import Run
 
 NAMES = {"paceline": OURS, "tune": "Ray Tune + Ray Train, OptunaSearch"}
 GOAL = 0.97

@@ -9,9 +9,9 @@ with fresh ones, Ray Tune over Ray Train, and `fit()` in a loop; they run one af
 import argparse
 import time
 
-from benchmarks.figures import OURS, load, machine, show
-from benchmarks.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
-from benchmarks.trials import Run
+from benchmarks.harness.figures import OURS, load, machine, show
+from benchmarks.harness.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
+from benchmarks.harness.trials import Run
 
 NAMES = {
     "warm": OURS,

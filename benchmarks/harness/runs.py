@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.trials import Run, read
+from benchmarks.harness.trials import Run, read
 from service.cli.client import Client
 from service.cli.code_archive import pack
 from service.stack.child_process import ChildProcess
 from service.stack.state_file import read_state
 from service.stack.up import STOP_SIGNALS
 
-FUNCTIONS = Path(__file__).with_name("functions")
+FUNCTIONS = Path(__file__).parents[1] / "functions"
 CPUS = 8
 """Ray's logical CPUs for each runner. A trial takes one for each worker and, with Ray Tune, one more."""
 START_SECONDS = 180
@@ -81,13 +81,14 @@ def run_on_paceline(spec: Spec) -> Run:
 
 
 def run_on_peer(peer: str, spec: Spec, watch: Callable[[Path], None] = lambda _folder: None) -> Run:
-    """Run on a peer of benchmarks/peers.py, which reads the same spec. Raises RunFailed.
+    """Run on a peer of benchmarks/harness/peers.py, which reads the same spec. Raises RunFailed.
 
     `watch` is called repeatedly with the folder that the training functions write to.
     """
     with _home() as home:
         (home / "spec.json").write_text(json.dumps(_with_timestamps(spec, home)))
-        result, command = home / "run.json", [sys.executable, "-m", "benchmarks.peers", peer, str(home), str(CPUS)]
+        result = home / "run.json"
+        command = [sys.executable, "-m", "benchmarks.harness.peers", peer, str(home), str(CPUS)]
         with _running(command, _peers_environment(home), home / "peer.log") as child:
             _await(
                 child,

@@ -1,7 +1,9 @@
 """Problems for simulated searches: functions with a known minimum, tables of small models, and learning curves.
 
-All are minimized. A table holds the results of real trainings on scikit-learn's bundled data, computed once; a point
-between its grid points has the values of the nearest one.
+All are minimized. MF-Hartmann (Kandasamy et al., 2017) is the Hartmann function with noise, and with a bias that goes
+away during training. In `crossing` fast learners end badly; in `misleading` the first steps have another optimum than
+the end. A table holds the results of real trainings on scikit-learn's bundled data, computed once; a point between its
+grid points has the values of the nearest one.
 """
 
 import math
@@ -9,7 +11,7 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -78,9 +80,43 @@ def simulated_curve(point: Point) -> Curve:
     rate, width, drop = math.log10(point["rate"]), point["width"], point["drop"]
     end = 0.05 + 0.08 * (rate + 2.2) ** 2 + 0.3 * (drop - 0.2) ** 2 + 2 / width
     speed = 0.08 * 10 ** (0.5 * (rate + 3)) / (1 + drop)
-    chance = np.random.default_rng(zlib.crc32(repr(sorted(point.items())).encode()))
-    noise = chance.normal(0, 0.01, STEPS)
+    noise = _chance(point).normal(0, 0.01, STEPS)
     return [end + (0.9 - end) * math.exp(-speed * (step + 1)) + noise[step] for step in range(STEPS)]
+
+
+def mf_hartmann(noise: float, bias: float, point: Point) -> Curve:
+    x = np.array([point[f"x{index}"] for index in range(6)])
+    terms = np.exp(-(_WIDTHS * (x - _CENTRES) ** 2).sum(axis=1))
+    errors = _chance(point).normal(0, noise, STEPS)
+    errors[-1] = 0  # as its minimum is known
+    shift = bias * np.array([1, -1, 1, -1])
+    parts = [1 - (step + 1) / STEPS for step in range(STEPS)]
+    return [float(-(_HEIGHTS - part * shift) @ terms + error) for part, error in zip(parts, errors, strict=True)]
+
+
+def crossing(point: Point) -> Curve:
+    rate, depth, decay = point["rate"], point["depth"], point["decay"]
+    end = 0.1 + 0.5 * (rate - 0.3) ** 2 + 0.3 * (depth - 0.6) ** 2 + 0.2 * (decay - 0.4) ** 2
+    speed = 0.06 + 0.5 * rate + 0.2 * (1 - depth)
+    noise = _chance(point).normal(0, 0.005, STEPS)
+    return [end + (0.9 - end) * math.exp(-speed * (step + 1)) + noise[step] for step in range(STEPS)]
+
+
+def misleading(point: Point) -> Curve:
+    end, early = (
+        0.05 + sum((point[f"x{index}"] - centre) ** 2 for index, centre in enumerate(centres))
+        for centres in ((0.7, 0.3, 0.5, 0.8), (0.3, 0.7, 0.5, 0.8))
+    )
+    noise = _chance(point).normal(0, 0.01, STEPS)
+    parts = [min(1, step / 12) for step in range(STEPS)]
+    return [
+        (1 - part) * early + part * end + 0.5 * math.exp(-0.3 * step) + (noise[step] if step < STEPS - 1 else 0)
+        for step, part in enumerate(parts)
+    ]
+
+
+def _chance(point: Point) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(repr(sorted(point.items())).encode()))
 
 
 _RATES = np.logspace(-4, -0.5, 15)
@@ -135,6 +171,10 @@ def _log(low: float, high: float) -> dict[str, Any]:
     return {"type": "float", "low": low, "high": high, "log": True}
 
 
+def _unit() -> dict[str, Any]:
+    return {"type": "float", "low": 0.0, "high": 1.0}
+
+
 TASKS = {
     "branin": Task(floats(2, 0, 1), branin, 0.397887),
     "hartmann6": Task(floats(6, 0, 1), hartmann, -3.32237),
@@ -150,6 +190,10 @@ TASKS = {
         seconds=lambda point: 5 + point["width"] / 50,
         steps=STEPS,
     ),
+    "mf_hartmann": Task(floats(6, 0, 1), partial(mf_hartmann, 0.1, 0.5), -3.32237, steps=STEPS),
+    "mf_hartmann_noisy": Task(floats(6, 0, 1), partial(mf_hartmann, 0.5, 0.2), -3.32237, steps=STEPS),
+    "crossing": Task({name: _unit() for name in ("rate", "depth", "decay")}, crossing, 0.1, steps=STEPS),
+    "misleading": Task(floats(4, 0, 1), misleading, 0.05, steps=STEPS),
     "digits": Task(
         {"rate": _log(1e-4, 0.3), "width": {"type": "int", "low": 8, "high": 64, "log": True}},
         digits,

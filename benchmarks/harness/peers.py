@@ -1,7 +1,7 @@
 """The alternatives to Paceline: the same spec on Ray Tune over Ray Train, or with `fit()` in a loop.
 
-Started by benchmarks/runs.py in a process of its own: `python -m benchmarks.peers tune|fit HOME CPUS`. It reads
-HOME/spec.json, an experiment's spec as Paceline takes it, and writes HOME/run.json, the times of the run.
+Started by benchmarks/harness/runs.py in a process of its own: `python -m benchmarks.harness.peers tune|fit HOME CPUS`.
+It reads HOME/spec.json, an experiment's spec as Paceline takes it, and writes HOME/run.json, the times of the run.
 """
 
 import importlib

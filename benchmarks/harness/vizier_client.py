@@ -2,8 +2,8 @@
 
 It runs in an interpreter with Vizier, which needs an environment of its own: see `reports --vizier`.
 
-    python benchmarks/vizier_client.py serve DATABASE_URL
-    python benchmarks/vizier_client.py load ENDPOINT STUDY THREADS SECONDS
+    python benchmarks/harness/vizier_client.py serve DATABASE_URL
+    python benchmarks/harness/vizier_client.py load ENDPOINT STUDY THREADS SECONDS
 """
 
 import itertools
