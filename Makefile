@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Containers like to forbid Python its bytecode, and dozens of short-lived processes compile all of it again and again.
 export PYTHONDONTWRITEBYTECODE :=
 FAST := -m "not slow and not stack" --hypothesis-profile=quick
-BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports recovery suggest growth search)))
+BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search)))
 
 .PHONY: demo up test check chaos bench test-stack
 .DEFAULT_GOAL := demo
@@ -19,7 +19,7 @@ up: .venv/.installed
 	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make test: everything that needs no container engine, two files at a time; the longest ones do not come last.
-test: .venv/.installed
+test: .venv/.frameworks .venv/client-generator/.installed
 	$(BIN)/pytest -m "not stack" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 ## make check: style, types, import contracts and the fast tests; before every commit. It leaves to `make test` whatever
@@ -44,9 +44,21 @@ bench: .venv/.peers
 test-stack: .venv/.installed
 	$(BIN)/pytest -m stack $(ARGS)
 
+.venv/.frameworks: .venv/.installed
+	@echo "Installing the libraries of all trainer kinds into .venv …"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[frameworks]'
+	@touch $@
+
 .venv/.peers: .venv/.installed
 	@echo "Installing what the peers need into .venv …"
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+# Its dependencies conflict with the project's, so it has an environment of its own.
+.venv/client-generator/.installed: .venv/.installed
+	@echo "Installing the generator of API clients into .venv/client-generator …"
+	@$(PYTHON) -m venv .venv/client-generator
+	@.venv/client-generator/bin/python -m pip install --quiet openapi-python-client==0.29.1
 	@touch $@
 
 .venv/.installed: pyproject.toml constraints.txt
