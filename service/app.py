@@ -52,7 +52,7 @@ from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.threads import limit_ordinary_threads
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds
-from service.runtime.events.followers import Followers
+from service.runtime.events.open_streams import follower_streams
 from service.runtime.group_commit import GroupCommit
 from service.settings import Settings
 from service.store.sql.database import Database
@@ -71,7 +71,7 @@ def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
         settings,
         Database(settings.database_url),
         compute=ComputePool(settings.compute_seconds),
-        followers=Followers(settings.max_followers),
+        followers=follower_streams(settings.max_followers),
     )
     app = _App(
         title="Paceline",

@@ -4,12 +4,12 @@ ServiceError
 ├── BadRequest 400      ├── Conflict 409 ── LeaseLost, WrongState, NameTaken, AgentNameTaken
 ├── Unauthorized 401    ├── TooLarge 413
 ├── Forbidden 403       ├── UnsupportedMediaType 415
-├── ForeignHost 403     ├── Invalid 422 (every mistake with its path)
-├── CrossOrigin 403     ├── HeaderTooLarge 431
-├── NotFound 404        ├── InternalError 500
-├── MethodNotAllowed    ├── Unavailable 503 (with Retry-After) ── Busy, TooMuchWork
-│   405 (with Allow)    └── InsufficientStorage 507
-└── RequestTimeout 408
+├── ForeignHost 403     ├── RangeNotSatisfiable 416 (with Content-Range)
+├── CrossOrigin 403     ├── Invalid 422 (every mistake with its path)
+├── NotFound 404        ├── HeaderTooLarge 431
+├── MethodNotAllowed    ├── InternalError 500
+│   405 (with Allow)    ├── Unavailable 503 (with Retry-After) ── Busy, TooMuchWork, StorageUnavailable
+└── RequestTimeout 408  └── InsufficientStorage 507
 """
 
 from collections.abc import Sequence
@@ -106,6 +106,15 @@ class UnsupportedMediaType(ServiceError):
     status, type, title = 415, "unsupported-media-type", "The body has an unsupported type"
 
 
+class RangeNotSatisfiable(ServiceError):
+    """The request's range begins after the end of what it asks for, which has `size` bytes."""
+
+    status, type, title = 416, "range-not-satisfiable", "No such range"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the archive has {size} bytes, and the range begins after its end", size=size)
+
+
 class Invalid(ServiceError):
     """A well-formed body with wrong content, with all mistakes up to `MAX_MISTAKES`; `more` counts the others."""
 
@@ -147,6 +156,10 @@ class Busy(Unavailable):
 
 class TooMuchWork(Unavailable):
     type, title = "too-much-work", "Takes too long to compute"
+
+
+class StorageUnavailable(Unavailable):
+    type, title = "storage-unavailable", "The storage of checkpoints cannot be read"
 
 
 def _sentence(text: str) -> str:

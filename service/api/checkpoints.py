@@ -2,16 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 
+from service.api.http.archive_response import PART, WHOLE, IfRange, Range, archive_response
 from service.api.http.dependencies import Ctx, ExperimentName, TrialId
 from service.api.http.error_responses import problems
 from service.api.http.pages import NUMBER_KEY, REPORT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.retention import CheckpointPlan
 from service.api.views.trials import CheckpointView
-from service.errors import NotFound, WrongState
+from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailable, WrongState
 from service.operations.checkpoints import pin
+from service.operations.checkpoints.archive import open_archive
 from service.operations.checkpoints.removal import plan_of
 from service.operations.checkpoints.retention import Verdict
 from service.runtime.caches.spec_cache import spec_of
@@ -46,6 +48,23 @@ def pin_checkpoint(trial: TrialId, step: Step, context: Ctx) -> CheckpointView:
 def unpin_checkpoint(trial: TrialId, step: Step, context: Ctx) -> CheckpointView:
     """Takes the pin away: the checkpoint is kept as long as others of its trial are. A repeat is harmless."""
     return CheckpointView.of(pin.unpin(context, trial, step))
+
+
+@router.get(
+    "/v1/trials/{trial}/checkpoints/{step}/archive",
+    response_class=Response,
+    responses={200: WHOLE, 206: PART, **problems(WrongState, RangeNotSatisfiable, Busy, StorageUnavailable)},
+)
+async def get_checkpoint_archive(
+    trial: TrialId, step: Step, context: Ctx, range_header: Range = None, if_range: IfRange = None
+) -> Response:
+    """The files of the checkpoint as a tar archive, read from the storage.
+
+    A download that was cut off goes on with `Range` and `If-Range`, as `curl -C -` does.
+    """
+    context.downloads.check()
+    archive = await context.threads.downloading(open_archive, context, trial, step)
+    return archive_response(context, archive, range_header, if_range)
 
 
 @router.get("/v1/experiments/{experiment}/checkpoints/plan")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -40,6 +41,10 @@ class Refused(Exception):
     @property
     def status(self) -> int:
         return int(self.problem.get("status", 0))
+
+    @property
+    def is_temporary(self) -> bool:
+        return self.status == httpx.codes.SERVICE_UNAVAILABLE
 
     @property
     def errors(self) -> list[str]:
@@ -142,6 +147,9 @@ class Client:
     def stop_trial(self, trial: str) -> Json:
         return self._json("POST", f"/v1/trials/{trial}/stop")
 
+    def trial(self, trial: str) -> Json:
+        return self._json("GET", f"/v1/trials/{trial}")
+
     def reports(self, trial: str) -> Iterator[Json]:
         return self._pages(f"/v1/trials/{trial}/reports", {})
 
@@ -162,14 +170,22 @@ class Client:
         params = {"rank": rank, "tail": tail, "follow": follow or None}
         given = {name: value for name, value in params.items() if value is not None}
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
-        try:
-            with self._http.stream("GET", f"/v1/trials/{trial}/logs", params=given, timeout=timeout) as response:
-                if response.is_error:
-                    response.read()
-                _raise_for_status(response)
-                yield from response.iter_text()
-        except httpx.TransportError as error:
-            raise Unreachable(self.url, error) from error
+        with self._stream(f"/v1/trials/{trial}/logs", params=given, timeout=timeout) as response:
+            yield from response.iter_text()
+
+    @contextmanager
+    def checkpoint_archive(
+        self, trial: str, step: int, start: int = 0, etag: str | None = None
+    ) -> Iterator[httpx.Response]:
+        """The answer with the checkpoint's files as a tar archive: all of it, or the bytes from `start` on.
+
+        All of it also if `etag`, that of an earlier answer, is out of date. Reading it raises Unreachable, too.
+        """
+        headers = {"Accept-Encoding": "identity"}
+        if etag:
+            headers |= {"Range": f"bytes={start}-", "If-Range": etag}
+        with self._stream(f"/v1/trials/{trial}/checkpoints/{step}/archive", headers=headers) as response:
+            yield response
 
     def date(self) -> str | None:
         """The service's clock, as the header of an answer that needs no token says it."""
@@ -189,6 +205,17 @@ class Client:
 
     def agents(self) -> Iterator[Json]:
         return self._pages("/v1/agents", {})
+
+    @contextmanager
+    def _stream(self, path: str, **arguments: Any) -> Iterator[httpx.Response]:
+        try:
+            with self._http.stream("GET", path, **arguments) as response:
+                if response.is_error:
+                    response.read()
+                _raise_for_status(response)
+                yield response
+        except httpx.TransportError as error:
+            raise Unreachable(self.url, error) from error
 
     def _pages(self, path: str, params: Json) -> Iterator[Json]:
         cursor = None

@@ -9,8 +9,8 @@ from service.runtime.caches.importance_cache import ImportanceCache
 from service.runtime.caches.proposal_cache import ProposalCache
 from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.threads import Threads
-from service.runtime.events.followers import Followers
 from service.runtime.events.notifier import KeyedNotifier, Notifier
+from service.runtime.events.open_streams import OpenStreams, download_streams, follower_streams
 from service.runtime.lease_tokens import LeaseTokens
 from service.runtime.slot_handover import SlotHandover
 from service.runtime.token_use import TokenUse
@@ -41,7 +41,8 @@ class Context:
     slot_handover: SlotHandover = field(default_factory=SlotHandover)
     threads: Threads = field(default_factory=Threads)
     compute: ComputePool = field(default_factory=ComputePool)
-    followers: Followers = field(default_factory=Followers)
+    followers: OpenStreams = field(default_factory=follower_streams)
+    downloads: OpenStreams = field(default_factory=download_streams)
     stopping: threading.Event = field(default_factory=threading.Event)
     service_urls: list[str] = field(default_factory=list)
 

@@ -75,6 +75,7 @@ def _response(errors: Iterable[type[ServiceError]]) -> dict[str, Any]:
 _SECONDS = {"description": "seconds until a repeat makes sense", "schema": {"type": "integer"}}
 _HEADERS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": {"description": "always `Bearer`", "schema": {"type": "string"}}},
+    416: {"Content-Range": {"description": "`bytes */` and the whole size", "schema": {"type": "string"}}},
     503: {"Retry-After": _SECONDS},
     507: {"Retry-After": _SECONDS},
 }

@@ -23,6 +23,7 @@ from service.errors import (
     Invalid,
     MethodNotAllowed,
     NotFound,
+    RangeNotSatisfiable,
     ServiceError,
     Unauthorized,
     Unavailable,
@@ -68,6 +69,8 @@ def _headers(error: ServiceError) -> dict[str, str] | None:
             return _RETRY_AFTER
         case Unauthorized():
             return {"WWW-Authenticate": "Bearer"}
+        case RangeNotSatisfiable():
+            return {"Content-Range": f"bytes */{error.facts['size']}"}
         case _:
             return None
 

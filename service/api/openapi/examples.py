@@ -56,5 +56,7 @@ PARAMETERS: dict[str, Any] = {
     "tag": "team:vision",
     "filename": "train.py",
     "Idempotency-Key": "7d4f5c0a",
+    "Range": "bytes=4096-",
+    "If-Range": '"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"',
 }
 """By name, in all calls alike."""

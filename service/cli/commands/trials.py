@@ -1,6 +1,8 @@
 """Commands about trials: logs, reports, decisions, checkpoints, enqueue, retry."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -8,9 +10,11 @@ from rich.console import RenderableType
 
 from service.cli import arguments, console, terminal_tables
 from service.cli.client import Client
+from service.cli.download import fetch_checkpoint
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 
 PANEL = "Trials"
+TRIAL_ID = re.compile(r"t-[0-9a-f]+")
 app = typer.Typer()
 
 
@@ -55,6 +59,47 @@ def checkpoints(
         for step in unpin or ():
             client.unpin_checkpoint(trial, step)
     _print_list(url, trial, Client.checkpoints, terminal_tables.checkpoints, "No checkpoints.", as_json=as_json)
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog="Examples:\n\npaceline fetch digits\n\npaceline fetch t-1f2e3d4c5b6a --step 20 --to models",
+)
+def fetch(
+    source: Annotated[
+        str, typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's best trial, or a trial's id.")
+    ],
+    step: Annotated[int | None, typer.Option(help="The step of the checkpoint.", show_default="the newest")] = None,
+    to: Annotated[Path, typer.Option(help="The directory in which the checkpoint's directory is made.")] = Path(),
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Download a checkpoint. The command can be repeated: it goes on where it was interrupted."""
+    with connect(url) as client:
+        trial = client.trial(source) if TRIAL_ID.fullmatch(source) else _best_of(client, source)
+        step = step if step is not None else _newest_step(trial)
+        target = to / f"trial-{trial['number']}-step-{step}"
+        fetch_checkpoint(client, trial["id"], step, target)
+    result = {"trial": trial["id"], "number": trial["number"], "step": step, "path": str(target.resolve())}
+    console.print_result(
+        result, f"The checkpoint of trial {trial['number']}, step {step}, is in {target}", as_json=as_json
+    )
+
+
+def _best_of(client: Client, experiment: str) -> dict[str, Any]:
+    best = client.best(experiment)
+    if "items" in best:
+        raise arguments.BadArgument(
+            f"{experiment} has several objectives, and {best['count']} trials on its Pareto front: fetch one of them "
+            "by its id; `paceline best` lists them"
+        )
+    return best
+
+
+def _newest_step(trial: dict[str, Any]) -> int:
+    if trial["checkpoint"] is None:
+        raise arguments.BadArgument(f"trial {trial['number']} ({trial['id']}) has no checkpoint")
+    return int(trial["checkpoint"]["step"])
 
 
 @app.command(

@@ -31,4 +31,4 @@ def run_folder_of(uri: str, run: str) -> str | None:
 
 def is_below(uri: str, folder: str) -> bool:
     """Whether the URI is that of something in the folder, also a URI."""
-    return uri.startswith(f"{folder.partition('?')[0]}/")
+    return uri.startswith(f"{folder.partition('?')[0].rstrip('/')}/")

@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from sqlalchemy.orm import Session
+
 from service.errors import NotFound, WrongState
 from service.operations.checkpoints.removal import remove_unneeded
 from service.runtime.context import Context
@@ -32,7 +34,7 @@ def _set_pin(context: Context, trial_id: str, step: int, *, is_pinned: bool) -> 
     """Returns the checkpoint, and its experiment's id."""
     with context.database.write() as session:
         experiment, trial = locked_trial(session, trial_id)
-        row = _present(checkpoint_at(session, trial.id, step), trial, step)
+        row = present_checkpoint(session, trial, step)
         if row.pinned is not is_pinned:
             now = database_now(session)
             row.pinned_at = now if is_pinned else None
@@ -42,7 +44,9 @@ def _set_pin(context: Context, trial_id: str, step: int, *, is_pinned: bool) -> 
     return row, experiment.id
 
 
-def _present(row: CheckpointRow | None, trial: TrialRow, step: int) -> CheckpointRow:
+def present_checkpoint(session: Session, trial: TrialRow, step: int) -> CheckpointRow:
+    """Raises NotFound, and WrongState for a checkpoint that retention has removed."""
+    row = checkpoint_at(session, trial.id, step)
     if row is None:
         raise NotFound(
             f"trial {trial.number} has no checkpoint at step {step}; GET /v1/trials/{trial.id}/checkpoints lists them"

@@ -12,6 +12,7 @@ Result = TypeVar("Result")
 
 ASSIGNING = 8
 BRIEF = 4
+DOWNLOADING = 4
 IN_BACKGROUND = 8
 """The most connections to the database that loops, group commit and proposals computed ahead hold."""
 
@@ -23,12 +24,14 @@ class Threads:
     """`brief` is for single short transactions: heartbeats and token checks.
 
     `reading` is for messages with many names and values, which hold the interpreter while they are read: one at a time.
+    `downloading` is for reading the storage of checkpoints, which may be slow or never answer.
     `assigning` is for what agents and holders call else: claims, logs, ends of attempts. They may wait for a proposal.
     """
 
     def __init__(self) -> None:
         self._assigning = CapacityLimiter(ASSIGNING)
         self._brief = CapacityLimiter(BRIEF)
+        self._downloading = CapacityLimiter(DOWNLOADING)
         self._reading = CapacityLimiter(1)
 
     async def brief(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
@@ -36,6 +39,9 @@ class Threads:
 
     async def reading(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await to_thread.run_sync(function, *arguments, limiter=self._reading)
+
+    async def downloading(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await to_thread.run_sync(function, *arguments, limiter=self._downloading)
 
     async def assigning(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await to_thread.run_sync(function, *arguments, limiter=self._assigning)

@@ -33,6 +33,10 @@ class Operation:
         return {one["name"] for one in self.facts.get("parameters", []) if one["in"] == "query"}
 
     @property
+    def header_names(self) -> set[str]:
+        return {one["name"] for one in self.facts.get("parameters", []) if one["in"] == "header"}
+
+    @property
     def statuses(self) -> set[int]:
         return {int(status) for status in self.facts["responses"]}
 

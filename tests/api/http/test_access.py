@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import pytest
 from sqlalchemy import select
 
@@ -268,6 +270,28 @@ def test_a_revoked_token_ends_its_open_calls(guarded: Api, tokens: Tokens, datab
         assert "event: experiment.created" in "".join(streams[0].iter_text())
         assert list(streams[1].iter_text()) == []
         assert "removed or rotated" in waiting.result()["detail"]
+
+
+def test_a_revoked_token_cuts_its_download_off(guarded: Api, tokens: Tokens, database: Database) -> None:
+    guarded.post("/v1/experiments", 201, json=a_spec(name="downloaded"), headers=tokens[Role.WRITE])
+    held = guarded.post("/v1/experiments/downloaded/ask", headers=tokens[Role.WRITE])
+    context = guarded.app.state.context
+    folder = Path(context.settings.storage, held["run_name"], "checkpoint_1")
+    folder.mkdir(parents=True)
+    with (folder / "weights").open("wb") as file:
+        file.truncate(500_000_000)  # more than the buffers of a connection that does not read
+    report = {"reports": [{"sequence": 0, "metrics": {"accuracy": 0.5}, "checkpoint": str(folder)}]}
+    guarded.post(f"/v1/trials/{held['trial']}/reports", json=report, headers=bearer(held["lease"]["token"]))
+    headers = bearer(create_token(database, "reader", Role.READ))
+    path = f"/v1/trials/{held['trial']}/checkpoints/1/archive"
+    with guarded.http.stream("GET", path, headers=headers) as download:
+        assert download.status_code == 200
+        remove_token(database, "reader")
+        pieces = download.iter_raw()
+        assert next(pieces)
+        wait_until(lambda: not context.downloads.count)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
 
 
 def test_loopback_needs_no_token(service: Api) -> None:

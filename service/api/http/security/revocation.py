@@ -40,7 +40,10 @@ def check_not_revoked(revoked: asyncio.Event) -> None:
 
 
 class RevocableStream(StreamingResponse):
-    """A stream that ends early, as if it were complete, when the call's access token stops being valid."""
+    """A stream that ends early when the call's access token stops being valid.
+
+    It then looks complete, unless it has told its length.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = has_ended = False
@@ -56,7 +59,7 @@ class RevocableStream(StreamingResponse):
                 tasks.start_soon(_cancel_when, revoked, tasks.cancel_scope)
                 await super().__call__(scope, receive, watched_send)
                 tasks.cancel_scope.cancel()
-        if has_begun and not has_ended:
+        if has_begun and not has_ended and "content-length" not in self.headers:
             with anyio.move_on_after(LAST_CHUNK_SECONDS):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 

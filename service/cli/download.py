@@ -1,0 +1,95 @@
+"""Downloads a checkpoint into a directory, and goes on where an earlier download was cut off."""
+
+import tarfile
+import time
+from pathlib import Path
+from shutil import rmtree
+
+import httpx
+
+from service.cli.arguments import BadArgument
+from service.cli.client import Client, Refused, Unreachable
+
+MAX_FAILURES = 5
+"""How often in a row the download may fail without a byte having come."""
+
+PAUSE_SECONDS = 1.0
+
+
+class CannotFetch(BadArgument):
+    """The checkpoint cannot be written where the user wants it."""
+
+
+def fetch_checkpoint(client: Client, trial: str, step: int, target: Path) -> None:
+    """Download it to the new directory `target`. What has come is kept beside it if the command is interrupted.
+
+    Raises CannotFetch, Unreachable, Refused.
+    """
+    if target.exists():
+        raise CannotFetch(f"{target} exists already; remove it, or choose another directory with --to")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        archive = _download(client, trial, step, target.with_name(f".{target.name}-{trial}-{step}"))
+        _unpack(archive, target)
+        archive.unlink()
+    except OSError as error:
+        raise CannotFetch(f"{target} cannot be written: {error}") from error
+    except tarfile.TarError as error:
+        raise CannotFetch(f"{archive} cannot be unpacked, and is left as it is: {error}") from error
+
+
+def _download(client: Client, trial: str, step: int, stem: Path) -> Path:
+    failures = 0
+    while True:
+        before = _received_bytes(stem)
+        try:
+            return _continue_download(client, trial, step, stem)
+        except (Unreachable, Refused) as error:
+            if isinstance(error, Refused) and not error.is_temporary:
+                raise
+            failures = failures + 1 if _received_bytes(stem) == before else 0
+            if failures == MAX_FAILURES:
+                raise
+        time.sleep(PAUSE_SECONDS)
+
+
+def _continue_download(client: Client, trial: str, step: int, stem: Path) -> Path:
+    """Ask for what is missing. The name of the file is `stem` and the archive's ETag, so that no two archives mix."""
+    file, start = _received(stem), _received_bytes(stem)
+    etag = f'"{file.suffixes[-2][1:]}"' if file else None
+    try:
+        with client.checkpoint_archive(trial, step, start, etag) as response:
+            if response.status_code != httpx.codes.PARTIAL_CONTENT:
+                if file:
+                    file.unlink()
+                file = stem.with_name(f"{stem.name}.{response.headers['etag'][1:-1]}.tar")
+            assert file  # noqa: S101 - without one, no range was asked for
+            with file.open("ab") as received:
+                for chunk in response.iter_raw():
+                    received.write(chunk)
+    except Refused as refused:
+        if refused.type != "range-not-satisfiable" or refused.problem["size"] != start or not file:
+            raise
+    return file
+
+
+def _received(stem: Path) -> Path | None:
+    return next(stem.parent.glob(f"{stem.name}.*.tar"), None)
+
+
+def _received_bytes(stem: Path) -> int:
+    file = _received(stem)
+    return file.stat().st_size if file else 0
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    """Everything in the archive is in one directory, which becomes `target` once it is complete."""
+    unpacked = archive.with_suffix(".unpacked")
+    rmtree(unpacked, ignore_errors=True)
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(unpacked, filter="data")
+        [top] = unpacked.iterdir()
+        top.rename(target)
+    finally:
+        rmtree(unpacked, ignore_errors=True)

@@ -1,0 +1,136 @@
+"""`paceline fetch`: a checkpoint arrives whole, also over a connection that breaks."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from service.cli import download
+from tests.unit.cli.conftest import Run, external, finish_one
+
+CONTENT = os.urandom(300_000)
+
+
+@pytest.fixture
+def saved(run: Run, project: Path, url: str) -> tuple[str, str]:
+    """An experiment, and its trial with a checkpoint."""
+    name = str(external(run, project)["name"])
+    storage = httpx.get(f"{url}/v1/agents/any/attempts").json()["storage"]
+    folder = Path(storage, name, "checkpoint_1")
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(CONTENT)
+    return name, finish_one(url, name, {"outcome": "completed"}, checkpoint=str(folder))
+
+
+@contextmanager
+def breaking_proxy(url: str, *lengths: int) -> Iterator[tuple[str, list[bytes]]]:
+    """Yields its URL and the requests for archives. Of the first answers it passes so many bytes, then all."""
+    requests: list[bytes] = []
+    parts = urlsplit(url)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    near, _ = server.accept()
+                except OSError:
+                    return
+                with near, socket.create_connection((parts.hostname, parts.port)) as far:
+                    request = near.recv(65_536)
+                    far.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+                    left = 1 << 40
+                    if b"/archive" in request:
+                        left = dict(enumerate(lengths)).get(len(requests), left)
+                        requests.append(request.lower())
+                    while left and (data := far.recv(min(left, 65_536))):
+                        near.sendall(data)
+                        left -= len(data)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", requests
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_the_best_trials_checkpoint_is_fetched_by_the_experiments_name(
+    run: Run, saved: tuple[str, str], tmp_path: Path
+) -> None:
+    name, trial = saved
+    ended = run("fetch", name, "--to", str(tmp_path / "models"))
+    assert (ended.code, ended.err) == (0, "")
+    assert (tmp_path / "models/trial-0-step-1/weights").read_bytes() == CONTENT
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["trial-0-step-1"], "nothing else is left"
+    again = run("fetch", trial, "--step", "1", "--to", str(tmp_path / "models"))
+    assert (again.code, "exists already" in again.err) == (2, True)
+
+
+def test_a_connection_that_breaks_loses_nothing(
+    run: Run, saved: tuple[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
+    with breaking_proxy(url, 100_000, 50, 150_000, 700) as (proxy, requests):
+        assert run("fetch", saved[1], "--to", str(tmp_path), "--url", proxy).code == 0
+    assert (tmp_path / "trial-0-step-1/weights").read_bytes() == CONTENT
+    assert [b"range: bytes=" in request for request in requests] == [False, True, True, True, True]
+
+
+def test_an_interrupted_download_goes_on_in_the_next_command(
+    run: Run, saved: tuple[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(download, "MAX_FAILURES", 1)
+    with breaking_proxy(url, 100_000, 0) as (proxy, _):
+        ended = run("fetch", saved[1], "--to", str(tmp_path / "models"), "--url", proxy)
+        assert (ended.code, "no service answers" in ended.err) == (1, True)
+    (part,) = (tmp_path / "models").iterdir()
+    received = part.stat().st_size
+    assert 90_000 < received < 100_000
+    with breaking_proxy(url) as (proxy, requests):
+        assert run("fetch", saved[1], "--to", str(tmp_path / "models"), "--url", proxy).code == 0
+    assert (tmp_path / "models/trial-0-step-1/weights").read_bytes() == CONTENT
+    assert b"range: bytes=%d-" % received in requests[0]
+
+
+def test_a_complete_download_that_was_not_unpacked_is_not_fetched_again(
+    run: Run, saved: tuple[str, str], url: str, tmp_path: Path
+) -> None:
+    _, trial = saved
+    whole = httpx.get(f"{url}/v1/trials/{trial}/checkpoints/1/archive")
+    part = tmp_path / f".trial-0-step-1-{trial}-1.{whole.headers['etag'][1:-1]}.tar"
+    part.write_bytes(whole.content)
+    assert run("fetch", trial, "--to", str(tmp_path)).code == 0
+    assert (tmp_path / "trial-0-step-1/weights").read_bytes() == CONTENT
+    assert not part.exists()
+
+
+def test_part_of_another_archive_is_not_used(run: Run, saved: tuple[str, str], tmp_path: Path) -> None:
+    part = tmp_path / f".trial-0-step-1-{saved[1]}-1.{'0' * 64}.tar"
+    part.write_bytes(b"of files that have changed since")
+    assert run("fetch", saved[1], "--to", str(tmp_path)).code == 0
+    assert (tmp_path / "trial-0-step-1/weights").read_bytes() == CONTENT
+    assert not part.exists()
+
+
+def test_what_cannot_be_fetched_is_said(run: Run, project: Path, url: str, saved: tuple[str, str]) -> None:
+    assert "no checkpoint at step 7" in run("fetch", saved[1], "--step", "7").err
+    assert "t-0" in run("fetch", "t-0").err
+    without = finish_one(url, str(external(run, project)["name"]), {"outcome": "completed"})
+    assert "has no checkpoint" in run("fetch", without).err
+    metrics = [{"metric": "loss", "direction": "minimize"}, {"metric": "size", "direction": "minimize"}]
+    name = str(external(run, project, objectives=metrics)["name"])
+    asked = httpx.post(f"{url}/v1/experiments/{name}/ask").json()
+    lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+    reports = {"reports": [{"sequence": 0, "metrics": {"loss": 0.5, "size": 1}}]}
+    httpx.post(f"{url}/v1/trials/{asked['trial']}/reports", json=reports, headers=lease).raise_for_status()
+    httpx.post(f"{url}/v1/trials/{asked['trial']}/finish", json={"outcome": "completed"}, headers=lease)
+    refused = run("fetch", name)
+    assert (refused.code, "Pareto front" in refused.err) == (2, True)
