@@ -10,13 +10,18 @@ Resources = dict[str, float]
 NodeResources = dict[str, Resources]
 """Resources by node id."""
 
-INTERNAL_PREFIXES = ("bundle_group_", "node:", "object_store_memory", "accelerator_type:")
+INTERNAL_PREFIXES = ("bundle_group_", "node:", "object_store_memory")
 """Ray's own bookkeeping among a node's resources: placement groups, node names, the object store."""
 
 ROUNDING_TOLERANCE = 1e-6
 
+ACCELERATOR_SHARE = 0.001
+"""What each worker reserves of a node's resource `accelerator_type:…`, of which Ray gives each node one."""
 
-def resources_of_worker(resources_per_worker: Mapping[str, float] | None, *, use_gpu: bool) -> Resources:
+
+def resources_of_worker(
+    resources_per_worker: Mapping[str, float] | None, *, use_gpu: bool, accelerator_type: str | None = None
+) -> Resources:
     """What one worker reserves, by the rules of Ray Train's `ScalingConfig`.
 
     With `use_gpu` and no amount of "GPU", a worker gets one GPU. A worker for which nothing is requested gets one CPU.
@@ -27,12 +32,18 @@ def resources_of_worker(resources_per_worker: Mapping[str, float] | None, *, use
         resources.setdefault("GPU", 1.0)
     elif not resources:
         resources = {"CPU": 1.0}
+    if accelerator_type:
+        resources.setdefault(f"accelerator_type:{accelerator_type}", ACCELERATOR_SHARE)
     return {name: amount for name, amount in resources.items() if amount}
 
 
 def bundles_of(scaling: Mapping[str, Any]) -> list[Resources]:
     """The placement group's bundles, one for each worker. `scaling` is `trainer.wire.Scaling` as JSON."""
-    worker = resources_of_worker(scaling.get("resources_per_worker"), use_gpu=bool(scaling.get("use_gpu")))
+    worker = resources_of_worker(
+        scaling.get("resources_per_worker"),
+        use_gpu=bool(scaling.get("use_gpu")),
+        accelerator_type=scaling.get("accelerator_type"),
+    )
     return [worker] * int(scaling["num_workers"])
 
 

@@ -73,13 +73,26 @@ class Scaling(Message):
     """whether each worker gets a GPU"""
     resources_per_worker: dict[Key, Amount] = Field(default_factory=dict)
     """what each worker reserves, such as `{CPU: 2}`; absent: 1 CPU, or 1 GPU"""
+    accelerator_type: Text | None = Field(default=None, min_length=1, max_length=100)
+    """only nodes with accelerators of this type, as Ray names them, such as `A100`"""
     placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """how Ray places workers on nodes"""
 
     @cached_property
     def worker(self) -> dict[str, float]:
         """What one worker reserves, with Ray Train's defaults."""
-        return resources_of_worker(self.resources_per_worker, use_gpu=self.use_gpu)
+        return resources_of_worker(
+            self.resources_per_worker, use_gpu=self.use_gpu, accelerator_type=self.accelerator_type
+        )
+
+
+class TorchConfig(Message):
+    """The process group of the workers, as in Ray's `TorchConfig`."""
+
+    backend: str | None = Field(default=None, pattern=r"^[a-z0-9_]+(:[a-z0-9_]+(,[a-z0-9_]+:[a-z0-9_]+)*)?$")
+    """torch's name for it, such as `gloo` or `cpu:gloo,cuda:nccl`; null: `nccl` with GPUs, otherwise `gloo`"""
+    timeout_s: Annotated[int, Field(ge=1, le=10_000_000), JsonNumber] = 1800
+    """after how many seconds an operation between workers fails"""
 
 
 class SecretSource(Message):
@@ -135,6 +148,8 @@ class Trainer(Message):
     """for kind command: where its metrics come from"""
     scaling: Scaling = Scaling()
     """the workers"""
+    torch_config: TorchConfig | None = None
+    """for the kinds of torch: the process group of the workers"""
     datasets: Datasets | None = None
     """the datasets of Ray Data, for `ray.train.get_dataset_shard`: files by name, or a function that makes them"""
     data: DataConfig | None = None

@@ -9,11 +9,17 @@ from service.specification.dataset_mistakes import mistakes_in_datasets
 from service.specification.runtime_env_mistakes import mistakes_in_runtime_env
 from trainer.wire import Kind, Placeholder, Trainer, placeholders
 
+TORCH_KINDS = (Kind.TORCH, Kind.LIGHTNING, Kind.TRANSFORMERS)
+"""Those that Ray's `TorchTrainer` runs."""
+
 
 def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield mistakes with paths below `trainer`."""
     yield from mistakes_in_datasets(trainer)
     yield from mistakes_in_runtime_env(trainer)
+    if trainer.torch_config is not None and trainer.kind not in TORCH_KINDS:
+        kinds = ", ".join(TORCH_KINDS)
+        yield Mistake(("torch_config",), f"is for the kinds {kinds}; this experiment has kind {trainer.kind}")
     if trainer.kind is Kind.COMMAND:
         yield from _mistakes_in_command(trainer, space, config)
         return

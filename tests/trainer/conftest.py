@@ -102,11 +102,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
-    """A head with 8 logical CPUs and 4 logical GPUs, without a dashboard."""
+    """A head with 8 logical CPUs and 4 logical GPUs of one type, without a dashboard."""
     import ray  # noqa: PLC0415 - heavy
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, "num_gpus": 4, "include_dashboard": False})
+    resources = {"num_cpus": 8, "num_gpus": 4, "resources": {"accelerator_type:A100": 1}}
+    cluster = Cluster(initialize_head=True, head_node_args={**resources, "include_dashboard": False})
     yield cluster.address
     ray.shutdown()
     cluster.shutdown()

@@ -46,7 +46,7 @@ def test_its_trainer_can_be_constructed_where_its_library_is_installed(kind: Kin
     if find_spec(backend.library) is None:
         pytest.skip(f"{backend.library} is not installed")
     scaling = ScalingConfig(num_workers=1)
-    trainer = backend.trainer_class()(lambda: None, scaling_config=scaling, **backend.options())
+    trainer = backend.trainer_class()(lambda: None, scaling_config=scaling, **backend.options({}))
     assert callable(trainer.fit)
     assert callable(trainer._create_default_callbacks)
     assert callable(trainer._initialize_and_run_controller)
@@ -68,7 +68,7 @@ def test_a_torch_kind_says_whether_its_workers_see_the_gpus_of_their_node(kind: 
     backend = BACKENDS[kind.value]
     if find_spec(backend.library) is None:
         pytest.skip(f"{backend.library} is not installed")
-    config = backend.options().get("torch_config")
+    config = backend.options({}).get("torch_config")
     assert (config is not None) == (backend.trainer == "TorchTrainer"), "Ray's default would leave the backend out"
     assert config is None or isinstance(config.backend_cls.share_cuda_visible_devices, bool)
 
@@ -76,7 +76,7 @@ def test_a_torch_kind_says_whether_its_workers_see_the_gpus_of_their_node(kind: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "sees_all"), [(Kind.TORCH, False), (Kind.LIGHTNING, True), (Kind.TRANSFORMERS, True)])
 def test_libraries_that_choose_the_device_by_local_rank_see_all_gpus(kind: Kind, sees_all: bool) -> None:
-    backend_class = BACKENDS[kind.value].options()["torch_config"].backend_cls
+    backend_class = BACKENDS[kind.value].options({})["torch_config"].backend_cls
     assert backend_class.share_cuda_visible_devices is sees_all
 
 

@@ -27,6 +27,8 @@ DEFAULTS = [
     ({"resources_per_worker": {"CPU": 2}, "use_gpu": True}, {"CPU": 2, "GPU": 1}),
     ({"resources_per_worker": {"GPU": 0.5}, "use_gpu": True}, {"GPU": 0.5}),
     ({"resources_per_worker": {"CPU": 0, "custom": 4}}, {"custom": 4}),
+    ({"use_gpu": True, "accelerator_type": "A100"}, {"GPU": 1, "accelerator_type:A100": 0.001}),
+    ({"accelerator_type": "A100"}, {"CPU": 1, "accelerator_type:A100": 0.001}),
 ]
 
 
@@ -49,4 +51,6 @@ def test_the_defaults_of_a_worker_are_those_of_ray_train(scaling: dict[str, Any]
     from ray.train import ScalingConfig  # noqa: PLC0415 - heavy
 
     assert ScalingConfig(**scaling)._resources_per_worker_not_none == expected
-    assert resources_of_worker(scaling.get("resources_per_worker"), use_gpu=scaling.get("use_gpu", False)) == expected
+    use_gpu, accelerator_type = scaling.get("use_gpu", False), scaling.get("accelerator_type")
+    ours = resources_of_worker(scaling.get("resources_per_worker"), use_gpu=use_gpu, accelerator_type=accelerator_type)
+    assert ours == expected

@@ -77,6 +77,18 @@ def test_the_next_trial_runs_in_the_same_processes_and_finds_them_clean(
     assert [line for line in lines(record) if "leaks []" not in line] == []
 
 
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_the_process_group_and_the_accelerator_are_those_of_the_spec(
+    service: FakeService, add: Add, record: Path, reuse_workers: bool
+) -> None:
+    scaling = {"num_workers": 2, "use_gpu": True, "accelerator_type": "A100"}
+    spec = {"scaling": scaling, "reuse_workers": reuse_workers}
+    for trainer in (spec | {"torch_config": {"backend": "gloo", "timeout_s": 77}}, spec):
+        service.finished(add("say_process_group", trainer=trainer))
+    told = ["group gloo 77.0", "accelerator 0.001", "group gloo 1800.0", "accelerator 0.001"]
+    assert lines(record, 0) == lines(record, 1) == told
+
+
 def test_a_thread_left_running_replaces_the_processes_and_does_not_fail_the_trial(
     service: FakeService, add: Add, record: Path
 ) -> None:

@@ -4,7 +4,7 @@ To add a kind, add a line to `BACKENDS` and its name to `trainer.wire.Kind`. `te
 every line of the registry.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -13,20 +13,25 @@ from trainer.ray_train.lightgbm_backend import lightgbm_config
 from trainer.ray_train.torch_backend import torch_config
 
 
+def no_options(_: Mapping[str, Any]) -> dict[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Backend:
     """One kind of training function.
 
     `module` and `trainer` name the Ray trainer's class; `library` is the module that has to be installed for it.
     `is_warm`: whether a worker process can serve one trial after another. `options` returns the arguments with which
-    the trainer is constructed beyond those that every trainer gets; it needs the library.
+    the trainer is constructed beyond those that every trainer gets; it needs the library. Its own argument has those of
+    Ray's `TorchConfig` that the user has set.
     """
 
     module: str
     trainer: str
     library: str
     is_warm: bool = True
-    options: Callable[[], dict[str, Any]] = dict
+    options: Callable[[Mapping[str, Any]], dict[str, Any]] = no_options
 
     def trainer_class(self) -> type[Any]:
         """Ray's trainer. Raises ImportError where the library is not installed."""
@@ -34,20 +39,20 @@ class Backend:
         return found
 
 
-def own_gpu() -> dict[str, Any]:
+def own_gpu(config: Mapping[str, Any]) -> dict[str, Any]:
     """Each worker sees only its own GPU, which `ray.train.torch.get_device()` finds."""
-    return {"torch_config": torch_config(share_gpus=False)}
+    return {"torch_config": torch_config(config, share_gpus=False)}
 
 
-def shared_gpus() -> dict[str, Any]:
+def shared_gpus(config: Mapping[str, Any]) -> dict[str, Any]:
     """Each worker sees the GPUs of all workers on its node. This is Ray's default.
 
     Lightning and Accelerate need it: they choose the device by the local rank, which counts over the whole node.
     """
-    return {"torch_config": torch_config(share_gpus=True)}
+    return {"torch_config": torch_config(config, share_gpus=True)}
 
 
-def network_set_anew() -> dict[str, Any]:
+def network_set_anew(_: Mapping[str, Any]) -> dict[str, Any]:
     """Each run sets LightGBM's network parameters anew. Ray's own backend refuses the second run of a process."""
     return {"lightgbm_config": lightgbm_config()}
 

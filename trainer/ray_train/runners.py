@@ -31,7 +31,7 @@ class RunPlan:
     `is_cancelled()` is asked while the run waits for its resources, when there are no workers yet that could be ended.
     `on_success()` is called as soon as all ranks have succeeded and everything that they reported is known: Ray may
     still have to shut the run down. `start_dataset_server`: None for a run without datasets.
-    `runtime_env`: what the user asks of Ray for the workers.
+    `runtime_env`: what the user asks of Ray for the workers. `torch_config`: arguments of Ray's `TorchConfig`.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class RunPlan:
     on_success: Callable[[], None]
     start_dataset_server: StartServer | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    torch_config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def backend(self) -> Backend:
@@ -50,6 +51,10 @@ class RunPlan:
 
     def scaling_config(self) -> ScalingConfig:
         return ScalingConfig(**{key: value for key, value in self.scaling.items() if value})
+
+    def trainer_options(self) -> dict[str, Any]:
+        """The arguments of Ray's trainer that its kind needs."""
+        return self.backend.options(self.torch_config)
 
     def dataset_callbacks(self) -> list[Any]:
         return [DatasetServerCallback(self.start_dataset_server)] if self.start_dataset_server is not None else []
@@ -112,8 +117,8 @@ class WarmRunner:
         self.group.is_cancelled, self.group.on_success = plan.is_cancelled, plan.on_success
         try:
             trainer = in_process_trainer(plan.backend.trainer_class(), self.group, on_saved, plan.dataset_callbacks())
-            options = plan.backend.options()
-            trainer(train, scaling_config=plan.scaling_config(), run_config=plan.run_config(), **options).fit()
+            config = plan.run_config()
+            trainer(train, scaling_config=plan.scaling_config(), run_config=config, **plan.trainer_options()).fit()
         except Exception as error:  # noqa: BLE001 - any error ends this attempt, and not the slot
             return error
         return None
@@ -159,9 +164,8 @@ class FreshRunner:
             self._await_resources(plan)
             with _controller_settings(self._start_seconds):
                 trainer = out_of_process_trainer(plan.backend.trainer_class(), plan.dataset_callbacks())
-                options = plan.backend.options()
                 config = plan.run_config(SavedCheckpoints(self._slot, plan.name))
-                trainer(train, scaling_config=plan.scaling_config(), run_config=config, **options).fit()
+                trainer(train, scaling_config=plan.scaling_config(), run_config=config, **plan.trainer_options()).fit()
         except Exception as error:  # noqa: BLE001 - any error ends this attempt, and not the slot
             return error
         finally:

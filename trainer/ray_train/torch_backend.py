@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -142,8 +142,8 @@ def has_nccl() -> bool:
     return bool(torch.cuda.is_available() and torch.distributed.is_nccl_available())
 
 
-def torch_config(*, share_gpus: bool) -> Any:
-    """Ray's `TorchConfig` with this backend.
+def torch_config(arguments: Mapping[str, Any], *, share_gpus: bool) -> Any:
+    """Ray's `TorchConfig` with these arguments and this backend.
 
     `share_gpus`: a worker sees the GPUs of all workers on its node, instead of only its own.
     """
@@ -155,4 +155,4 @@ def torch_config(*, share_gpus: bool) -> Any:
         "backend_cls": property(lambda _self: backend),
         "calls_to_prefetch": (utils.get_address_and_port,),
     }
-    return type("TorchConfig", (config_module.TorchConfig,), attributes)()
+    return type("TorchConfig", (config_module.TorchConfig,), attributes)(**arguments)

@@ -18,6 +18,7 @@ class TrainerSpec:
     metrics: dict[str, Any] | None
     package: str | None
     scaling: dict[str, Any]
+    torch_config: dict[str, Any] | None
     datasets: dict[str, Any] | None
     data: dict[str, Any] | None
     runtime_env: dict[str, Any] | None
@@ -69,6 +70,7 @@ class Assignment:
                 metrics=trainer.get("metrics"),
                 package=trainer.get("package"),
                 scaling=trainer["scaling"],
+                torch_config=trainer.get("torch_config"),
                 datasets=trainer.get("datasets"),
                 data=trainer.get("data"),
                 runtime_env=trainer.get("runtime_env"),

@@ -349,6 +349,7 @@ class Slot:
             on_success=on_success,
             start_dataset_server=dataset_server_starter(assignment, self._package, self._handle, self._key or ""),
             runtime_env=runtime_env_of(assignment.trainer.runtime_env, self._package.requirements),
+            torch_config=assignment.trainer.torch_config or {},
         )
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:

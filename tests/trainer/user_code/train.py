@@ -54,6 +54,15 @@ def say_who(config: dict[str, Any]) -> None:
     ray.train.report({"epoch": 1})
 
 
+def say_process_group(config: dict[str, Any]) -> None:
+    group = torch.distributed.group.WORLD
+    assert group is not None
+    options = group._get_backend(torch.device("cpu")).options
+    write_down(config, "group", torch.distributed.get_backend(), options._timeout.total_seconds())
+    write_down(config, "accelerator", ray.get_runtime_context().get_assigned_resources().get("accelerator_type:A100"))
+    ray.train.report({"epoch": 1})
+
+
 def use_secrets(config: dict[str, Any]) -> None:
     value = os.environ["W_KEY"]
     write_down(config, "secret", value)
