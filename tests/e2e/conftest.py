@@ -94,7 +94,7 @@ class Demo:
     stack: Stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     data_dir = tmp_path_factory.mktemp("demo")
     command = [*PACELINE, "demo", "--keep", "--data-dir", str(data_dir), *FREE_PORTS]
@@ -111,7 +111,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     until(lambda: not left_running(data_dir), "the stack stops", STOP_SECONDS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(demo: Demo) -> Stack:
     """Return the demo's stack, since a stack of their own costs tests half a minute."""
     return demo.stack

@@ -100,20 +100,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(line))
 
 
-@pytest.fixture(scope="session")
+# For the package, not the session: an idle cluster takes a seventh of a core from the tests that follow.
+@pytest.fixture(scope="package")
 def ray_address() -> Iterator[str]:
     """A head with 8 logical CPUs and 4 logical GPUs of one type, without a dashboard."""
     import ray  # noqa: PLC0415 - heavy
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
     resources = {"num_cpus": 8, "num_gpus": 4, "resources": {"accelerator_type:A100": 1}}
-    cluster = Cluster(initialize_head=True, head_node_args={**resources, "include_dashboard": False})
+    parts = {"include_dashboard": False, "include_log_monitor": False}
+    cluster = Cluster(initialize_head=True, head_node_args=resources | parts)
     yield cluster.address
     ray.shutdown()
     cluster.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Iterator[FakeService]:
     """A service with an agent that works for it, in a thread of this process."""
     from trainer.agent import agent as trainer_agent  # noqa: PLC0415
