@@ -110,6 +110,15 @@ class Client:
         headers = {"Content-Type": "application/merge-patch+json"}
         return self._json("PATCH", f"/v1/experiments/{experiment}", content=json.dumps(patch), headers=headers)
 
+    def checkpoint_plan(self, experiment: str, rules: Json) -> Json:
+        """What retention would do by the spec's rules with these changes: all of its pages as one."""
+        path, plan, cursor = f"/v1/experiments/{experiment}/checkpoints/plan", Json(), None
+        while not plan or cursor:
+            page = self._json("GET", path, params=rules | ({"cursor": cursor} if cursor else {}))
+            cursor = page.pop("next_cursor")
+            plan = page | {"items": [*plan.get("items", []), *page["items"]]}
+        return plan
+
     def delete(self, experiment: str, *, keep_checkpoints: bool) -> None:
         params = {"keep_checkpoints": True} if keep_checkpoints else {}
         self._call("DELETE", f"/v1/experiments/{experiment}", params=params)

@@ -92,6 +92,16 @@ def checkpoints(found: Iterable[Json]) -> Table:
     return table
 
 
+def checkpoint_plan(plan: Json) -> RenderableType:
+    """What retention would do with each checkpoint, and the totals."""
+    table = columns("trial", "step", "size", "action", "why", wrapped="why")
+    for one in plan["items"]:
+        action = "[red]remove[/red]" if one["action"] == "remove" else one["action"]
+        table.add_row(str(one["trial_number"]), str(one["step"]), size(one["bytes"]), action, escape(one["why"]))
+    totals = [f"{verb} {plan[verb]['count']} ({size(plan[verb]['bytes'])})" for verb in ("remove", "keep")]
+    return Group(table, "", ", ".join(totals))
+
+
 def best(one: Json, metric: str) -> RenderableType:
     """The best trial, or the Pareto front of several objectives."""
     if "items" in one:

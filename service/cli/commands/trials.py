@@ -61,6 +61,24 @@ def checkpoints(
     _print_list(url, trial, Client.checkpoints, terminal_tables.checkpoints, "No checkpoints.", as_json=as_json)
 
 
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline retention digits --keep-best-trials 3")
+def retention(
+    experiment: Experiment,
+    keep_best_trials: Annotated[int | None, typer.Option(min=1, help="Try this, not the spec's.")] = None,
+    keep_last: Annotated[
+        bool | None, typer.Option("--keep-last/--no-keep-last", help="Try this, not the spec's.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Show which checkpoints of an experiment would be removed now, and why the others are kept. Removes nothing."""
+    tried = {"keep_best_trials": keep_best_trials, "keep_last": keep_last}
+    with connect(url) as client:
+        plan = client.checkpoint_plan(experiment, {name: value for name, value in tried.items() if value is not None})
+    shown = terminal_tables.checkpoint_plan(plan) if plan["items"] else "No checkpoints."
+    console.print_result(plan, shown, as_json=as_json)
+
+
 @app.command(
     rich_help_panel=PANEL,
     epilog="Examples:\n\npaceline fetch digits\n\npaceline fetch t-1f2e3d4c5b6a --step 20 --to models",

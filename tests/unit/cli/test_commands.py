@@ -4,11 +4,13 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import yaml
 
+from service.cli.client import Client
 from service.stack.ports import free_port
 from tests.unit.cli.conftest import SPEC, Run, external, finish_one, serve, serving, submitted
 
@@ -217,6 +219,35 @@ def test_a_checkpoint_is_shown_with_its_size_and_pinned(run: Run, project: Path,
     assert "pinned" not in run("checkpoints", trial, "--unpin", "1").out
     missing = run("checkpoints", trial, "--pin", "7")
     assert (missing.code, "no checkpoint at step 7" in missing.err) == (2, True)
+
+
+def test_the_plan_of_retention_names_each_checkpoint_and_the_totals(run: Run, project: Path, url: str) -> None:
+    name = str(external(run, project, limits={"max_trials": 3})["name"])
+    assert "No checkpoints." in run("retention", name).out
+    for number in range(3):
+        saved = {"checkpoint": f"/data/{number}", "checkpoint_bytes": 1_000_000}
+        finish_one(url, name, {"outcome": "completed"}, **saved)
+    shown = run("retention", name, "--keep-best-trials", "1").out
+    assert "remove 0 (0 B), keep 3 (3 MB)" in shown
+    assert len(re.findall(r"\d +1 +1 MB +keep +trial \d has only just ended", shown)) == 3
+    assert run("retention", name, "--keep-best-trials", "0").code == 2
+
+
+def test_the_plan_of_retention_has_all_pages(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"trial_number": 7, "step": 3, "bytes": 5_000, "action": "remove", "why": "trial 7 is not among the best 1"}
+    totals = {"remove": {"count": 2, "bytes": 10_000}, "keep": {"count": 0, "bytes": 0}}
+    pages = [totals | {"items": [one], "next_cursor": cursor} for cursor in ("more", None)]
+    asked: list[dict[str, Any]] = []
+
+    def answer(_client: Client, _method: str, _path: str, params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params)
+        return dict(pages[len(asked) - 1])
+
+    monkeypatch.setattr(Client, "_json", answer)
+    shown = run("retention", "digits", "--no-keep-last").out
+    assert asked == [{"keep_last": False}, {"keep_last": False, "cursor": "more"}]
+    assert shown.count("5 kB") == 2
+    assert "remove 2 (10 kB), keep 0 (0 B)" in shown
 
 
 def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
