@@ -11,6 +11,7 @@ from service.errors import MAX_MISTAKES, Invalid
 from service.specification.dataset_mistakes import in_users_words, known_fields
 from service.specification.models import ExperimentSpec
 from service.specification.number_spellings import as_json_number
+from service.specification.ray_train_fields import with_ray_trains_name
 from service.specification.runtime_env_mistakes import with_reason
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
@@ -30,7 +31,7 @@ def parse_spec(document: Any) -> ExperimentSpec:
 
 
 def _in_users_words(mistake: Mistake) -> Mistake:
-    return with_reason(in_users_words(mistake))
+    return with_ray_trains_name(with_reason(in_users_words(mistake)))
 
 
 def _with_spelling(mistake: Mistake, document: Any) -> Mistake:

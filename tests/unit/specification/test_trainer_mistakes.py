@@ -1,5 +1,6 @@
 """What the kind of a trainer requires and excludes, and the placeholders of a command."""
 
+import dataclasses
 import re
 from typing import Any
 
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from service.errors import Invalid
 from service.specification.parser import parse_spec
+from service.specification.ray_train_fields import REASONS
 from tests.conftest import a_spec
 from trainer.command_template import filled_in
+from trainer.wire import Scaling, TorchConfig, Trainer
 
 SPACE = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0},
@@ -55,7 +58,9 @@ def test_commands_that_are_right(trainer: dict[str, Any]) -> None:
         (command("a", torch_config={}), "trainer.torch_config", "is for the kinds torch, lightning, transformers"),
         ({"entrypoint": "a:b", "torch_config": {"timeout_s": 0}}, "trainer.torch_config.timeout_s", "greater than"),
         ({"entrypoint": "a:b", "torch_config": {"backend": "no such"}}, "trainer.torch_config.backend", "pattern"),
-        ({"entrypoint": "a:b", "torch_config": {"init_method": "tcp"}}, "trainer.torch_config.init_method", ""),
+        ({"entrypoint": "a:b", "torch_config": {"init_method": "tcp"}}, "trainer.torch_config.init_method", "env://"),
+        ({"entrypoint": "a:b", "scaling_config": {}}, "trainer.scaling_config", "is called scaling here"),
+        ({"entrypoint": "a:b", "scaling": {"topology": "2x2"}}, "trainer.scaling.topology", "TPUs"),
         ({"kind": "torch"}, "trainer.entrypoint", "is required: module:function"),
         (command("a", "--{params.rate}"), "trainer.command.1", "no parameter 'rate'; it has: lr, optimizer, momentum"),
         (command("{config.steps}"), "trainer.command.0", "the config has no 'steps'"),
@@ -80,3 +85,26 @@ def test_values_are_not_searched_for_placeholders(argument: str, value: str) -> 
     """And what is no placeholder stays as it is."""
     kept = re.sub(r"\{(params|config)\.", "", argument)
     assert filled_in([f"{kept}{{params.x}}"], {"x": value + "{params.x}"}, {}) == [f"{kept}{value}{{params.x}}"]
+
+
+def test_names_of_ray_train_with_a_reason_are_no_fields_of_the_specification() -> None:
+    fields = {("trainer", name) for name in Trainer.model_fields}
+    fields |= {("trainer", "scaling", name) for name in Scaling.model_fields}
+    fields |= {("trainer", "torch_config", name) for name in TorchConfig.model_fields}
+    assert not fields & REASONS.keys()
+
+
+@pytest.mark.ray
+@pytest.mark.slow  # importing Ray Train takes seconds
+def test_every_field_of_ray_trains_configuration_is_taken_or_refused_with_a_reason() -> None:
+    from ray.train import RunConfig, ScalingConfig  # noqa: PLC0415 - heavy
+    from ray.train.torch import TorchConfig as RaysTorchConfig  # noqa: PLC0415 - heavy
+
+    set_by_the_service, removed = {"name"}, {"sync_config", "verbose", "progress_reporter", "stop", "log_to_file"}
+    for place, config, taken in (
+        (("trainer",), RunConfig, Trainer.model_fields.keys() | set_by_the_service | removed),
+        (("trainer", "scaling"), ScalingConfig, Scaling.model_fields.keys()),
+        (("trainer", "torch_config"), RaysTorchConfig, TorchConfig.model_fields.keys()),
+    ):
+        names = {field.name for field in dataclasses.fields(config)}
+        assert {name for name in names - taken if (*place, name) not in REASONS} == set()

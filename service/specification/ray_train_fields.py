@@ -1,0 +1,51 @@
+"""Names of Ray Train that a specification does not take, and what to write instead."""
+
+from search.mistakes import Mistake
+
+_NO_TPU = "is not supported: Paceline has not been run on TPUs"
+_NO_CONFIG = "has nothing that could be set"
+
+_TRAINER = {
+    "train_loop_per_worker": "is called entrypoint here: module:function",
+    "train_loop_config": "is called config here, at the top of the specification",
+    "scaling_config": "is called scaling here",
+    "dataset_config": "is called data here",
+    "worker_runtime_env": "is called runtime_env here",
+    "run_config": "is not taken: the service sets it; see checkpoints, failures and runtime_env",
+    "checkpoint_config": "is not taken: see checkpoints, at the top of the specification",
+    "failure_config": "is not taken: see failures, at the top of the specification",
+    "storage_path": "is not taken: PACELINE_STORAGE of the service says where checkpoints go",
+    "storage_filesystem": "is not taken: PACELINE_STORAGE of the service says where checkpoints go",
+    "callbacks": "are not taken: Ray would run them in its controller; call what you need in the training function",
+    "logging_config": "is not taken: GET /v1/trials/{trial}/logs has what the workers write",
+    "resume_from_checkpoint": "is not taken: a trial resumes by itself; a path to start from can be part of config",
+    "validation_config": "is not supported: validate in the training function and report the metrics",
+    "framework_config": "is called torch_config here; the configurations of the other kinds have nothing to set",
+    "backend_config": "is called torch_config here; the configurations of the other kinds have nothing to set",
+    "xgboost_config": _NO_CONFIG,
+    "lightgbm_config": _NO_CONFIG,
+    "tensorflow_config": _NO_CONFIG,
+    "jax_config": _NO_CONFIG,
+}
+_SCALING = {
+    "label_selector": "is not supported: name a resource that only these nodes have in resources_per_worker",
+    "bundle_label_selector": "is not supported: name a resource that only these nodes have in resources_per_worker",
+    "trainer_resources": "is not taken: the controller of a trial reserves nothing",
+    "elastic_resize_monitor_interval_s": "is for elastic groups, which are not supported: num_workers is a number",
+    "use_tpu": _NO_TPU,
+    "topology": _NO_TPU,
+}
+_TORCH = {"init_method": "is not taken: the workers find each other by environment variables (env://)"}
+
+REASONS: dict[tuple[str | int, ...], str] = {
+    **{("trainer", name): reason for name, reason in _TRAINER.items()},
+    **{("trainer", "scaling", name): reason for name, reason in _SCALING.items()},
+    **{("trainer", "torch_config", name): reason for name, reason in _TORCH.items()},
+}
+"""By the field's path. None of these is a field of the specification."""
+
+
+def with_ray_trains_name(mistake: Mistake) -> Mistake:
+    """For an unknown field with a name of Ray Train, what to write instead; any other mistake unchanged."""
+    reason = REASONS.get(mistake.path) if mistake.message == "unknown field" else None
+    return Mistake(mistake.path, reason) if reason is not None else mistake
