@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from service.errors import Invalid
 from service.specification.parser import parse_spec
@@ -88,9 +89,12 @@ def test_values_are_not_searched_for_placeholders(argument: str, value: str) -> 
 
 
 def test_names_of_ray_train_with_a_reason_are_no_fields_of_the_specification() -> None:
-    fields = {("trainer", name) for name in Trainer.model_fields}
-    fields |= {("trainer", "scaling", name) for name in Scaling.model_fields}
-    fields |= {("trainer", "torch_config", name) for name in TorchConfig.model_fields}
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        ("trainer",): Trainer,
+        ("trainer", "scaling"): Scaling,
+        ("trainer", "torch_config"): TorchConfig,
+    }
+    fields = {(*place, name) for place, model in models.items() for name in model.model_fields}
     assert not fields & REASONS.keys()
 
 
