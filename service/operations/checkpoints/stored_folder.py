@@ -91,7 +91,7 @@ def _local_entries(top: Path) -> Iterator[Entry]:
     for folder, directories, files in os.walk(top, onerror=fail):
         for path in (Path(folder, name) for name in [*directories, *files]):
             found = path.lstat()
-            name, at = path.relative_to(top).as_posix(), found.st_mtime
+            name, at = path.relative_to(top).as_posix(), found.st_mtime_ns / 1e9
             if stat.S_ISLNK(found.st_mode):
                 yield Entry(name, modified_at=at, target=str(path.readlink()))
             elif stat.S_ISDIR(found.st_mode):
