@@ -13,6 +13,12 @@ import pytest
 
 # Before anything imports Ray: a cluster of its own needs no token, and must not depend on one left on the machine.
 os.environ["RAY_AUTH_MODE"] = "disabled"
+# For a bucket: all processes of the cluster get their environment from this one.
+os.environ |= {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 # Ray kills and restarts a worker process whose imports take longer; by default it has a minute.
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")
 # Where the workers look for the kernel's count of its kills, once a test puts a file there.

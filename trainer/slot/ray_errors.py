@@ -77,7 +77,17 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
         return killed_by_kernel(_failed_ranks(error), text)
     if (reason := _why_lost(error, links)) is not None:
         return Failure(LOST, reason, text)
-    return _not_set_up(links) or Failure(CANNOT_START, _why_not_started(links, storage), user_traceback(error))
+    own = _not_set_up(links) or _not_stored(error, links, storage)
+    return own or Failure(CANNOT_START, headline(links[-1]), user_traceback(error))
+
+
+def _not_stored(error: BaseException, links: list[BaseException], storage: str) -> Failure | None:
+    """A loss: the storage may be away for a while, and an agent that cannot write to it gets no trial meanwhile."""
+    storage_error = next((link for link in links if isinstance(link, OSError)), None)
+    if storage_error is None:
+        return None
+    message = f"checkpoints cannot be stored at {storage}: {headline(storage_error)}; {STORAGE_ADVICE}"
+    return Failure(LOST, message, user_traceback(error))
 
 
 def _not_set_up(links: list[BaseException]) -> Failure | None:
@@ -138,13 +148,6 @@ def _why_lost(error: BaseException, links: list[BaseException]) -> str | None:
     if names & DEATHS:
         return f"a worker process died{_failed_ranks(error)}; its log may say why"
     return f"Ray failed: {headline(links[-1])}" if names & RAY_FAILURES else None
-
-
-def _why_not_started(links: list[BaseException], storage: str) -> str:
-    storage_error = next((link for link in links if isinstance(link, OSError)), None)
-    if storage_error is not None:
-        return f"checkpoints cannot be stored at {storage}: {headline(storage_error)}; {STORAGE_ADVICE}"
-    return headline(links[-1])
 
 
 def _failed_ranks(error: BaseException) -> str:

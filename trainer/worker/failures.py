@@ -65,7 +65,8 @@ def describe(error: BaseException, *, rank: int, world_size: int, is_importing: 
 
 
 def _kind_of(error: BaseException, *, is_importing: bool) -> str:
-    if is_from_restarted_head(error):
+    # A storage that is away for a while is not the user's error.
+    if is_from_restarted_head(error) or isinstance(error, NotSaved):
         return LOST
     if is_out_of_memory(error):
         return OUT_OF_MEMORY

@@ -1,0 +1,61 @@
+"""A real S3 server on a free port, which can be told to fail."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+BUCKET = "models"
+
+Respond = Callable[..., Any]
+
+
+class S3Server:
+    """`is_away`: every call is answered with 503, as by an overloaded S3."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.refused_count = 0
+        logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self._server.port}")
+
+    @property
+    def storage(self) -> str:
+        """The URI of a folder of the bucket."""
+        endpoint = quote(f"127.0.0.1:{self._server.port}", safe="")
+        return f"s3://{BUCKET}/runs?scheme=http&region=us-east-1&endpoint_override={endpoint}"
+
+    @contextmanager
+    def serving(self) -> Iterator["S3Server"]:
+        thread = threading.Thread(target=self._server.serve_forever)
+        thread.start()
+        try:
+            self._http.put(f"/{BUCKET}").raise_for_status()
+            yield self
+        finally:
+            self._http.close()
+            self._server.shutdown()
+            thread.join()
+            self._server.server_close()
+
+    def names(self) -> list[str]:
+        """The files in the bucket; without the hidden ones, which check whether it can be written."""
+        listed = self._http.get(f"/{BUCKET}", params={"list-type": "2"}).raise_for_status().text
+        names = [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
+        return [name for name in names if not name.endswith("/") and "/." not in name]
+
+    def _answer(self, environ: dict[str, Any], start_response: Respond) -> Iterable[bytes]:
+        if self.is_away:
+            self.refused_count += 1
+            start_response("503 Service Unavailable", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
+        answer: Iterable[bytes] = self._moto(environ, start_response)
+        return answer

@@ -1,0 +1,101 @@
+"""Checkpoints in a bucket: saved, resumed from, downloaded and deleted, also after the bucket was away for a while."""
+
+import io
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from tests.conftest import Api, a_spec, changed, running
+from tests.trainer import agent_process
+from tests.trainer.conftest import USER_CODE, until
+from tests.trainer.fake_service import PATIENCE_SECONDS
+from tests.trainer.s3_server import S3Server
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)]
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with S3Server().serving() as server:
+        yield server
+
+
+@pytest.fixture
+def api(settings: Settings, ray_address: str, s3: S3Server) -> Iterator[Api]:
+    """A service with an agent that works for it."""
+    with running(changed(settings, lease_seconds=PATIENCE_SECONDS, storage=s3.storage)) as api:
+        command = [sys.executable, str(Path(agent_process.__file__)), str(api.http.base_url), "trainer", ray_address]
+        process = subprocess.Popen(command, cwd="/")
+        yield api
+        process.terminate()
+        process.wait(PATIENCE_SECONDS)
+
+
+def started(api: Api, record: Path, **config: Any) -> tuple[str, str]:
+    """The experiment's name, and the id of its only trial."""
+    package = api.post("/v1/packages", 201, params={"filename": "train.py"}, content=USER_CODE.read_bytes())["id"]
+    trainer = {"entrypoint": "train:train_fn", "package": package, "scaling": {"num_workers": 2}}
+    spec = a_spec(
+        config={"record": str(record), **config},
+        objectives=[{"metric": "epoch", "direction": "maximize"}],
+        step_metric="epoch",
+        trainer=trainer,
+        limits={"max_trials": 1},
+    )
+    name = str(api.post("/v1/experiments", 201, json=spec)["name"])
+    until(lambda: api.get(f"/v1/experiments/{name}/trials")["items"], "the trial has started")
+    return name, str(api.get(f"/v1/experiments/{name}/trials")["items"][0]["id"])
+
+
+def ended(api: Api, trial: str) -> dict[str, Any]:
+    shown: dict[str, Any] = api.get(f"/v1/trials/{trial}")
+    until(lambda: shown.update(api.get(f"/v1/trials/{trial}")) or shown["ended_at"], "the trial has ended")
+    return shown
+
+
+def shards(s3: S3Server) -> list[str]:
+    return [name for name in s3.names() if "/shard-" in name]
+
+
+def test_checkpoints_in_a_bucket_are_kept_downloaded_and_deleted(api: Api, s3: S3Server, record: Path) -> None:
+    name, trial = started(api, record, do="save", steps=3)
+    shown = ended(api, trial)
+    assert (shown["status"], shown["failure_kind"]) == ("completed", None), shown["attempts"]
+    assert shown["checkpoint"]["step"] == 3
+    folder = f"runs/{name}-{shown['experiment_id']}/trial-0-attempt-1"
+    until(lambda: len(shards(s3)) == 2, "only the newest is kept")
+    assert all(one.startswith(f"{folder}/checkpoint_") for one in shards(s3))
+
+    archive = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive").raise_for_status()
+    with tarfile.open(fileobj=io.BytesIO(archive.content)) as tar:
+        files = {one.name: tar.extractfile(one) for one in tar if one.isfile()}
+        assert {name: file.read() for name, file in files.items() if file} == {
+            f"trial-0-step-3/shard-{rank}": b"3" for rank in (0, 1)
+        }
+    rest = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive", headers={"Range": "bytes=700-"})
+    assert rest.content == archive.content[700:]
+
+    api.http.delete(f"/v1/experiments/{name}").raise_for_status()
+    until(lambda: not s3.names(), "the experiment's checkpoints are deleted")
+
+
+def test_a_trial_continues_after_its_bucket_was_away(api: Api, s3: S3Server, record: Path) -> None:
+    _, trial = started(api, record, do="save", steps=8, pause=0.5)
+    until(lambda: (api.get(f"/v1/trials/{trial}")["checkpoint"] or {}).get("step", 0) >= 2, "a checkpoint is saved")
+    s3.is_away = True
+    until(lambda: api.get("/v1/agents")["items"][0]["storage_error"], "the agent knows")
+    until(lambda: api.get(f"/v1/trials/{trial}")["status"] == "queued", "the attempt cannot save")
+    s3.is_away = False
+    shown = ended(api, trial)
+    first, *_, last = shown["attempts"]
+    assert shown["status"] == "completed", shown["attempts"]
+    assert (first["outcome"], first["error"]["kind"], first["error"]["began"]) == ("failed", "lost", True)
+    assert "SLOW_DOWN" in first["error"]["message"]
+    assert last["resumed_step"] >= 2
+    assert shown["checkpoint"]["step"] == last["resumed_step"] + 8, "and it saves again"
