@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +26,7 @@ os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")
 # Where the workers look for the kernel's count of its kills, once a test puts a file there.
 os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom-{os.getpid()}"
 
+from tests.trainer import agent_process
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService, go_on
 
 OOM_COUNTER = Path(os.environ["PACELINE_OOM_COUNTER"])
@@ -91,6 +94,32 @@ def slot_of(trial: str) -> Any:
         return None
 
     return until(found, f"a slot that runs {trial}")
+
+
+def free_the_cluster() -> None:
+    """End the idle slots of earlier tests, whose agent would keep them for two minutes: other workers need the room."""
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.agent.cluster import find_slots, free_resources, total_resources  # noqa: PLC0415 - heavy
+
+    for slot in find_slots("slot.test.").values():
+        ray.kill(slot)
+    until(lambda: free_resources() == total_resources(), "the cluster is free")
+
+
+@contextlib.contextmanager
+def another_agent(url: str, name: str, ray_address: str) -> Iterator[None]:
+    """An agent in a process of its own, which works for the service at this URL."""
+    import ray  # noqa: PLC0415 - heavy
+
+    if ray.is_initialized():  # by the session's agent
+        free_the_cluster()
+    process = subprocess.Popen([sys.executable, agent_process.__file__, url, name, ray_address], cwd="/")
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_SECONDS)
 
 
 def pid_of(actor: Any) -> int:

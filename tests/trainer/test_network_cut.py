@@ -1,8 +1,6 @@
 """The network between a cluster and a real service is cut for longer than the lease, and both agree afterwards."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +12,7 @@ from service.settings import Settings
 from service.store.tables import AgentRow, AttemptRow
 from tests.conftest import Api, a_spec, changed, running
 from tests.processes import is_alive
-from tests.trainer import agent_process
-from tests.trainer.conftest import USER_CODE, until
-from tests.trainer.fake_service import PATIENCE_SECONDS
+from tests.trainer.conftest import USER_CODE, another_agent, until
 from tests.trainer.network import Cable
 from trainer.wire import FailureKind
 
@@ -41,11 +37,8 @@ def cable(api: Api) -> Iterator[Cable]:
 @pytest.fixture
 def cluster(cable: Cable, ray_address: str) -> Iterator[None]:
     """An agent and its slots, which reach the service by the cable alone."""
-    command = [sys.executable, str(Path(agent_process.__file__)), cable.url, "far", ray_address]
-    process = subprocess.Popen(command, cwd="/")
-    yield
-    process.terminate()
-    process.wait(PATIENCE_SECONDS)
+    with another_agent(cable.url, "far", ray_address):
+        yield
 
 
 @pytest.fixture

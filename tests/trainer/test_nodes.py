@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.processes import family_of, kill_all
-from tests.trainer.conftest import Add, until
+from tests.trainer.conftest import Add, free_the_cluster, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 
@@ -53,17 +53,6 @@ def second_node(service: FakeService, address: str, name: str, python: str = sys
         if process.poll() is None:
             node.kill()
         until(lambda: not lives(node.id), "Ray has noticed the node's death")  # earlier it would use the dead node
-
-
-def free_the_head() -> None:
-    """End the idle slots of earlier tests: half of a worker group, and its slot, find room on the head then."""
-    import ray  # noqa: PLC0415 - heavy
-
-    from trainer.agent.cluster import find_slots, free_resources, total_resources  # noqa: PLC0415 - heavy
-
-    for slot in find_slots("slot.test.").values():
-        ray.kill(slot)
-    until(lambda: free_resources() == total_resources(), "the head is free")
 
 
 def held_on(node: str) -> list[str]:
@@ -116,7 +105,7 @@ def test_after_the_death_of_a_node_its_attempts_run_on_the_remaining_one(
 ) -> None:
     spread = {"scaling": {"num_workers": 2, "placement_strategy": "SPREAD"}}
     service.wait_for(lambda: service.claims)
-    free_the_head()
+    free_the_cluster()
     with second_node(service, ray_address, "alpha") as node:
         service.parallelism = 2
         half = add(config={"steps": 10_000, "pause": 0.1}, trainer=spread, experiment="x-spread")

@@ -1,7 +1,5 @@
 """A population on a real Ray: an exploited trial continues with its donor's weights and other params."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,7 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import Api, a_spec, changed, running
-from tests.trainer import agent_process
-from tests.trainer.conftest import until
+from tests.trainer.conftest import another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)]
@@ -25,12 +22,11 @@ LR = RATES[0] * FACTOR
 @pytest.fixture
 def api(settings: Settings, ray_address: str) -> Iterator[Api]:
     """A service with an agent that works for it."""
-    with running(changed(settings, lease_seconds=PATIENCE_SECONDS)) as api:  # no attempt but those of the rule
-        command = [sys.executable, str(Path(agent_process.__file__)), str(api.http.base_url), "trainer", ray_address]
-        process = subprocess.Popen(command, cwd="/")
+    with (
+        running(changed(settings, lease_seconds=PATIENCE_SECONDS)) as api,  # no attempt but those of the rule
+        another_agent(str(api.http.base_url), "trainer", ray_address),
+    ):
         yield api
-        process.terminate()
-        process.wait(PATIENCE_SECONDS)
 
 
 def written(record: Path) -> set[tuple[int, float, str, int, float]]:

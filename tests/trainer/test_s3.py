@@ -1,8 +1,6 @@
 """Checkpoints in a bucket: saved, resumed from, downloaded and deleted, also after the bucket was away for a while."""
 
 import io
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +10,7 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import Api, a_spec, changed, running
-from tests.trainer import agent_process
-from tests.trainer.conftest import USER_CODE, until
+from tests.trainer.conftest import USER_CODE, another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.s3_server import S3Server
 
@@ -29,12 +26,11 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture
 def api(settings: Settings, ray_address: str, s3: S3Server) -> Iterator[Api]:
     """A service with an agent that works for it."""
-    with running(changed(settings, lease_seconds=PATIENCE_SECONDS, storage=s3.storage)) as api:
-        command = [sys.executable, str(Path(agent_process.__file__)), str(api.http.base_url), "trainer", ray_address]
-        process = subprocess.Popen(command, cwd="/")
+    with (
+        running(changed(settings, lease_seconds=PATIENCE_SECONDS, storage=s3.storage)) as api,
+        another_agent(str(api.http.base_url), "trainer", ray_address),
+    ):
         yield api
-        process.terminate()
-        process.wait(PATIENCE_SECONDS)
 
 
 def started(api: Api, record: Path, **config: Any) -> tuple[str, str]:
