@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, refuse
 from search.space.conditions import Condition
+from search.space.prior import Prior
 from search.space.scalars import Scalar, repetitions, same, shown
 
 MAX_EXACT = 2**53
@@ -30,14 +31,25 @@ class ParameterBase(JsonModel):
 
     when: dict[str, Condition] = Field(default_factory=dict)
     """the parameter exists only if its parents, by name, meet all of these conditions"""
+    prior: Prior | None = None
+    """where its good values are expected"""
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        refuse(type(self).__name__, self._own_mistakes(), self.model_dump())
+        refuse(type(self).__name__, list(self._own_mistakes()) or self._prior_mistakes(), self.model_dump())
         return self
 
     def _own_mistakes(self) -> Iterator[Mistake]:
         yield from ()
+
+    def _prior_mistakes(self) -> Iterator[Mistake]:
+        """Asked only of a parameter that is right otherwise."""
+        if self.prior is not None and (wrong := self.mistake_in(self.prior.value)):
+            yield Mistake(("prior", "value"), wrong)
+
+    def mistake_in(self, value: Any) -> str | None:
+        """Why it is not a value of the parameter; None if it is one."""
+        raise NotImplementedError
 
 
 class Steps(Sequence[float]):
