@@ -74,6 +74,11 @@ class Problem:
         """Whether trials can be ranked by their curves: by one objective, with params that do not change on the way."""
         return self.prunes and not self.population and len(self.directions) == 1
 
+    @property
+    def believed_parameters(self) -> list[str]:
+        """The names of the parameters that have a prior."""
+        return [name for name, one in self.space.root.items() if one.prior is not None]
+
     def features(self) -> Iterator[Feature]:
         for feature in (Feature.CATEGORICALS, Feature.CONDITIONS):
             if self.parameters_with(feature):

@@ -1,13 +1,14 @@
 """A study: a problem, the sampler that searches it, and its proposals as a function of the history."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from search.distinct_proposals import DistinctProposals
+from search.priors.proposer import PriorProposer
 from search.problem import Observation, Problem
 from search.samplers.auto import ChosenSampler
 from search.samplers.registry import sampler_plugins
-from search.samplers.sampler import Source
+from search.samplers.sampler import Proposer, Source, source_of
 from search.samplers.sampler_spec import SamplerSpec
 from search.space.space import Params
 
@@ -32,6 +33,13 @@ class Study:
         """The problem as the sampler sees it, with `curve_score` decided."""
         return replace(self.problem, curve_score=self.sampler.uses_curve_score(self.problem))
 
+    @property
+    def proposer(self) -> Proposer:
+        """A new one: the sampler's, or one that also proposes from the priors if the space has some."""
+        problem = self.scored_problem
+        proposer = self.chosen_sampler.sampler.proposer(problem, self.seed)
+        return PriorProposer(proposer, problem, self.seed) if self.sampler.uses_priors(self.problem) else proposer
+
 
 class StudyView:
     """An in-memory view of a study's history, which is updated with changes instead of being rebuilt.
@@ -41,9 +49,9 @@ class StudyView:
     """
 
     def __init__(self, study: Study, history: Iterable[Observation] = ()) -> None:
-        chosen, problem = study.chosen_sampler, study.scored_problem
-        self.scores_curves = problem.curve_score
-        self._proposer = chosen.sampler.proposer(problem, study.seed)
+        chosen = study.chosen_sampler
+        self.scores_curves = study.scored_problem.curve_score
+        self._proposer = study.proposer
         is_finite = study.problem.space.size() is not None
         repeats = study.sampler.repeats or chosen.sampler.is_exhaustive or not is_finite
         self._distinct = None if repeats else DistinctProposals(study.problem.space, study.seed)
@@ -67,8 +75,7 @@ class StudyView:
 
     def source(self, number: int) -> Source:
         """What the proposal of trial `number` comes from; a model, if the sampler does not tell."""
-        told: Callable[[int], Source] | None = getattr(self._proposer, "source", None)
-        return "model" if told is None else told(number)
+        return source_of(self._proposer, number)
 
 
 def propose(study: Study, history: Iterable[Observation], number: int) -> Params:

@@ -16,6 +16,7 @@ class BruteForce(Sampler):
     """
 
     is_exhaustive: ClassVar[bool] = True
+    takes_priors: ClassVar[bool] = False
 
     avoid_premature_stop: bool = False
 

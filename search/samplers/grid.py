@@ -21,6 +21,7 @@ class Grid(Sampler):
     """`search_space`, as in Optuna: the values to try of some parameters. All values of the others are tried."""
 
     is_exhaustive: ClassVar[bool] = True
+    takes_priors: ClassVar[bool] = False
 
     search_space: dict[str, tuple[Scalar, ...]] = Field(default_factory=dict)
 

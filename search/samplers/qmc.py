@@ -21,6 +21,7 @@ class Qmc(Sampler):
     """
 
     learns: ClassVar[bool] = False
+    takes_priors: ClassVar[bool] = False
 
     qmc_type: Literal["sobol", "halton"] = "sobol"
     scramble: bool = False

@@ -1,6 +1,7 @@
 """The contract of a sampler. A new sampler is a subclass in a file of its own and a line in the registry."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
@@ -11,8 +12,11 @@ from search.mistakes import Mistake
 from search.problem import Feature, Observation, Problem
 from search.space.space import Params
 
-Source = Literal["start_up", "model", "grid", "sequence", "random"]
-"""What a proposal comes from: `start_up` is a draw before the sampler's model has enough trials to learn from."""
+Source = Literal["start_up", "model", "grid", "sequence", "random", "prior", "incumbent"]
+"""What a proposal comes from: `start_up` is a draw before the sampler's model has enough trials to learn from.
+
+Those of spaces with priors are also from a `prior`, or close to the best trial so far, the `incumbent`.
+"""
 
 
 class Proposer(Protocol):
@@ -42,6 +46,8 @@ class Sampler(JsonModel, ABC):
     """Whether it learns from trials of which some parameters are not known."""
     is_exhaustive: ClassVar[bool] = False
     """Whether it tries each configuration once, and decides itself when one may be repeated."""
+    takes_priors: ClassVar[bool] = True
+    """Whether proposals from the parameters' priors may take the place of some of its own."""
 
     def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
         """Why the options do not suit the problem, at paths from the experiment's spec; empty if they do."""
@@ -58,6 +64,12 @@ class Sampler(JsonModel, ABC):
     @abstractmethod
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         """A proposer that has learned nothing; all its random numbers are derived from the seed."""
+
+
+def source_of(proposer: Proposer, number: int) -> Source:
+    """What the proposal of trial `number` comes from; a model, if the proposer does not tell."""
+    told: Callable[[int], Source] | None = getattr(proposer, "source", None)
+    return "model" if told is None else told(number)
 
 
 def too_large(option: str, value: int, maximum: int) -> list[Mistake]:

@@ -78,6 +78,10 @@ class SamplerSpec(JsonModel):
         wanted = sampler.gains_by_curve_score(problem) if self.curve_score is None else self.curve_score
         return problem.has_curve_score and wanted
 
+    def uses_priors(self, problem: Problem) -> bool:
+        """Whether some proposals come from the parameters' priors."""
+        return bool(problem.believed_parameters) and self._why_no_priors(problem) is None
+
     def mistakes_with(self, problem: Problem) -> list[Mistake]:
         """Why the sampler does not suit the problem, at paths from the experiment's spec; empty if it does."""
         features = frozenset(problem.features())
@@ -119,10 +123,23 @@ class SamplerSpec(JsonModel):
             yield Mistake(("search", "sampler"), f"{message}; tpe learns about them")
         if self.curve_score and (why := _why_no_curve_score(problem, sampler)):
             yield Mistake(("search", "curve_score"), f"has no effect: {why}")
+        if why := self._why_no_priors(problem):
+            for parameter in problem.believed_parameters:
+                yield Mistake(("space", parameter, "prior"), f"has no effect: {why}")
         by_values = not self.uses_curve_score(problem)
         if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:
             message = f"{name} learns from completed trials only, not from those that early stopping ends; tpe does"
             yield Mistake(("search", "sampler"), message)
+
+    def _why_no_priors(self, problem: Problem) -> str | None:
+        if len(problem.directions) > 1:
+            return "priors are used with one objective only"
+        if problem.population:
+            return "all trials of a population start before any of them ends"
+        chosen = self.chosen_for(problem)
+        if not chosen.sampler.takes_priors:
+            return f"{chosen.name} proposes from a list of its own; tpe, gp, cmaes and random use priors"
+        return None
 
     def _sampler(self) -> Sampler:
         try:
