@@ -72,7 +72,8 @@ class TrialView(View):
     """where its params come from, such as `search` or `enqueue`"""
     source: str | None
     """what the params were taken from: `start_up` (a draw before the model has enough trials), `model`, `grid`,
-    `sequence` (of qmc), `random` or `user`; null in a trial that an earlier version created"""
+    `sequence` (of qmc), `random`, `prior`, `incumbent` (close to the best trial so far, if there are priors) or `user`;
+    null in a trial that an earlier version created"""
     stopping: str | None
     """why it has been asked to stop, while it still runs"""
     attempt_count: int
