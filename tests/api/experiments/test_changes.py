@@ -193,7 +193,13 @@ def test_a_narrowed_space_applies_to_later_proposals(service: Api, sampler: str)
         ran(service, name, number / 10)
     narrower = {"lr": {"low": 0.01, "high": 0.1}, "hidden": {"low": 64, "high": 128}}
     shown = patched(service, name, space=narrower)
-    assert shown["spec"]["space"]["lr"] == SPACE["lr"] | {"low": 0.01, "high": 0.1, "step": None, "when": {}, "prior": None}
+    assert shown["spec"]["space"]["lr"] == SPACE["lr"] | {
+        "low": 0.01,
+        "high": 0.1,
+        "step": None,
+        "when": {},
+        "prior": None,
+    }
     for number in range(6):
         params = ran(service, name, number / 10).assignment["params"]
         assert 0.01 <= params["lr"] <= 0.1
