@@ -5,9 +5,10 @@ from typing import Any
 from tests.conftest import Api
 
 RATE = {"type": "float", "low": 1e-4, "high": 1.0, "log": True}
+CHOICES = {"type": "categorical", "choices": ["sgd", "adamw"]}
 SPACE = {
     "lr": {**RATE, "prior": {"value": 1e-3, "confidence": "high"}},
-    "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"], "prior": {"value": "adamw"}},
+    "optimizer": {**CHOICES, "prior": {"value": "adamw"}},
 }
 
 
@@ -46,7 +47,7 @@ def test_a_wrong_prior_is_refused_with_its_path(service: Api) -> None:
     wrong = {
         "space": {
             "lr": {**RATE, "prior": {"value": 2}},
-            "optimizer": {**SPACE["optimizer"], "prior": {"value": "adam", "confidence": "sure"}},
+            "optimizer": {**CHOICES, "prior": {"value": "adam", "confidence": "sure"}},
         },
         "name": "wrong",
         "objectives": [{"metric": "accuracy", "direction": "maximize"}],
