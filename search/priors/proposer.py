@@ -81,7 +81,7 @@ class PriorProposer:
         return _Plan(None)
 
     def _is_mode_tried(self, number: int) -> bool:
-        """Also if a user has enqueued it, or it cannot be told from other configurations."""
+        """True also if a user has enqueued it, or if it has no parameter with a prior."""
         key = self._key(self._mode)
         return not key or any(self._key(one.params) == key for one in self._trials.values() if one.number != number)
 

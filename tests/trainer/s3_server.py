@@ -1,4 +1,4 @@
-"""A real S3 server on a free port, which can be told to fail."""
+"""An S3 server (moto) on a free port, which can be made to fail."""
 
 import logging
 import threading
