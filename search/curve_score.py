@@ -8,6 +8,7 @@ that was stopped never ranks before one that was as good there and went on. Tria
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,9 +77,14 @@ def scores(curves: Sequence[Curve]) -> NDArray[np.float64]:
     for trial in best_first(columns, len(curves)).tolist():
         index += _last_of(curves[trial]) != previous
         group[trial], previous = index, _last_of(curves[trial])
-    _, group, counts = np.unique(group, return_inverse=True, return_counts=True)
+    return shares_behind(group)
+
+
+def shares_behind(keys: NDArray[Any]) -> NDArray[np.float64]:
+    """For each key the share of the others that come after it, from 0 to 1; an equal one counts half."""
+    _, group, counts = np.unique(keys, return_inverse=True, return_counts=True)
     before = np.cumsum(counts) - counts + (counts - 1) / 2
-    shares: NDArray[np.float64] = 1 - before[group] / max(1, len(curves) - 1)
+    shares: NDArray[np.float64] = 1 - before[group] / max(1, len(keys) - 1)
     return shares
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search.curve_score import curve_of, scores
+from search.curve_score import curve_of, scores, shares_behind
 from search.problem import Observation, Problem
 
 FIRST_SHARE = 0.5
@@ -69,8 +69,4 @@ def _violation(trial: Observation) -> float:
 
 def _feasible_first(violations: Numbers, standing: Numbers) -> Numbers:
     """The standing by violation, and of equal ones by the standing before."""
-    keys = np.rec.fromarrays([violations, -standing])
-    _, group, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    before = np.cumsum(counts) - counts + (counts - 1) / 2
-    found: Numbers = 1 - before[group] / max(1, len(standing) - 1)
-    return found
+    return shares_behind(np.rec.fromarrays([violations, -standing]))

@@ -82,7 +82,7 @@ class Client:
         return self._json("POST", "/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT_SECONDS)
 
     def experiments(self, status: str | None = None) -> Iterator[Json]:
-        return self._pages("/v1/experiments", {"status": status} if status else {})
+        return self._items("/v1/experiments", {"status": status} if status else {})
 
     def experiment(self, name: str) -> Json:
         return self._json("GET", f"/v1/experiments/{name}")
@@ -92,7 +92,7 @@ class Client:
 
     def events(self, experiment: str, after: int) -> Iterator[Json]:
         """Yield the events after number `after`, up to the newest."""
-        return self._pages(f"/v1/experiments/{experiment}/events", {"follow": False, "after": after, "limit": 1000})
+        return self._items(f"/v1/experiments/{experiment}/events", {"follow": False, "after": after, "limit": 1000})
 
     def pause(self, experiment: str) -> Json:
         return self._json("POST", f"/v1/experiments/{experiment}/pause")
@@ -112,12 +112,9 @@ class Client:
 
     def checkpoint_plan(self, experiment: str, rules: Json) -> Json:
         """What retention would do by the spec's rules with these changes: all of its pages as one."""
-        path, plan, cursor = f"/v1/experiments/{experiment}/checkpoints/plan", Json(), None
-        while not plan or cursor:
-            page = self._json("GET", path, params=rules | ({"cursor": cursor} if cursor else {}))
-            cursor = page.pop("next_cursor")
-            plan = page | {"items": [*plan.get("items", []), *page["items"]]}
-        return plan
+        pages = list(self._pages(f"/v1/experiments/{experiment}/checkpoints/plan", rules))
+        totals = {name: pages[-1][name] for name in ("remove", "keep")}
+        return totals | {"items": [item for page in pages for item in page["items"]]}
 
     def delete(self, experiment: str, *, keep_checkpoints: bool) -> None:
         params = {"keep_checkpoints": True} if keep_checkpoints else {}
@@ -141,7 +138,7 @@ class Client:
         return self._json("POST", "/v1/spaces/preview", content=document, headers=headers, timeout=timeout)
 
     def trials(self, experiment: str) -> Iterator[Json]:
-        return self._pages(f"/v1/experiments/{experiment}/trials", {})
+        return self._items(f"/v1/experiments/{experiment}/trials", {})
 
     def enqueue(self, experiment: str, document: bytes) -> list[Json]:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""
@@ -160,13 +157,13 @@ class Client:
         return self._json("GET", f"/v1/trials/{trial}")
 
     def reports(self, trial: str) -> Iterator[Json]:
-        return self._pages(f"/v1/trials/{trial}/reports", {})
+        return self._items(f"/v1/trials/{trial}/reports", {})
 
     def decisions(self, trial: str) -> Iterator[Json]:
-        return self._pages(f"/v1/trials/{trial}/decisions", {})
+        return self._items(f"/v1/trials/{trial}/decisions", {})
 
     def checkpoints(self, trial: str) -> Iterator[Json]:
-        return self._pages(f"/v1/trials/{trial}/checkpoints", {})
+        return self._items(f"/v1/trials/{trial}/checkpoints", {})
 
     def pin_checkpoint(self, trial: str, step: int) -> Json:
         return self._json("PUT", f"/v1/trials/{trial}/checkpoints/{step}/pin")
@@ -213,7 +210,7 @@ class Client:
         return body
 
     def agents(self) -> Iterator[Json]:
-        return self._pages("/v1/agents", {})
+        return self._items("/v1/agents", {})
 
     @contextmanager
     def _stream(self, path: str, **arguments: Any) -> Iterator[httpx.Response]:
@@ -226,11 +223,15 @@ class Client:
         except httpx.TransportError as error:
             raise Unreachable(self.url, error) from error
 
+    def _items(self, path: str, params: Json) -> Iterator[Json]:
+        for page in self._pages(path, params):
+            yield from page["items"]
+
     def _pages(self, path: str, params: Json) -> Iterator[Json]:
         cursor = None
         while True:
             page = self._json("GET", path, params=params | ({"cursor": cursor} if cursor else {}))
-            yield from page["items"]
+            yield page
             cursor = page.get("next_cursor")
             if not cursor:
                 return

@@ -21,7 +21,6 @@ class S3Server:
 
     def __init__(self) -> None:
         self.is_away = False
-        self.refused_count = 0
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
@@ -54,7 +53,6 @@ class S3Server:
 
     def _answer(self, environ: dict[str, Any], start_response: Respond) -> Iterable[bytes]:
         if self.is_away:
-            self.refused_count += 1
             start_response("503 Service Unavailable", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
         answer: Iterable[bytes] = self._moto(environ, start_response)

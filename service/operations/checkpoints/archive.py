@@ -34,10 +34,10 @@ class CheckpointArchive:
     def read(self, start: int, stop: int) -> Iterator[bytes]:
         """The bytes from `start` up to `stop`, in pieces. Raises StorageUnavailable."""
         for part in self.layout.parts(start, stop):
-            if isinstance(part, bytes):
-                yield part
-            elif part.entry.size:
+            if isinstance(part, FilePart):
                 yield from self._read_file(part)
+            else:
+                yield part
 
     def _read_file(self, part: FilePart) -> Iterator[bytes]:
         try:
