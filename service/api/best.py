@@ -10,6 +10,7 @@ from service.api.http.dependencies import Ctx, ExperimentName
 from service.api.http.error_responses import problems
 from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
+from service.api.views.confirmation import confirmation_view
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
 from service.errors import NotFound
 from service.runtime.caches.spec_cache import spec_of
@@ -37,7 +38,8 @@ def get_best(
 ) -> TrialDetail | FrontView:
     """The best trial, or with several objectives the Pareto front in the order of the first objective, best first.
 
-    Only trials count that were not stopped early and satisfy the constraints.
+    Only trials count that were not stopped early and satisfy the constraints. With `confirm` in the spec, the answer
+    has the confirmations, too, and the best trial is the first in their ranking as soon as all of them have ended.
     """
     after = from_cursor(TRIAL_KEY, cursor)
     with context.database.read() as session:
@@ -47,7 +49,8 @@ def get_best(
         best = best_trial(session, row)
         if best is None:
             raise _none_yet(session, row)
-        return trial_detail(session, best)
+        confirmation = confirmation_view(session, row) if row.spec.get("confirm") else None
+        return trial_detail(session, best, confirmation)
 
 
 def _front(

@@ -17,6 +17,7 @@ from service.mirror.run_update import RunUpdate
 from service.mirror.runs import experiment_run, trial_run
 from service.mirror.trial_events import TRIAL_ENDS
 from service.store import mirrors
+from service.store.confirmations import confirmed_winners
 from service.store.events import events_after
 from service.store.generations import generations_of_all
 from service.store.sql.database import Database
@@ -155,6 +156,7 @@ def _load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent 
         generations_of_all(session, trial_ids),
         counts_by_status(session, experiment_id),
         best,
+        confirmed_winners(session, [experiment]).get(experiment_id),
     )
     return Batch(given, events, mirror, mirrors.runs_of(session, trial_ids))
 

@@ -108,7 +108,18 @@ def best(one: Json, metric: str) -> RenderableType:
         directions = ", ".join(f"{escape(each['metric'])} ({each['direction']})" for each in one["objectives"])
         shown = f"the first {len(one['items'])} of " if one["next_cursor"] else ""
         return Group(f"Pareto front of {directions}: {shown}{one['count']} trials", "", trials(one["items"]))
-    return facts(_best_facts(one, metric))
+    found = facts(_best_facts(one, metric))
+    confirmed = (one.get("confirmation") or {}).get("ranking")
+    return Group(found, "", confirmations(confirmed)) if confirmed else found
+
+
+def confirmations(ranking: Iterable[Json]) -> Table:
+    """The configurations that were run again with other seeds."""
+    table = columns("trial", "id", "mean", "standard error", "n", "failed", "chosen for")
+    for one in ranking:
+        means = [number(one["mean"]), number(one["standard_error"]), str(one["n"]), str(one["failed_count"])]
+        table.add_row(str(one["number"]), one["id"], *means, number(one["value"]))
+    return table
 
 
 def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
@@ -118,6 +129,8 @@ def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
         yield escape(name), escape(str(value))
     checkpoint = one.get("checkpoint")
     yield "checkpoint", escape(f"{checkpoint['uri']} (step {checkpoint['step']})") if checkpoint else "none"
+    if one.get("confirmation"):
+        yield "confirmation", escape(one["confirmation"]["verdict"])
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:

@@ -118,6 +118,11 @@ STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
 NO_NEW_TRIALS = frozenset({EndReason.SPACE_EXHAUSTED, EndReason.SEARCH_FAILED})
 """Reasons for which no new trial is created while the existing ones continue. Any other reason replaces them."""
 
+CONFIRMED_ENDS = frozenset(
+    {EndReason.MAX_TRIALS, EndReason.SPACE_EXHAUSTED, EndReason.NO_IMPROVEMENT, EndReason.TARGET_REACHED}
+)
+"""Reasons that end a search but not yet an experiment with `confirm`: its winners run again first."""
+
 STATUS_AFTER_STOP: dict[StopCause, TrialStatus] = {
     StopCause.EARLY_STOPPING: TrialStatus.PRUNED,
     StopCause.PAUSED: TrialStatus.PAUSED,

@@ -45,7 +45,8 @@ class ProjectionInput:
     """What a batch of events is read with.
 
     `trials` are those that the events or `best` name, `generations` those of the trials that have more than one,
-    `counts` the trials by status, as of now, and `best` the results before the batch.
+    `counts` the trials by status, as of now, and `best` the results before the batch. `winner` is the trial that
+    confirmations have shown to be the best, as of now.
     """
 
     experiment: ExperimentRow
@@ -53,6 +54,7 @@ class ProjectionInput:
     generations: Mapping[str, Sequence[GenerationRow]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     best: BestSoFar = field(default_factory=BestSoFar)
+    winner: TrialRow | None = None
 
     def run_key(self, event: EventRow) -> RunKey | None:
         """Return the run that the event belongs to; None for an event without a known trial or that no run shows."""
@@ -105,8 +107,17 @@ def _apply_experiment_event(parent: RunUpdate, experiment: ExperimentRow, event:
         parent.set_status("RUNNING")
     elif event.kind == "experiment.warm_started":
         parent.set_tags(warm_start=descriptions.warm_start(event.data.get("sources") or []))
+    elif event.kind == "experiment.confirmed":
+        _apply_confirmed(parent, event)
     elif event.kind == "experiment.changed":
         _apply_change(parent, experiment, **event.data)
+
+
+def _apply_confirmed(parent: RunUpdate, event: EventRow) -> None:
+    """What the confirmations have shown, and the figures of the best configuration."""
+    first = next(iter(event.data.get("ranking") or []), {})
+    figures = {f"confirmed_{name}": first.get(name) for name in ("mean", "standard_error", "n")}
+    parent.set_tags(confirmation=event.data.get("verdict"), **figures)
 
 
 def _apply_change(parent: RunUpdate, experiment: ExperimentRow, field: str, before: Any, after: Any) -> None:
@@ -119,7 +130,7 @@ def _apply_change(parent: RunUpdate, experiment: ExperimentRow, field: str, befo
 
 def _best_after(before: BestSoFar, experiment: ExperimentRow, end: EventRow) -> BestSoFar:
     after = replace(before, ended_count=before.ended_count + 1)
-    if end.kind not in CONTENDING_ENDS:
+    if end.kind not in CONTENDING_ENDS or end.data.get("confirms") is not None:
         return after
     if before.front is not None:
         after = replace(after, front=before.front.after(end))
@@ -138,9 +149,10 @@ def _add_best_metrics(parent: RunUpdate, before: BestSoFar, after: BestSoFar, en
 
 def _summarize(parent: RunUpdate, given: ProjectionInput, best: BestSoFar) -> None:
     first = best.values[0] if best.values and best.front is None else None
-    trial = given.trials.get(first.trial_id) if first else None
+    trial = given.winner or (given.trials.get(first.trial_id) if first else None)
     if first and trial:
-        parent.set_tags(best_trial=trial.number, best_trial_id=trial.id, best_value=f"{first.value:.6g}")
+        value = first.value if given.winner is None else given.winner.value
+        parent.set_tags(best_trial=trial.number, best_trial_id=trial.id, best_value=f"{value:.6g}")
     if best.front is not None:
         numbers = sorted(one.number for one in best.front.members)
         parent.set_tags(pareto_count=len(numbers), pareto_front=", ".join(map(str, numbers)))

@@ -73,10 +73,12 @@ def trial_run(
         "paceline.trial": trial.number,
         "paceline.origin": trial.origin,
         "paceline.source": trial.source,
+        "paceline.confirms": trial.confirms,
         GENERATION_TAG: number,
         **(_inheritance(later) if later else {}),
     }
-    params = {**(experiment.spec.get("config") or {}), **(generation or trial).params}
+    seed = {} if trial.seed is None else {"seed": trial.seed}
+    params = {**(experiment.spec.get("config") or {}), **seed, **(generation or trial).params}
     return NewRun(
         f"trial {trial.number:0{_digits(experiment)}d}" + (f", generation {number}" if later else ""),
         {TRIAL_TAG: trial.id, GENERATION_TAG: number},

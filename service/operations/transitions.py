@@ -21,7 +21,7 @@ from service.domain.statuses import (
 from service.store.events import append_event
 from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trial_values import is_feasible, objective_values
+from service.store.trial_values import first_seed, is_feasible, objective_values
 
 _ENDING = frozenset({StopCause.TARGET_REACHED, StopCause.DIVERGED, StopCause.USER, StopCause.EXPERIMENT_ENDED})
 """The causes that end a trial which is about to pause."""
@@ -41,11 +41,16 @@ def move_experiment(
 
 
 def revive_experiment(session: Session, experiment: ExperimentRow, *, at: datetime) -> bool:
-    """Reopen an experiment after a user has moved the limit that ended it. False if its end reason is final."""
-    if experiment.end_reason not in EXPERIMENT_REVIVALS or experiment.ended_at is None:
+    """Reopen an experiment after a user has moved the limit that ended it. False if its end reason is final.
+
+    Or let its search continue, if its winners are being confirmed and it has not ended yet.
+    """
+    if experiment.end_reason not in EXPERIMENT_REVIVALS:
         return False
-    ended = {"ended_by": experiment.end_reason, "ended_at": experiment.ended_at.isoformat()}
-    experiment.status = ExperimentStatus.RUNNING
+    ended_at = experiment.ended_at.isoformat() if experiment.ended_at else None
+    ended = {"ended_by": experiment.end_reason, "ended_at": ended_at}
+    if experiment.ended_at is not None:
+        experiment.status = ExperimentStatus.RUNNING
     experiment.end_reason = experiment.end_detail = experiment.ended_at = None
     append_event(session, experiment, "experiment.running", {"reason": None, "detail": None, **ended}, at=at)
     return True
@@ -60,15 +65,21 @@ def create_trial(
     *,
     source: str,
     key: str | None = None,
+    confirms: TrialRow | None = None,
+    seed: int | None = None,
 ) -> TrialRow:
     """Create a queued trial with the experiment's next number. The caller holds the experiment's lock.
 
-    `origin` is `search`, or `enqueue` for a configuration from a user. `source` is what the search took it from, or
-    `user`. `key` is the Idempotency-Key of the user's call.
+    `origin` is `search`, `enqueue` for a configuration from a user, or `confirm`. `source` is what the search took it
+    from, `user`, or `confirmation`. `key` is the Idempotency-Key of the user's call. `confirms` is the trial whose
+    params run again, with the `seed`.
     """
     id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
     change_later(experiment, trial_count=number + 1)
     data = {"number": number, "params": params, "origin": origin, "source": source}
+    seed = first_seed(experiment) if seed is None else seed
+    if confirms is not None:
+        data |= {"confirms": confirms.number, "seed": seed}
     trial = TrialRow(
         id=id_,
         experiment_id=experiment.id,
@@ -76,6 +87,8 @@ def create_trial(
         params=params,
         origin=origin,
         source=source,
+        confirms=None if confirms is None else confirms.number,
+        seed=seed,
         status=TrialStatus.QUEUED,
         killed=False,
         attempt_count=0,
@@ -118,6 +131,7 @@ def move_trial(
         trial.ended_at = at
         facts |= {"values": list(objective_values(experiment, trial).values()), "step": trial.last_step}
         facts |= {} if (feasible := is_feasible(experiment, trial)) is None else {"feasible": feasible}
+        facts |= {} if trial.confirms is None else {"confirms": trial.confirms}
     data = {"number": trial.number, "reason": reason, **facts}
     trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
     return True

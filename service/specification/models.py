@@ -51,6 +51,11 @@ Name = Annotated[
 ]
 
 
+SEED = "seed"
+"""With `confirm`, the field of `config` that has the trial's seed."""
+MAX_SEED = 2**31 - 1
+
+
 class SpecPart(JsonModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -108,6 +113,20 @@ class FailuresSpec(SpecPart):
     """a trial fails when it reports nothing for this time"""
 
 
+class ConfirmSpec(SpecPart):
+    """Runs the best configurations of the search again with other seeds: the best of many noisy values is lucky."""
+
+    top: Annotated[int, Field(ge=1, le=100)] = 3
+    """how many of the best configurations are run again"""
+    seeds: Annotated[int, Field(ge=2, le=100)] = 3
+    """how often each of them is run again, each time with another seed"""
+
+    @property
+    def trial_count(self) -> int:
+        """How many of `limits.max_trials` are kept for confirmations."""
+        return self.top * self.seeds
+
+
 class CheckpointsSpec(SpecPart):
     """Which checkpoints are kept."""
 
@@ -151,6 +170,8 @@ class ExperimentSpec(SpecPart):
     """when the experiment ends, and how much runs at a time"""
     failures: FailuresSpec = Field(default_factory=FailuresSpec)
     """what happens when trials fail"""
+    confirm: ConfirmSpec | None = None
+    """after the search, run its winners again with other seeds, within limits.max_trials"""
     checkpoints: CheckpointsSpec = Field(default_factory=CheckpointsSpec)
     """which checkpoints are kept"""
     step_metric: str | None = None
@@ -171,6 +192,11 @@ class ExperimentSpec(SpecPart):
         return self.objectives[0]
 
     @cached_property
+    def max_search_trials(self) -> int:
+        """The trials that the search may have before its winners are confirmed; all of them without `confirm`."""
+        return self.limits.max_trials - (self.confirm.trial_count if self.confirm else 0)
+
+    @cached_property
     def problem(self) -> Problem:
         """What the search knows of the experiment before its first trial."""
         return Problem(
@@ -178,7 +204,7 @@ class ExperimentSpec(SpecPart):
             directions=tuple(objective.direction for objective in self.objectives),
             constrained=bool(self.constraints),
             prunes=not isinstance(self.early_stopping, NoneSpec),
-            max_trials=self.limits.max_trials,
+            max_trials=self.max_search_trials,
             parallelism=self.limits.parallelism,
             population=isinstance(self.early_stopping, Pbt),
         )
@@ -195,7 +221,11 @@ class ExperimentSpec(SpecPart):
     @cached_property
     def warnings(self) -> list[Mistake]:
         """What is allowed but may not be what the user means; each at the path of its field."""
-        return [*self.search.warnings_with(self.problem), *secret_warnings(self.trainer, self.config)]
+        return [
+            *self.search.warnings_with(self.problem),
+            *secret_warnings(self.trainer, self.config),
+            *self._confirm_warnings(),
+        ]
 
     @model_validator(mode="after")
     def _check_consistency(self, validation: ValidationInfo) -> Self:
@@ -213,8 +243,11 @@ class ExperimentSpec(SpecPart):
             yield mistake.under("early_stopping")
         if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < MIN_MEMBERS:
             yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {MIN_MEMBERS} or more")
-        for mistake in mistakes_in_trainer(self.trainer, self.space, self.config):
+        seed = {SEED: 0} if self.confirm else {}
+        for mistake in mistakes_in_trainer(self.trainer, self.space, {**seed, **self.config}):
             yield mistake.under("trainer")
+        if self.confirm is not None:
+            yield from self._confirm_mistakes(self.confirm)
         if (self.limits.kill_trial_after_seconds or math.inf) <= (self.limits.max_trial_seconds or 0):
             yield Mistake(
                 ("limits", "kill_trial_after_seconds"),
@@ -244,9 +277,49 @@ class ExperimentSpec(SpecPart):
                 "must be absent with trainer.kind external: the programs that save the checkpoints have to remove them",
             )
 
+    def _confirm_mistakes(self, confirm: ConfirmSpec) -> Iterator[Mistake]:
+        if len(self.objectives) > 1:
+            yield Mistake(("confirm",), "works with one objective only, which ranks the trials; leave it out")
+        if isinstance(self.early_stopping, Pbt):
+            yield Mistake(
+                ("confirm",), "does not work with pbt: its trials change their params on the way; leave one of them out"
+            )
+        if self.max_search_trials < confirm.top:
+            yield Mistake(
+                ("confirm",),
+                f"keeps {confirm.top} * {confirm.seeds} trials of limits.max_trials ({self.limits.max_trials}), and the"
+                f" search needs {confirm.top} or more: set max_trials to at least {confirm.trial_count + confirm.top}",
+            )
+        kept = self.checkpoints.keep_best_trials
+        if kept is not None and kept < confirm.top:
+            yield Mistake(
+                ("checkpoints", "keep_best_trials"),
+                f"must be confirm.top ({confirm.top}) or more: any of these trials may be confirmed as the best",
+            )
+        if SEED in self.space.root:
+            reason = "with confirm, config.seed is the seed of each trial: rename the parameter"
+            yield Mistake(("space", SEED), reason)
+        first = self.config.get(SEED, 0)
+        if type(first) is not int or not 0 <= first <= MAX_SEED:
+            reason = f"with confirm, it is the seed of the search's trials: must be a whole number from 0 to {MAX_SEED}"
+            yield Mistake(("config", SEED), reason)
+
+    def _confirm_warnings(self) -> Iterator[Mistake]:
+        if self.confirm is not None and self.limits.max_seconds is not None:
+            yield Mistake(
+                ("limits", "max_seconds"),
+                "ends the experiment during its confirmations, too: what has not run by then is not confirmed",
+            )
+
     def _enqueue_mistakes(self) -> Iterator[Mistake]:
         if len(self.enqueue) > self.limits.max_trials:
             yield Mistake(("enqueue",), f"has {len(self.enqueue)} entries, more than limits.max_trials")
+        elif len(self.enqueue) > self.max_search_trials > 0:
+            yield Mistake(
+                ("enqueue",),
+                f"has {len(self.enqueue)} entries, more than the {self.max_search_trials} trials that confirm leaves "
+                f"of limits.max_trials ({self.limits.max_trials})",
+            )
         for index, params in enumerate(self.enqueue):
             for mistake in self.space.mistakes_in(params):
                 yield mistake.under("enqueue", index)

@@ -1,5 +1,6 @@
 """Queries for an experiment's best trial or its Pareto front, among the feasible trials in a CONTENDERS status."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import TypeVarTuple
@@ -10,14 +11,19 @@ from sqlalchemy.orm import Session
 from search.analysis.pareto import pareto_front
 from search.problem import Direction, sign_of
 from service.domain.statuses import CONTENDERS, TrialStatus
+from service.store.confirmations import confirmed_winners
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trial_values import best_first, constraint_names, objective_names
+from service.store.trials import is_of_search
 
 Row = TypeVarTuple("Row")
 
 
 def best_trial(session: Session, experiment: ExperimentRow) -> TrialRow | None:
-    """The best by the first objective; of equal trials the one with the lowest number."""
+    """The best by the first objective; of equal trials the one with the lowest number.
+
+    If it has `confirm`, the winner of the confirmations as soon as all of them have ended.
+    """
     return best_trials(session, [experiment]).get(experiment.id)
 
 
@@ -31,7 +37,18 @@ def best_trials(session: Session, experiments: Sequence[ExperimentRow]) -> dict[
         query = select(TrialRow).where(TrialRow.id.in_(_best_ids(direction, constrained, ids)))
         rows = session.scalars(query.order_by(*best_first(direction))).all()
         best |= {row.experiment_id: row for row in reversed(rows)}  # the better of the best of each status
-    return best
+    return best | confirmed_winners(session, experiments)
+
+
+def best_configurations(session: Session, experiment: ExperimentRow, count: int) -> list[TrialRow]:
+    """The best trials of the search with different params, best first."""
+    by_value = best_first(experiment.spec["objectives"][0]["direction"])
+    found: dict[str, int] = {}
+    for number, params in session.execute(
+        _feasible(experiment, select(TrialRow.number, TrialRow.params)).order_by(*by_value)
+    ):
+        found.setdefault(json.dumps(params, sort_keys=True), number)
+    return trials_by_number(session, experiment, list(found.values())[:count])
 
 
 def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, int]]:
@@ -66,7 +83,10 @@ def _best_ids(direction: Direction, constrained: bool, experiment_ids: Collectio
 
     def best(status: TrialStatus) -> Select[str]:
         query = select(TrialRow.id).where(
-            TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == status, TrialRow.value.is_not(None)
+            TrialRow.experiment_id == ExperimentRow.id,
+            TrialRow.status == status,
+            TrialRow.value.is_not(None),
+            is_of_search(),
         )
         if constrained:
             query = query.where(TrialRow.violation == 0)
@@ -83,5 +103,8 @@ def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
 
 def _contending(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
     return query.where(
-        TrialRow.experiment_id == experiment.id, TrialRow.status.in_(CONTENDERS), TrialRow.value.is_not(None)
+        TrialRow.experiment_id == experiment.id,
+        TrialRow.status.in_(CONTENDERS),
+        TrialRow.value.is_not(None),
+        is_of_search(),
     )

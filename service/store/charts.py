@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import TrialStatus
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, MirrorRow, ReportRow, TrialRow
+from service.store.trials import is_of_search
 
 SHOWN = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.STOPPED)
 MOST_REPORTS = 100_000
@@ -43,9 +44,9 @@ def note(session: Session, experiment_id: str, event: int) -> None:
 
 
 def shown_trials(session: Session, experiment_id: str, others: ColumnElement[bool]) -> Sequence[TrialRow]:
-    """Trials with one of the statuses in `SHOWN`, and those that meet the condition `others`."""
+    """Trials of the search with one of the statuses in `SHOWN`, and those that meet the condition `others`."""
     shown = or_(TrialRow.status.in_(SHOWN), others)
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, shown)
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), shown)
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 

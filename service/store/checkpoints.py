@@ -44,7 +44,7 @@ def experiments_with_retention(session: Session) -> dict[str, int]:
 
 
 class RankedTrial(NamedTuple):
-    """What ranks a trial, as in its row."""
+    """What ranks a trial, as in its row. Confirmations are not ranked."""
 
     id: str
     number: int
@@ -53,6 +53,7 @@ class RankedTrial(NamedTuple):
     values: dict[str, Any] | None
     violation: float | None
     ended_at: datetime | None
+    confirms: int | None
 
 
 def ranked_trials(session: Session, experiment_id: str) -> list[RankedTrial]:

@@ -7,7 +7,14 @@ from typing import Any
 from sqlalchemy import Select, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import LIVE_EXPERIMENT, NO_NEW_TRIALS, ExperimentStatus, TrialStatus
+from service.domain.statuses import (
+    CONFIRMED_ENDS,
+    LIVE_EXPERIMENT,
+    NO_NEW_TRIALS,
+    EndReason,
+    ExperimentStatus,
+    TrialStatus,
+)
 from service.store.sql.column_types import UtcDateTime
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 
@@ -17,7 +24,17 @@ PAGE = 20
 
 def may_run_trials(experiment: ExperimentRow) -> bool:
     """Whether trials may run and start, new ones or at least those that are queued."""
-    return experiment.end_reason is None or experiment.end_reason in NO_NEW_TRIALS
+    return experiment.end_reason is None or experiment.end_reason in _with_trials(experiment)
+
+
+def has_ended_search(experiment: ExperimentRow) -> bool:
+    """Whether only confirmations are still to come: the search's last trials end, or its winners run again."""
+    return bool(experiment.spec.get("confirm")) and experiment.end_reason in CONFIRMED_ENDS
+
+
+def _with_trials(experiment: ExperimentRow) -> frozenset[EndReason]:
+    """The end reasons with which trials may still start."""
+    return NO_NEW_TRIALS | CONFIRMED_ENDS if experiment.spec.get("confirm") else NO_NEW_TRIALS
 
 
 def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:
@@ -50,7 +67,12 @@ def startable_experiment_ids(session: Session) -> list[Sequence[str]]:
     )
     query = select(ExperimentRow.id).where(
         ExperimentRow.status == ExperimentStatus.RUNNING,
-        or_(ExperimentRow.end_reason.is_(None), ExperimentRow.end_reason.in_(NO_NEW_TRIALS)),
+        or_(
+            ExperimentRow.end_reason.is_(None),
+            ExperimentRow.end_reason.in_(NO_NEW_TRIALS),
+            ExperimentRow.end_reason.in_(CONFIRMED_ENDS)
+            & ExperimentRow.spec[("confirm", "top")].as_string().is_not(None),
+        ),
     )
     ids = session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
     return [ids[first : first + PAGE] for first in range(0, len(ids), PAGE)]

@@ -86,12 +86,16 @@ def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequen
 def best_end(
     session: Session, experiment_id: str, up_to: int, kinds: Sequence[str], objective: int, *, maximize: bool
 ) -> EventRow | None:
-    """The end of the feasible trial with the best value of objective number `objective`, up to event `up_to`."""
+    """The end of the feasible trial with the best value of objective number `objective`, up to event `up_to`.
+
+    Confirmations are left out.
+    """
     value = EventRow.data[("values", objective)].as_float()
     ends = (
         select(EventRow)
         .where(EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds))
         .where(value.is_not(None), EventRow.data["feasible"].as_boolean().is_not(False))
+        .where(EventRow.data["confirms"].as_integer().is_(None))
         .order_by(value.desc() if maximize else value.asc(), EventRow.data["number"].as_integer())
         .limit(1)
     )

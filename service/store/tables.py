@@ -92,6 +92,8 @@ class TrialRow(Base):
     `values` has the newest values of all objectives and of the constraints' metrics, by name. `violation` is the amount
     by which they violate the constraints, 0 for a feasible trial; None without constraints, and while a metric is
     missing. `changed_at_event` is the event of the last change, by which caches read only what is new.
+    `confirms` is the number of the trial whose params a confirmation runs again. `seed` is what its `config.seed` is;
+    None in an experiment without `confirm`.
     `paused_milestone` and `paused_value` are set from the pause until the trial continues or ends; `paused_pool` is the
     pool in which it waits or waited last. `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first
     `forgiven_attempts` attempts count against no budget, because a user has retried the trial since. `queued_at` is
@@ -105,6 +107,8 @@ class TrialRow(Base):
     params: Mapped[dict[str, Any]]
     origin: Mapped[str] = mapped_column(String(20))
     source: Mapped[str | None] = mapped_column(String(20))
+    confirms: Mapped[int | None]
+    seed: Mapped[Int64 | None]
     status: Mapped[str] = mapped_column(String(20))
     reason: Mapped[str | None]
     failure_kind: Mapped[str | None] = mapped_column(String(20))
@@ -140,6 +144,16 @@ class TrialRow(Base):
             "enqueue_key",
             sqlite_where=text("enqueue_key is not null"),
             postgresql_where=text("enqueue_key is not null"),
+        ),
+        # A trial is confirmed once with each seed.
+        Index(
+            "uq_trials_confirms",
+            "experiment_id",
+            "confirms",
+            "seed",
+            unique=True,
+            sqlite_where=text("confirms is not null"),
+            postgresql_where=text("confirms is not null"),
         ),
         # Finds the best paused trial at a milestone, and the milestones with paused trials.
         Index(

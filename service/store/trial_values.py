@@ -17,6 +17,11 @@ def constraint_names(experiment: ExperimentRow) -> list[str]:
     return [one["metric"] for one in experiment.spec.get("constraints") or []]
 
 
+def first_seed(experiment: ExperimentRow) -> int | None:
+    """The seed of the search's trials; None in an experiment without `confirm`, whose trials get none."""
+    return experiment.spec["config"].get("seed", 0) if experiment.spec.get("confirm") else None
+
+
 def best_first(direction: Direction) -> tuple[UnaryExpression[Any], UnaryExpression[int]]:
     """The order by the first objective, then by trial number."""
     by_value = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
@@ -11,6 +11,11 @@ from service.store.checkpoints import is_present
 from service.store.generations import of_newest_generation
 from service.store.tables import CheckpointRow, DecisionRow, ExperimentRow, ReportRow, TrialRow, UncountedReportRow
 from service.store.trial_values import best_first
+
+
+def is_of_search() -> ColumnElement[bool]:
+    """The condition for all trials but confirmations, which are further values of trials that the search has."""
+    return TrialRow.confirms.is_(None)
 
 
 def counts_by_status(
@@ -60,9 +65,10 @@ def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) ->
 
 
 def trials_with_values(session: Session, experiment_id: str) -> Sequence[TrialRow]:
-    """Running, completed and stopped trials that have reported their first objective."""
+    """Running, completed and stopped trials of the search that have reported their first objective."""
     statuses = [TrialStatus.RUNNING, TrialStatus.COMPLETED, TrialStatus.STOPPED]
-    return [trial for trial in trials_with(session, experiment_id, *statuses) if trial.value is not None]
+    found = trials_with(session, experiment_id, *statuses)
+    return [trial for trial in found if trial.value is not None and trial.confirms is None]
 
 
 def stop_requested_ids(session: Session) -> set[str]:
@@ -85,8 +91,8 @@ def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
 
 
 def newest_trials(session: Session, experiment_id: str, limit: int) -> Sequence[TrialRow]:
-    """The trials that changed last come first."""
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
+    """The trials that changed last come first; without confirmations."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search())
     return session.scalars(query.order_by(TrialRow.changed_at_event.desc()).limit(limit)).all()
 
 

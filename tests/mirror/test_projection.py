@@ -266,3 +266,28 @@ def test_a_warm_start_is_shown() -> None:
         project(ProjectionInput(experiment()), [begun]).parent.tags["paceline.warm_start"]
         == "july: 20 taken, 3 left out"
     )
+
+
+def test_a_confirmation_is_not_the_best_and_the_winner_is() -> None:
+    found = [{"number": 0, "value": 0.2, "mean": 0.25, "standard_error": 0.01, "n": 3, "failed_count": 0}]
+    events = [
+        event(1, "trial.completed", number=0, values=[0.2]),
+        event(2, "trial.completed", "t-1", number=1, values=[0.1]),
+        event(3, "trial.completed", "t-2", number=2, values=[0.01], confirms=0),
+        event(4, "experiment.confirmed", None, verdict="trial 0 leads", ranking=found),
+    ]
+    trials = {f"t-{number}": trial(number) for number in range(3)}
+    trials["t-0"].value = 0.2
+    before = project(ProjectionInput(experiment(), trials), events[:3]).parent.tags
+    assert (before["paceline.best_trial"], before["paceline.best_value"]) == ("1", "0.1")
+    after = project(ProjectionInput(experiment(), trials, winner=trials["t-0"]), events).parent.tags
+    assert (after["paceline.best_trial"], after["paceline.best_value"]) == ("0", "0.2")
+    assert (after["paceline.confirmation"], after["paceline.confirmed_mean"]) == ("trial 0 leads", "0.25")
+
+
+def test_the_run_of_a_confirmation_says_what_it_confirms_and_its_seed() -> None:
+    one = trial(5, lr=0.1)
+    one.confirms, one.seed, one.source = 2, 1, "confirmation"
+    run = trial_run(experiment(config={"seed": 0, "epochs": 3}), one, "parent")
+    assert (run.tags["paceline.confirms"], run.tags["paceline.source"]) == ("2", "confirmation")
+    assert run.params == {"seed": "1", "epochs": "3", "lr": "0.1"}

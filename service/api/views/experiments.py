@@ -21,7 +21,7 @@ from service.specification.models import ExperimentSpec
 from service.store.agents import nodes_of_connected, storage_errors
 from service.store.attempts import first_tracebacks
 from service.store.best_trials import best_trials
-from service.store.experiments import warm_starts_of
+from service.store.experiments import may_run_trials, warm_starts_of
 from service.store.mirrors import mirrors_of
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
@@ -171,7 +171,7 @@ def _missing_resources(
         row
         for row in rows
         if row.status == ExperimentStatus.RUNNING
-        and not row.end_reason
+        and may_run_trials(row)
         and not counts[row.id]["running"]
         and spec_of(row).trainer.kind is not Kind.EXTERNAL
     ]

@@ -7,6 +7,7 @@ from typing import Any, Self
 from sqlalchemy.orm import Session
 
 from service.api.views.attempts import AttemptView, GenerationView
+from service.api.views.confirmation import ConfirmationView
 from service.api.views.costs import CostView
 from service.api.views.rows import RowView, View
 from service.operations.attempts.attempt_cost import cost_of
@@ -69,11 +70,15 @@ class TrialView(View):
     step: int | None
     """the step of its newest report"""
     origin: str
-    """where its params come from, such as `search` or `enqueue`"""
+    """where its params come from: `search`, `enqueue` or `confirm`"""
     source: str | None
     """what the params were taken from: `start_up` (a draw before the model has enough trials), `model`, `grid`,
-    `sequence` (of qmc), `random`, `prior`, `incumbent` (close to the best trial so far, if there are priors) or `user`;
-    null in a trial that an earlier version created"""
+    `sequence` (of qmc), `random`, `prior`, `incumbent` (close to the best trial so far, if there are priors), `user`,
+    or `confirmation` (another trial's, to run again with another seed); null in a trial of an earlier version"""
+    confirms: int | None
+    """the number of the trial whose params it runs again; null unless it is a confirmation"""
+    seed: int | None
+    """the `config.seed` that its training function gets; null without `confirm` in the spec"""
     stopping: str | None
     """why it has been asked to stop, while it still runs"""
     attempt_count: int
@@ -111,6 +116,8 @@ class TrialView(View):
             step=row.last_step,
             origin=row.origin,
             source=row.source,
+            confirms=row.confirms,
+            seed=row.seed,
             stopping=row.stop_reason if row.ended_at is None else None,
             attempt_count=row.attempt_count,
             checkpoint=CheckpointView.of(checkpoint) if checkpoint else None,
@@ -129,9 +136,12 @@ class TrialDetail(TrialView):
     """each execution, and why it ended"""
     generations: list[GenerationView]
     """the params that it trained with, if there were several; otherwise empty"""
+    confirmation: ConfirmationView | None
+    """in the answer of `/best`, what the confirmations of the experiment have shown; null elsewhere, and without
+    `confirm` in the spec"""
 
 
-def trial_detail(session: Session, row: TrialRow) -> TrialDetail:
+def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView | None = None) -> TrialDetail:
     experiment, generations = session.get_one(ExperimentRow, row.experiment_id), generations_of(session, row.id)
     scaling, now = spec_of(experiment).trainer.scaling, database_now(session)
     size = bytes_of_trials(session, [row.id]).get(row.id, 0)
@@ -142,6 +152,7 @@ def trial_detail(session: Session, row: TrialRow) -> TrialDetail:
             for attempt in attempts_of(session, row.id)
         ],
         generations=[GenerationView.of(generation) for generation in generations],
+        confirmation=confirmation,
     )
 
 

@@ -8,6 +8,7 @@ from service.operations.attempts.obsolete_checkpoints import earlier_files
 from service.operations.checkpoints.folders import run_name
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
+from service.specification.models import SEED
 from service.store.attempts import attempt_by_request
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
@@ -67,7 +68,7 @@ def build_assignment(
         number=trial.number,
         attempt=attempt.number,
         params=trial.params,
-        config={**spec.config, **trial.params},
+        config={**spec.config, **({} if trial.seed is None else {SEED: trial.seed}), **trial.params},
         lease=Lease(token=token, expires_at=expires_at, seconds=context.settings.lease_seconds),
         trainer=spec.trainer,
         resume=resume,

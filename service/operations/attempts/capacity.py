@@ -26,9 +26,9 @@ def startable(experiment: ExperimentRow, counts: Mapping[str, int]) -> Startable
     """Which trials may start: any, only queued ones, or none. `counts` has the experiment's trials in `COUNTED`."""
     if experiment.status != ExperimentStatus.RUNNING or not may_run_trials(experiment):
         return None
-    limits, queued = spec_of(experiment).limits, counts[TrialStatus.QUEUED]
-    is_any_left = queued > 0 or experiment.trial_count < limits.max_trials
-    if counts[TrialStatus.RUNNING] >= limits.parallelism or not is_any_left:
+    spec, queued = spec_of(experiment), counts[TrialStatus.QUEUED]
+    is_any_left = queued > 0 or experiment.trial_count < spec.max_search_trials
+    if counts[TrialStatus.RUNNING] >= spec.limits.parallelism or not is_any_left:
         return None
     if experiment.end_reason is None:
         return "any"

@@ -80,7 +80,9 @@ def _trials(
     now, rows = database_now(session), ranked_trials(session, experiment.id)
     names, constrained = objective_names(experiment), bool(constraint_names(experiment))
     metric = rules.metric or names[0]
-    is_ranked = [row.status in CONTENDERS and (not constrained or row.violation == 0) for row in rows]
+    is_ranked = [
+        row.status in CONTENDERS and row.confirms is None and (not constrained or row.violation == 0) for row in rows
+    ]
     front = _front(experiment, [row for row, ranked in zip(rows, is_ranked, strict=True) if ranked])
 
     def trial(row: RankedTrial, *, ranked: bool) -> RetainedTrial:

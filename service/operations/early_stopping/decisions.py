@@ -35,12 +35,13 @@ class Decider:
     def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> Sequence[int]:
         """Judge the trial at each milestone that this report reaches, up to the first that stops it.
 
-        Returns the milestones that were judged. A report without the rule's metric reaches none.
+        Returns the milestones that were judged. A report without the rule's metric reaches none, nor does a
+        confirmation, which always runs to its end.
         """
         compared = self.spec.compared_metric
         value = number_in(metrics, compared.name)
         # An earlier version counts reports after a pause; they are judged when the trial continues.
-        if value is None or trial.stop_cause == StopCause.PAUSED:
+        if value is None or trial.confirms is not None or trial.stop_cause == StopCause.PAUSED:
             return []
         report = MetricReport(trial.number, compared.name, compared.direction, step, value, trial.judged_step)
         change_later(trial, judged_step=max(step, trial.judged_step or step))
@@ -81,7 +82,7 @@ class Decider:
     def record_completion(self, trial: TrialRow) -> None:
         """Let rules that compare with completed trials see this one."""
         rule = self.spec.early_stopping
-        if rule.compares_completed:
+        if rule.compares_completed and trial.confirms is None:
             self._history(trial, trial.judged_step).complete(rule)
 
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:

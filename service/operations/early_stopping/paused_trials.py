@@ -43,7 +43,7 @@ def release(
         return False
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     decider = Decider(session, experiment, spec, now)
-    more_to_come = experiment.end_reason is None and experiment.trial_count < spec.limits.max_trials
+    more_to_come = experiment.end_reason is None and experiment.trial_count < spec.max_search_trials
     waiting = StoredWaiting(
         session, experiment.id, spec.compared_metric, spec.space, seed_of(spec, experiment.id), more_to_come, reached
     )

@@ -19,6 +19,7 @@ from service.store.lookup import experiment_named
 from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
 from service.store.sql.database import Database
 from service.store.tables import TrialRow
+from service.store.trials import is_of_search
 
 MAX_REPORTS = 1_000_000
 """A replay of more would take minutes and hundreds of megabytes."""
@@ -49,7 +50,8 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     """Change nothing, and read page by page. Raises NotFound, and Invalid for a rule that cannot be replayed here."""
     with database.read() as session:
         experiment = experiment_named(session, name_or_id)
-        found = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
+        own = TrialRow.experiment_id == experiment.id
+        found = session.scalars(select(TrialRow).where(own, is_of_search())).all()
         exploits = exploits_of(session, experiment.id)
     spec = spec_of(experiment)
     metric = _compared_metric(rule, spec)

@@ -18,6 +18,7 @@ from service.store.early_stopping.milestones import replace_milestones
 from service.store.generations import exploits_of
 from service.store.recorded_events import recorded_events
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials import is_of_search
 
 
 def rebuild_milestones(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
@@ -26,7 +27,8 @@ def rebuild_milestones(session: Session, experiment: ExperimentRow, spec: Experi
     A paused trial now waits at the highest milestone of the new rule that it has reached; if there is none, it
     continues.
     """
-    trials = session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment.id)).all()
+    own = TrialRow.experiment_id == experiment.id
+    trials = session.scalars(select(TrialRow).where(own, is_of_search())).all()
     numbers = {trial.id: trial.number for trial in trials}
     recorded = recorded_events(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
     counted = without_discarded(recorded, exploits_of(session, experiment.id))

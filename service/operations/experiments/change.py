@@ -14,9 +14,10 @@ from service.operations.transitions import revive_experiment
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.runtime.search_view.objective_values import targets_reached
-from service.specification.changes import changed_spec, differences
+from service.specification.changes import Difference, changed_spec, differences
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
+from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
@@ -24,6 +25,13 @@ from service.store.trials import trials_with_values
 
 LABELS = {"tags", "priority"}
 """Fields that may change after the experiment has ended, without making it run again."""
+
+LIMITS_OF_SEARCH = {
+    EndReason.MAX_TRIALS: "limits.max_trials",
+    EndReason.NO_IMPROVEMENT: "limits.no_improvement",
+    EndReason.TARGET_REACHED: "objectives",
+}
+"""The field that ends a search for each reason. A change of it lets the search continue while winners are confirmed."""
 
 
 def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
@@ -62,6 +70,8 @@ def _apply(
     if experiment.ended_at is None:
         if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
+        if has_ended_search(experiment) and _is_lifted(session, experiment, after, changes, now):
+            revive_experiment(session, experiment, at=now)
         advance_experiment(session, experiment, after, now)
     elif not {one.field.partition(".")[0] for one in changes} <= LABELS:
         _reopen(session, experiment, after, now)
@@ -74,14 +84,28 @@ def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise WrongState(f"{state}, which is final; a new one can learn from its trials: {successor}", **facts)
-    remaining = _target_reached(session, experiment, spec)
-    if remaining is None and (ending := find_ending(session, experiment, spec, now)):
-        remaining = f"{ending.reason}: {ending.detail}"
-    if remaining is not None:
+    if (remaining := _why_still_over(session, experiment, spec, now)) is not None:
         raise WrongState(
             f"{state} and would end again immediately: {remaining}; change that limit to continue it", **facts
         )
     revive_experiment(session, experiment, at=now)
+
+
+def _is_lifted(
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, changes: list[Difference], now: datetime
+) -> bool:
+    """Whether the changes let a search continue of which the winners are being confirmed."""
+    limit = LIMITS_OF_SEARCH.get(EndReason(experiment.end_reason or EndReason.USER))
+    is_moved = limit is not None and any(one.field.startswith(limit) for one in changes)
+    return is_moved and _why_still_over(session, experiment, spec, now) is None
+
+
+def _why_still_over(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> str | None:
+    """Why the search would end again immediately; None if it can continue."""
+    if (reached := _target_reached(session, experiment, spec)) is not None:
+        return reached
+    ending = find_ending(session, experiment, spec, now)
+    return f"{ending.reason}: {ending.detail}" if ending else None
 
 
 def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:

@@ -11,6 +11,7 @@ from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import EndReason, TrialStatus
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures
+from service.store.confirmations import confirmations_of
 from service.store.early_stopping.improvement import best_end_before, newest_ends
 from service.store.tables import ExperimentRow
 from service.store.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
@@ -30,12 +31,14 @@ class Ending:
 def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> Ending | None:
     """Why no further trial should start; None while the experiment has more to do."""
     progress = _progress(session, experiment, now)
-    limits = Limits(spec.limits.max_trials, spec.limits.max_seconds, spec.failures.max_failed_trials)
+    confirmation_count = experiment.trial_count - progress.created
+    limits = Limits(
+        spec.max_search_trials - confirmation_count, spec.limits.max_seconds, spec.failures.max_failed_trials
+    )
     reason = reason_to_end(limits, progress)
     match reason:
         case EndReason.MAX_TRIALS:
-            detail = f"all {progress.created} trials have ended (limits.max_trials is {spec.limits.max_trials})"
-            return Ending(reason, detail)
+            return Ending(reason, f"all {progress.created} trials {_of_max_trials(spec)}")
         case EndReason.MAX_SECONDS:
             limit = spec.limits.max_seconds or 0
             return Ending(reason, f"it began {progress.elapsed_seconds:.0f} s ago (limits.max_seconds is {limit:g})")
@@ -46,12 +49,23 @@ def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
             return Ending(reason, _failure_detail(session, experiment, reason, progress.common_failure))
 
 
+def _of_max_trials(spec: ExperimentSpec) -> str:
+    limit = f"limits.max_trials is {spec.limits.max_trials}"
+    if spec.confirm is None:
+        return f"have ended ({limit})"
+    return f"of the search have ended ({limit}, of which confirm keeps {spec.confirm.trial_count} for its winners)"
+
+
 def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Progress:
-    """Counts only live and failed trials: those that succeeded may be thousands."""
+    """Of the search: without confirmations. Counts only live and failed trials: the others may be thousands."""
+    confirmations = confirmations_of(session, [experiment.id]) if experiment.spec.get("confirm") else []
     counts = counts_by_status(session, experiment.id, _COUNTED)
+    for one in confirmations:
+        if one.status in counts:
+            counts[one.status] -= 1
     failed = counts[TrialStatus.FAILED]
     return Progress(
-        created=experiment.trial_count,
+        created=experiment.trial_count - len(confirmations),
         queued=counts[TrialStatus.QUEUED],
         running=counts[TrialStatus.RUNNING],
         failed=failed,

@@ -5,14 +5,23 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import LIVE_EXPERIMENT, NO_NEW_TRIALS, STATUS_AFTER_END, EndReason, StopCause, TrialStatus
+from service.domain.statuses import (
+    CONFIRMED_ENDS,
+    LIVE_EXPERIMENT,
+    NO_NEW_TRIALS,
+    STATUS_AFTER_END,
+    EndReason,
+    StopCause,
+    TrialStatus,
+)
 from service.errors import WrongState
 from service.operations.early_stopping.paused_trials import end_paused, release
+from service.operations.experiments.confirmation import begin_confirmation, end_confirmation
 from service.operations.experiments.end_reason import find_ending
 from service.operations.transitions import move_experiment, move_trial, request_stop
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
-from service.store.experiments import may_run_trials
+from service.store.experiments import has_ended_search, may_run_trials
 from service.store.tables import ExperimentRow
 from service.store.trials import any_with, trials_with
 
@@ -36,6 +45,9 @@ def advance_experiment(
     if experiment.end_reason and not any_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
         end_paused(session, experiment, reason, now)
+        if has_ended_search(experiment) and begin_confirmation(session, experiment, spec, now):
+            return
+        end_confirmation(session, experiment, now)
         move_experiment(session, experiment, STATUS_AFTER_END[reason], reason=reason, at=now)
 
 
@@ -44,9 +56,12 @@ def begin_ending(
 ) -> None:
     """Records why the experiment ends, so that it creates no new trials.
 
-    Unless the reason is in NO_NEW_TRIALS, queued and paused trials end now and running ones are asked to stop.
+    Unless the reason is in NO_NEW_TRIALS, queued and paused trials end now and running ones are asked to stop. A reason
+    that ends the search has no effect when it has ended and its winners are confirmed.
     """
     if not may_run_trials(experiment) or experiment.end_reason == reason:
+        return
+    if has_ended_search(experiment) and reason in CONFIRMED_ENDS:
         return
     experiment.end_reason = reason
     experiment.end_detail = detail

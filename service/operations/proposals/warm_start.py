@@ -17,6 +17,7 @@ from service.runtime.context import Context
 from service.runtime.search_view.objective_values import newest_values
 from service.runtime.search_view.observations import observation_of
 from service.specification.models import ExperimentSpec
+from service.store.confirmations import confirmations_of
 from service.store.events import append_event
 from service.store.experiments import find_experiment
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
@@ -79,8 +80,9 @@ def _source(session: Session, spec: ExperimentSpec, row: ExperimentRow) -> tuple
     """Also return how many trials were left out, by reason."""
     ran_under, left_out = spec_of(row), Counter[str]()
     trials = newest_trials(session, row.id, MAX_TRIALS)
-    if row.trial_count > len(trials):
-        left_out[f"older than the newest {MAX_TRIALS}"] = row.trial_count - len(trials)
+    count = row.trial_count - len(confirmations_of(session, [row.id]))
+    if count > len(trials):
+        left_out[f"older than the newest {MAX_TRIALS}"] = count - len(trials)
     usable = [trial for trial in trials if _has_constraint_metrics(spec, ran_under, trial)]
     if len(usable) < len(trials):
         left_out["a constraint's metric is not known"] = len(trials) - len(usable)

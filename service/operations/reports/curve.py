@@ -49,7 +49,7 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": metrics}
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
     change_later(trial, last_step=max(step, trial.last_step or step))
-    if update_objectives(leased.spec, trial, report.metrics):
+    if update_objectives(leased.spec, trial, report.metrics) and trial.confirms is None:
         _check_targets(leased)
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
     judged = decider.judge(trial, step, report.metrics)

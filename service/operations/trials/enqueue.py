@@ -12,6 +12,7 @@ from service.operations.transitions import create_trial
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
+from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
@@ -36,6 +37,7 @@ def enqueue(
             return earlier
         spec = spec_of(experiment)
         check_not_ended(experiment, "takes no more trials")
+        _check_searching(experiment)
         if spec is not seen:  # the space may have been narrowed meanwhile
             mistakes = _mistakes_in(configurations, spec)
         if mistakes:
@@ -69,13 +71,25 @@ def _mistakes_in(configurations: Sequence[Params], spec: ExperimentSpec) -> list
     ]
 
 
+def _check_searching(experiment: ExperimentRow) -> None:
+    if has_ended_search(experiment):
+        raise WrongState(
+            f"the search of experiment {experiment.name} has ended ({experiment.end_reason}) and its winners are being "
+            f"confirmed; raise the limit that has ended it first: PATCH /v1/experiments/{experiment.name}",
+            experiment_status=experiment.status,
+            end_reason=experiment.end_reason,
+        )
+
+
 def _check_room(experiment: ExperimentRow, spec: ExperimentSpec, count: int) -> None:
     limit, created = spec.limits.max_trials, experiment.trial_count
-    if created + count > limit:
+    kept = limit - spec.max_search_trials
+    if created + count > spec.max_search_trials:
+        what = f"limits.max_trials is {limit}{f', of which confirm keeps {kept}' if kept else ''}"
         raise WrongState(
-            f"experiment {experiment.name} has {created} trials and limits.max_trials is {limit}: no room for {count} "
+            f"experiment {experiment.name} has {created} trials and {what}: no room for {count} "
             f"more; raise the limit first: PATCH /v1/experiments/{experiment.name} "
-            f'{{"limits": {{"max_trials": {created + count}}}}}',
+            f'{{"limits": {{"max_trials": {created + count + kept}}}}}',
             experiment_status=experiment.status,
             trial_count=created,
             max_trials=limit,

@@ -86,10 +86,10 @@ class _View:
         return self.newest
 
     def _learn(self, changed: "_Changes") -> list[Observation]:
-        """What is new for the search. Trials outside of a space that was narrowed are ignored."""
+        """What is new for the search. It ignores trials outside of a space that was narrowed, and confirmations."""
         for row in changed.milestones:
             self.milestones[row.number][row.milestone] = row.value
-        rows = {trial.number: observation_of(self.spec, trial) for trial in changed.trials}
+        rows = {trial.number: observation_of(self.spec, trial) for trial in changed.trials if trial.confirms is None}
         if not self.study.scores_curves:
             return self._inside(rows.values())
         self.observations |= rows

@@ -13,7 +13,7 @@ from service.runtime.search_view.observations import observation_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone
 from service.store.tables import TrialRow
-from service.store.trials import any_with
+from service.store.trials import any_with, is_of_search
 from trainer.wire import FailureKind
 
 Measure = Literal["value", "curve_score"]
@@ -30,10 +30,11 @@ def measure_of(session: Session, experiment_id: str, spec: ExperimentSpec) -> Me
 
 
 def may_be_judged(measure: Measure) -> ColumnElement[bool]:
-    """The condition for trials that have ended or paused with something to judge them by."""
+    """The condition for trials of the search that have ended or paused with something to judge them by."""
     if measure == "value":
-        return TrialRow.status == TrialStatus.COMPLETED
-    return or_(TrialRow.status.in_((TrialStatus.COMPLETED, *CUT_SHORT, TrialStatus.STOPPED)), _DIVERGED)
+        return and_(is_of_search(), TrialRow.status == TrialStatus.COMPLETED)
+    ended = TrialRow.status.in_((TrialStatus.COMPLETED, *CUT_SHORT, TrialStatus.STOPPED))
+    return and_(is_of_search(), or_(ended, _DIVERGED))
 
 
 def curve_scores(

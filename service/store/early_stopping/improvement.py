@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
@@ -10,10 +10,13 @@ from service.domain.improvement import EndedTrial
 from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
 from service.store.tables import TrialRow
 from service.store.trial_values import best_first
+from service.store.trials import is_of_search
 
 # As negations, so that no database chooses the index by status, which does not have the order.
-_ENDED = TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED))
-_CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
+_ENDED = and_(is_of_search(), TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED)))
+_CONTENDING = and_(
+    is_of_search(), TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
+)
 
 
 def newest_ends(

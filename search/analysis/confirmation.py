@@ -1,0 +1,128 @@
+"""Confirmed configurations: the mean of runs with other seeds, their ranking, and whether the leader leads by luck.
+
+The value for which a configuration was chosen is too good on average, because it was chosen for it. It is in no mean.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, variance
+
+from search.problem import Direction, sign_of
+from search.thread_safe_import import import_modules
+
+LEVEL = 0.05
+"""Below this p-value a lead is more than noise."""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A configuration by the number of the trial that it was chosen for, with the values of its confirmations.
+
+    `chosen_for` is that trial's own value. `failed_count` of its confirmations failed or were infeasible.
+    """
+
+    number: int
+    chosen_for: float
+    values: tuple[float, ...]
+    failed_count: int = 0
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def mean(self) -> float | None:
+        """None without a value."""
+        return fmean(self.values) if self.values else None
+
+    @cached_property
+    def standard_error(self) -> float | None:
+        """Of the mean; None of fewer than two values."""
+        return math.sqrt(variance(self.values) / self.n) if self.n > 1 else None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far the first of a ranking is ahead of the second: Welch's t-test of the two means, two-sided.
+
+    `standard_error` is that of the difference. `p_value` is None where the values do not vary: then any difference is
+    more than noise.
+    """
+
+    difference: float
+    standard_error: float
+    degrees_of_freedom: float | None
+    p_value: float | None
+
+    @property
+    def is_within_noise(self) -> bool:
+        return self.difference == 0 if self.p_value is None else self.p_value >= LEVEL
+
+
+def ranked(found: Sequence[Confirmed], direction: Direction) -> list[Confirmed]:
+    """The best first: those with the fewest failures, then by the mean, then by number. Those without a value last."""
+    sign = sign_of(direction)
+
+    def rank(one: Confirmed) -> tuple[bool, int, float, int]:
+        return one.mean is None, one.failed_count, sign * (one.mean or 0), one.number
+
+    return sorted(found, key=rank)
+
+
+def lead_in(ranking: Sequence[Confirmed], direction: Direction) -> Lead | None:
+    """The lead of the first over the second.
+
+    None without a second, if one of them has fewer than two values, and if the second failed more often, which is no
+    matter of means.
+    """
+    if len(ranking) < 2:  # noqa: PLR2004 - there is nothing to compare
+        return None
+    first, second = ranking[:2]
+    if min(first.n, second.n) < 2 or first.failed_count != second.failed_count:  # noqa: PLR2004 - no variance
+        return None
+    difference = sign_of(direction) * (fmean(second.values) - fmean(first.values))
+    squares = [variance(one.values) / one.n for one in (first, second)]
+    if not sum(squares):
+        return Lead(difference, 0.0, None, None)
+    standard_error = math.sqrt(sum(squares))
+    weights = sum(square**2 / (one.n - 1) for square, one in zip(squares, (first, second), strict=True))
+    freedom = sum(squares) ** 2 / weights
+    return Lead(difference, standard_error, freedom, _two_sided(difference / standard_error, freedom))
+
+
+def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
+    """What a ranking with one configuration or more shows, as a sentence."""
+    first = ranking[0]
+    if first.mean is None:
+        return "no confirmation has run to its end: the best trial is that of the search"
+    error = "" if first.standard_error is None else f", standard error {first.standard_error:.2g}"
+    found = f"trial {first.number} has mean {first.mean:.6g} (n={first.n}{error})"
+    if len(ranking) == 1:
+        return found
+    second = ranking[1]
+    if lead is None:
+        return f"{found}; {_why_no_test(first, second)}"
+    ahead = f"{found}, {lead.difference:.3g} ahead of trial {second.number}"
+    if lead.p_value is None:
+        return f"{ahead}; no value varies with the seed: does the training function use config.seed?"
+    test = f"Welch's t-test, p={lead.p_value:.2g}"
+    if lead.is_within_noise:
+        return f"{ahead}, which is within noise ({test}): either may be the better one"
+    return f"{ahead}, which is more than noise ({test})"
+
+
+def _why_no_test(first: Confirmed, second: Confirmed) -> str:
+    if first.failed_count != second.failed_count:
+        failed = f"{first.failed_count} of its confirmations failed, and {second.failed_count}"
+        return f"{failed} of those of the next one, trial {second.number}"
+    return f"too few confirmations have ended to compare it with trial {second.number}"
+
+
+def _two_sided(t: float, freedom: float) -> float:
+    """The probability of a t at least as far from zero, under Student's distribution."""
+    import_modules("scipy.special")
+    from scipy.special import stdtr  # noqa: PLC0415 - loaded when it is needed
+
+    return float(2 * stdtr(freedom, -abs(t)))

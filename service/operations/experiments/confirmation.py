@@ -1,0 +1,88 @@
+"""Confirms the winners of a search: runs them again with other seeds, when no trial of the search is left."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from search.analysis.confirmation import Confirmed, lead_in, verdict_of
+from service.operations.transitions import create_trial
+from service.specification.models import ConfirmSpec, ExperimentSpec
+from service.store.best_trials import best_configurations
+from service.store.confirmations import confirmations_of, confirmed_trials, ranking
+from service.store.events import append_event
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.trial_values import first_seed
+
+
+def begin_confirmation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:
+    """Queue the confirmations that are missing, as many as `limits.max_trials` allows. False if there are none.
+
+    A function of the stored trials, and so complete after any crash. The seeds take turns, so that an early end leaves
+    each configuration about as many.
+    """
+    if spec.confirm is None:
+        return False
+    chosen = best_configurations(session, experiment, spec.confirm.top)
+    known = {(one.confirms, one.seed) for one in confirmations_of(session, [experiment.id])}
+    missing = [
+        (trial, seed)
+        for seed in confirmation_seeds(experiment, spec.confirm)
+        for trial in chosen
+        if (trial.number, seed) not in known
+    ][: max(0, spec.limits.max_trials - experiment.trial_count)]
+    if missing:
+        _announce(session, experiment, spec, chosen, missing, now)
+    for trial, seed in missing:
+        params = dict(trial.params)
+        create_trial(session, experiment, params, "confirm", now, source="confirmation", confirms=trial, seed=seed)
+    return bool(missing)
+
+
+def confirmation_seeds(experiment: ExperimentRow, confirm: ConfirmSpec) -> Sequence[int]:
+    """The same for each configuration, and none of them the search's."""
+    first = first_seed(experiment) or 0
+    return range(first + 1, first + 1 + confirm.seeds)
+
+
+def end_confirmation(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+    """Say what the confirmations have shown, when an experiment ends that has some."""
+    confirmations = confirmations_of(session, [experiment.id]) if experiment.spec.get("confirm") else []
+    if not confirmations:
+        return
+    rank = ranking(experiment, confirmed_trials(session, [experiment.id]), confirmations)
+    verdict = verdict_of(rank, lead_in(rank, experiment.spec["objectives"][0]["direction"]))
+    data = {"verdict": verdict, "ranking": [_figures(one) for one in rank]}
+    append_event(session, experiment, "experiment.confirmed", data, at=now)
+
+
+def _announce(
+    session: Session,
+    experiment: ExperimentRow,
+    spec: ExperimentSpec,
+    chosen: Sequence[TrialRow],
+    missing: Sequence[tuple[TrialRow, int]],
+    now: datetime,
+) -> None:
+    seeds = sorted({seed for _, seed in missing})
+    numbers = {trial.number for trial, _ in missing}
+    which = ", ".join(f"trial {trial.number} ({trial.value:g})" for trial in chosen if trial.number in numbers)
+    best = f"its best trials by {spec.objective.metric}"
+    data = {
+        "reason": f"the search has ended ({experiment.end_reason}); {best} run again with other seeds: {which}",
+        "chosen": [{"number": trial.number, "id": trial.id, "value": trial.value} for trial in chosen],
+        "seeds": seeds,
+        "count": len(missing),
+    }
+    append_event(session, experiment, "experiment.confirming", data, at=now)
+
+
+def _figures(one: Confirmed) -> dict[str, object]:
+    return {
+        "number": one.number,
+        "value": one.chosen_for,
+        "mean": one.mean,
+        "standard_error": one.standard_error,
+        "n": one.n,
+        "failed_count": one.failed_count,
+    }

@@ -1,0 +1,369 @@
+"""`confirm`: the winners of a search run again with other seeds, inside the budget."""
+
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from tests.conftest import Api, Held, running
+
+CONFIRM = {"top": 2, "seeds": 3}
+SEARCHED = [0.5, 0.9, 0.7, 0.8]
+
+
+def started(service: Api, **changes: Any) -> str:
+    spec = {"confirm": CONFIRM, "limits": {"max_trials": 10, "parallelism": 10}} | changes
+    return str(service.create(**spec)["name"])
+
+
+def asked(service: Api, name: str) -> Held:
+    held = service.ask(name)
+    assert held
+    return held
+
+
+def ended(held: Held, value: float) -> None:
+    held.report(accuracy=value)
+    held.finish()
+
+
+def searched(service: Api, name: str, values: list[float] = SEARCHED) -> None:
+    for value in values:
+        ended(asked(service, name), value)
+
+
+def confirmed(service: Api, name: str, by_seed: dict[int, list[float]]) -> None:
+    """Run all confirmations. `by_seed`: the values by the confirmed trial, in the order of the seeds."""
+    for _ in range(sum(map(len, by_seed.values()))):
+        held = asked(service, name)
+        shown = held.shown()
+        ended(held, by_seed[shown["confirms"]][shown["seed"] - 1])
+
+
+def kinds(service: Api, name: str, kind: str) -> list[dict[str, Any]]:
+    return [one["data"] for one in service.events(name) if one["kind"] == kind]
+
+
+def trials(service: Api, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = service.get(f"/v1/experiments/{name}/trials", params={"limit": 1000})["items"]
+    return found
+
+
+def confirmations(service: Api, name: str) -> list[dict[str, Any]]:
+    return [one for one in trials(service, name) if one["source"] == "confirmation"]
+
+
+def shown(service: Api, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = service.get(f"/v1/experiments/{name}")
+    return found
+
+
+def best(service: Api, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = service.get(f"/v1/experiments/{name}/best")
+    return found
+
+
+def test_the_best_configurations_run_again_with_other_seeds_inside_the_budget(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    found = confirmations(service, name)
+    assert [(one["confirms"], one["seed"]) for one in found] == [(1, 1), (3, 1), (1, 2), (3, 2), (1, 3), (3, 3)]
+    params = {one["number"]: one["params"] for one in trials(service, name)}
+    assert all(one["params"] == params[one["confirms"]] for one in found)
+    assert (shown(service, name)["status"], shown(service, name)["ending"]) == ("running", True)
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
+    assert len(trials(service, name)) == 10
+
+
+def test_each_trial_gets_its_seed_in_the_config(service: Api) -> None:
+    name = started(service, config={"seed": 40})
+    searched(service, name, SEARCHED[:3])
+    last = asked(service, name)
+    assert last.assignment["config"]["seed"] == last.shown()["seed"] == 40
+    ended(last, 0.8)
+    assert [asked(service, name).assignment["config"]["seed"] for _ in range(6)] == [41, 41, 42, 42, 43, 43]
+    plain = asked(service, service.create()["name"])
+    assert "seed" not in plain.assignment["config"]
+    assert plain.shown()["seed"] is None
+
+
+def test_the_best_is_the_one_with_the_best_mean_of_its_confirmations(service: Api) -> None:
+    name = started(service)
+    assert best_or_none(service, name) is None
+    searched(service, name)
+    assert (best(service, name)["number"], best(service, name)["confirmation"]["state"]) == (1, "running")
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    found = best(service, name)
+    assert (found["number"], found["value"]) == (3, 0.8)
+    confirmation = found["confirmation"]
+    assert confirmation["state"] == "complete"
+    first, second = confirmation["ranking"]
+    assert (first["number"], first["value"], first["n"]) == (3, 0.8, 3)
+    assert (first["mean"], first["standard_error"]) == pytest.approx((0.8, 0.01 / 3**0.5))
+    assert (second["number"], second["value"], second["mean"]) == (1, 0.9, pytest.approx(0.61))
+    assert [one["seed"] for one in first["confirmations"]] == [1, 2, 3]
+    assert confirmation["lead"]["runner_up"] == 1
+    assert confirmation["lead"]["within_noise"] is False
+    assert "more than noise" in confirmation["verdict"]
+    assert shown(service, name)["best"]["number"] == 3
+
+
+def best_or_none(service: Api, name: str) -> Any:
+    response = service.http.get(f"/v1/experiments/{name}/best")
+    return response.json() if response.status_code == 200 else None
+
+
+def test_the_best_says_when_the_lead_is_within_noise(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    confirmed(service, name, {1: [0.5, 0.7, 0.9], 3: [0.52, 0.69, 0.95]})
+    confirmation = best(service, name)["confirmation"]
+    assert confirmation["lead"]["within_noise"] is True
+    assert confirmation["lead"]["p_value"] == pytest.approx(0.913, abs=0.001)
+    assert "within noise (Welch's t-test, p=0.91)" in confirmation["verdict"]
+
+
+def test_values_that_do_not_vary_with_the_seed_are_noticed(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    confirmed(service, name, {1: [0.9] * 3, 3: [0.8] * 3})
+    confirmation = best(service, name)["confirmation"]
+    assert confirmation["lead"]["within_noise"] is False
+    assert "does the training function use config.seed?" in confirmation["verdict"]
+
+
+def test_a_configuration_that_fails_with_another_seed_does_not_win(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    for _ in range(6):
+        held = asked(service, name)
+        one = held.shown()
+        if one["confirms"] == 1 and one["seed"] == 2:
+            held.fail("out_of_memory")
+        else:
+            ended(held, {1: 0.9, 3: 0.8}[one["confirms"]])
+    found = best(service, name)
+    assert found["number"] == 3
+    assert [(one["number"], one["n"], one["failed_count"]) for one in found["confirmation"]["ranking"]] == [
+        (3, 3, 0),
+        (1, 2, 1),
+    ]
+    assert found["confirmation"]["lead"] is None
+
+
+def test_infeasible_confirmations_count_as_failed(service: Api) -> None:
+    name = started(service, constraints=[{"metric": "size", "max": 5}])
+    for value in SEARCHED:
+        held = asked(service, name)
+        held.report(accuracy=value, size=1)
+        held.finish()
+    for _ in range(6):
+        held = asked(service, name)
+        held.report(accuracy=0.9, size=9 if held.shown()["confirms"] == 1 else 1)
+        held.finish()
+    ranking = best(service, name)["confirmation"]["ranking"]
+    assert [(one["number"], one["n"], one["failed_count"]) for one in ranking] == [(3, 3, 0), (1, 0, 3)]
+
+
+def test_the_events_say_which_trials_were_chosen_and_what_was_found(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    [confirming] = kinds(service, name, "experiment.confirming")
+    assert confirming["reason"] == (
+        "the search has ended (max_trials); its best trials by accuracy run again with other seeds: trial 1 (0.9), "
+        "trial 3 (0.8)"
+    )
+    assert (confirming["seeds"], confirming["count"]) == ([1, 2, 3], 6)
+    assert [one["number"] for one in confirming["chosen"]] == [1, 3]
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    [found] = kinds(service, name, "experiment.confirmed")
+    assert [one["number"] for one in found["ranking"]] == [3, 1]
+    [created] = [one for one in kinds(service, name, "trial.created") if one["number"] == 4]
+    assert (created["origin"], created["source"], created["confirms"], created["seed"]) == (
+        "confirm",
+        "confirmation",
+        1,
+        1,
+    )
+
+
+def test_confirmations_are_the_same_after_the_service_is_killed(settings: Settings) -> None:
+    """They are queued in the transaction that ends the last trial of the search."""
+    with running(settings) as first:
+        name = started(first)
+        searched(first, name)
+        before = confirmations(first, name)
+        held = asked(first, name)
+    with running(settings) as second:
+        assert [one["id"] for one in confirmations(second, name)] == [one["id"] for one in before]
+        again = Held(second, held.assignment)
+        ended(again, 0.6)
+        assert asked(second, name).trial == before[1]["id"]
+
+
+def test_a_confirmation_is_not_stopped_early_and_ends_nothing(service: Api) -> None:
+    name = started(
+        service,
+        early_stopping={"rule": "threshold", "lower": 0.4},
+        objectives=[{"metric": "accuracy", "direction": "maximize", "target": 0.95}],
+    )
+    searched(service, name)
+    for value in (0.1, 0.99):
+        held = asked(service, name)
+        assert held.report(accuracy=value)["decision"] == "continue"
+        held.finish()
+    assert shown(service, name)["status"] == "running"
+    assert shown(service, name)["end_reason"] == "max_trials"
+
+
+def test_a_search_that_ends_by_its_target_or_without_improvement_is_confirmed_too(service: Api) -> None:
+    target = [{"metric": "accuracy", "direction": "maximize", "target": 0.85}]
+    limits = {"max_trials": 30, "parallelism": 10, "no_improvement": {"trials": 2}}
+    for changes, reason in (({"objectives": target}, "target_reached"), ({"limits": limits}, "no_improvement")):
+        name = started(service, **changes)
+        other = asked(service, name)
+        searched(service, name, [0.5, 0.9] if reason == "target_reached" else [0.9, 0.5, 0.5])
+        assert confirmations(service, name) == []
+        assert other.heartbeat()["decision"] == "stop"
+        other.finish("stopped")
+        assert len(confirmations(service, name)) == 6
+        first, second = sorted({one["confirms"] for one in confirmations(service, name)})
+        confirmed(service, name, {first: [0.5, 0.6, 0.7], second: [0.4, 0.5, 0.6]})
+        assert (shown(service, name)["status"], shown(service, name)["end_reason"]) == ("completed", reason)
+
+
+def test_an_exhausted_grid_is_confirmed(service: Api) -> None:
+    space = {"n": {"type": "int", "low": 0, "high": 2}}
+    name = started(service, space=space, search={"sampler": "grid"}, limits={"max_trials": 30})
+    searched(service, name, [0.1, 0.2, 0.3])
+    confirmed(service, name, {2: [0.3, 0.31, 0.32], 1: [0.2, 0.21, 0.22]})
+    assert (shown(service, name)["status"], shown(service, name)["end_reason"]) == ("completed", "space_exhausted")
+    assert len(trials(service, name)) == 9
+
+
+def test_a_configuration_that_was_tried_twice_is_confirmed_once(service: Api) -> None:
+    name = started(service, enqueue=[{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}])
+    searched(service, name, [0.9, 0.8, 0.7, 0.1])
+    assert {one["confirms"] for one in confirmations(service, name)} == {0, 2}
+
+
+def test_an_experiment_without_a_value_has_nothing_to_confirm(service: Api) -> None:
+    name = started(service)
+    for _ in range(4):
+        asked(service, name).fail("out_of_memory")
+    assert (shown(service, name)["status"], shown(service, name)["end_reason"]) == ("failed", "too_many_failures")
+    name = started(service)
+    ended(asked(service, name), 0.5)
+    for _ in range(3):
+        asked(service, name).fail("out_of_memory")
+    assert {one["confirms"] for one in confirmations(service, name)} == {0}
+    confirmed(service, name, {0: [0.5, 0.6, 0.7]})
+    assert best(service, name)["confirmation"]["lead"] is None
+    assert shown(service, name)["status"] == "completed"
+
+
+def test_an_end_before_the_confirmations_leaves_the_best_of_the_search(service: Api) -> None:
+    name = started(service)
+    ended(asked(service, name), 0.5)
+    service.post(f"/v1/experiments/{name}/stop")
+    assert (shown(service, name)["status"], best(service, name)["confirmation"]["state"]) == ("stopped", "none")
+    name = started(service)
+    searched(service, name)
+    service.post(f"/v1/experiments/{name}/cancel")
+    assert shown(service, name)["status"] == "stopped"
+    assert best(service, name)["number"] == 1
+    assert "no confirmation" in best(service, name)["confirmation"]["verdict"]
+
+
+def test_a_paused_experiment_starts_its_confirmations_when_it_is_resumed(service: Api) -> None:
+    name = started(service)
+    searched(service, name, SEARCHED[:3])
+    held = asked(service, name)
+    service.post(f"/v1/experiments/{name}/pause")
+    ended(held, 0.8)
+    assert len(confirmations(service, name)) == 6
+    assert service.ask(name) is None
+    service.post(f"/v1/experiments/{name}/resume")
+    assert asked(service, name).shown()["source"] == "confirmation"
+
+
+def test_nothing_is_enqueued_while_winners_are_confirmed(service: Api) -> None:
+    name = started(service)
+    body = {"params": {"lr": 0.1}}
+    for _ in range(4):
+        service.post(f"/v1/experiments/{name}/trials", 201, json=body)
+    refused = service.post(f"/v1/experiments/{name}/trials", 409, json=body)
+    assert "of which confirm keeps 6" in refused["detail"]
+    assert '{"limits": {"max_trials": 11}}' in refused["detail"]
+    searched(service, name)
+    refused = service.post(f"/v1/experiments/{name}/trials", 409, json=body)
+    assert "its winners are being confirmed" in refused["detail"]
+
+
+def patched(service: Api, name: str, max_trials: int, status: int = 200) -> Any:
+    path = f"/v1/experiments/{name}"
+    response = service.http.patch(path, json={"limits": {"max_trials": max_trials}})
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def test_a_search_continues_when_its_limit_is_raised_while_winners_are_confirmed(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    patched(service, name, 16)
+    assert shown(service, name)["end_reason"] == "max_trials", "6 more are kept for confirmations: no room yet"
+    patched(service, name, 18)
+    assert shown(service, name)["end_reason"] is None
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    searched(service, name, [0.95, 0.1])
+    added = confirmations(service, name)[6:]
+    assert [one["confirms"] for one in added] == [10] * 3, "the other one of the best two is confirmed already"
+    confirmed(service, name, {10: [0.94, 0.95, 0.96]})
+    assert shown(service, name)["status"] == "completed"
+    assert [one["number"] for one in best(service, name)["confirmation"]["ranking"]] == [10, 3, 1]
+
+
+def test_a_confirmed_experiment_can_be_reopened(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    refused = patched(service, name, 16, status=409)
+    assert "all 4 trials of the search have ended" in refused["detail"]
+    assert "limits.max_trials is 16, of which confirm keeps 6" in refused["detail"]
+    patched(service, name, 17)
+    searched(service, name, [0.2])
+    assert shown(service, name)["status"] == "completed", "the same two are the best"
+    assert len(trials(service, name)) == 11
+
+
+def test_a_failed_confirmation_can_be_retried(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    held = asked(service, name)
+    held.fail("out_of_memory")
+    service.post(f"/v1/trials/{held.trial}/retry")
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    assert [one["n"] for one in best(service, name)["confirmation"]["ranking"]] == [3, 3]
+
+
+def test_a_confirmation_that_a_user_stops_is_in_no_mean(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    held = asked(service, name)
+    held.report(accuracy=0.1)
+    service.post(f"/v1/trials/{held.trial}/stop")
+    held.finish("stopped")
+    for _ in range(5):
+        ended(asked(service, name), 0.6)
+    ranking = {one["number"]: (one["n"], one["failed_count"]) for one in best(service, name)["confirmation"]["ranking"]}
+    assert ranking == {1: (2, 0), 3: (3, 0)}
+
+
+def test_confirmations_are_no_observations_of_a_later_search(service: Api) -> None:
+    name = started(service)
+    searched(service, name)
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    later = service.create(search={"sampler": "tpe", "warm_start": [name]})
+    assert shown(service, later["name"])["warm_start"][0]["taken"] == 4
+    assert service.get(f"/v1/experiments/{name}/importance")["trial_count"] == 4

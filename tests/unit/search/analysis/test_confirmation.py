@@ -1,0 +1,76 @@
+"""Means of confirmations, their ranking, and the test of the lead."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from search.analysis.confirmation import Confirmed, Lead, lead_in, ranked, verdict_of
+
+A = Confirmed(3, 0.9, (0.71, 0.74, 0.78))
+B = Confirmed(1, 0.95, (0.6, 0.69, 0.75, 0.7))
+
+
+def lead(first: Confirmed, second: Confirmed) -> Lead:
+    found = lead_in([first, second], "maximize")
+    assert found
+    return found
+
+
+def test_the_value_that_a_configuration_was_chosen_for_is_in_no_mean() -> None:
+    assert A.mean == pytest.approx((0.71 + 0.74 + 0.78) / 3)
+    assert A.standard_error == pytest.approx(stats.sem(A.values))
+    one = Confirmed(0, 1.0, (0.5,))
+    assert (one.n, one.mean, one.standard_error) == (1, 0.5, None)
+    assert Confirmed(0, 1.0, ()).mean is None
+
+
+def test_the_lead_is_tested_as_scipy_does() -> None:
+    found, expected = lead(A, B), stats.ttest_ind(A.values, B.values, equal_var=False)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert found.degrees_of_freedom == pytest.approx(expected.df)
+    assert found.difference / found.standard_error == pytest.approx(expected.statistic)
+    assert found.is_within_noise
+
+
+def test_less_is_better_if_the_objective_is_minimized() -> None:
+    assert [one.number for one in ranked([A, B], "maximize")] == [3, 1]
+    assert [one.number for one in ranked([A, B], "minimize")] == [1, 3]
+    found = lead_in([B, A], "minimize")
+    assert found
+    assert found.difference == pytest.approx(lead(A, B).difference)
+
+
+def test_failures_come_before_means_and_the_lower_number_decides_between_equals() -> None:
+    fails = Confirmed(2, 0.9, (0.99, 0.98), failed_count=1)
+    empty = Confirmed(0, 0.9, ())
+    equal = Confirmed(7, 0.9, A.values)
+    assert [one.number for one in ranked([fails, empty, equal, B, A], "maximize")] == [3, 7, 1, 2, 0]
+    assert lead_in([A, fails], "maximize") is None
+    assert "0 of its confirmations failed, and 1 of those of the next one, trial 2" in verdict_of([A, fails], None)
+
+
+def test_a_lead_needs_two_values_of_both() -> None:
+    single = Confirmed(2, 0.9, (0.5,))
+    assert lead_in([A], "maximize") is None
+    assert lead_in([A, single], "maximize") is None
+    assert "too few confirmations" in verdict_of([A, single], None)
+
+
+def test_values_without_noise_differ_or_not() -> None:
+    high, low = Confirmed(0, 1.0, (0.5, 0.5)), Confirmed(1, 1.0, (0.4, 0.4))
+    assert (lead(high, low).p_value, lead(high, low).is_within_noise) == (None, False)
+    assert lead(high, Confirmed(1, 1.0, (0.5, 0.5))).is_within_noise
+    steady = Confirmed(1, 1.0, (0.4, 0.4, 0.4))
+    assert math.isfinite(lead(A, steady).p_value or math.nan), "one of the two may be without noise"
+
+
+def test_a_verdict_is_a_sentence() -> None:
+    assert verdict_of([A, B], lead(A, B)) == (
+        "trial 3 has mean 0.743333 (n=3, standard error 0.02), 0.0583 ahead of trial 1, which is within noise "
+        "(Welch's t-test, p=0.18): either may be the better one"
+    )
+    worse = Confirmed(1, 0.9, (0.1, 0.11, 0.12))
+    assert "more than noise" in verdict_of([A, worse], lead(A, worse))
+    assert verdict_of([A], None) == "trial 3 has mean 0.743333 (n=3, standard error 0.02)"
+    assert "no confirmation has run" in verdict_of([Confirmed(0, 1.0, ())], None)
