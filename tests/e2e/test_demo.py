@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -138,6 +139,44 @@ def test_a_secret_reaches_the_training_function_and_nothing_that_is_kept(stack: 
     printed = files_with(SECRET[1].encode(), Path(record.directory))
     assert printed, "Ray keeps the output of its workers"
     assert {path.name.partition("-")[0] for path in printed} == {"worker"}
+
+
+NOISY = """
+import random
+import ray.train
+
+def train_fn(config):
+    noise = random.Random(config["seed"]).random()
+    ray.train.report({"loss": config["x"] + (0 if config["seed"] == 5 else noise), "seed": config["seed"]})
+"""
+NOISY_SPEC = {
+    "name": "noisy",
+    "space": {"x": {"type": "float", "low": 0.0, "high": 1.0}},
+    "config": {"seed": 5},
+    "objectives": [{"metric": "loss", "direction": "minimize"}],
+    "enqueue": [{"x": 0.1}, {"x": 0.9}, {"x": 0.2}],
+    "trainer": {"entrypoint": "train:train_fn"},
+    "limits": {"max_trials": 7, "parallelism": 2},
+    "confirm": {"top": 2, "seeds": 2},
+}
+
+
+def test_the_winners_of_a_search_are_confirmed_with_other_seeds(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(NOISY)
+    (tmp_path / "experiment.yaml").write_text(json.dumps(NOISY_SPEC))
+    ended = stack.paceline("submit", str(tmp_path / "experiment.yaml"), "--watch")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    trials = get(f"{stack.url}/v1/experiments/noisy/trials").json()["items"]
+    confirmations = [one for one in trials if one["source"] == "confirmation"]
+    assert sorted((one["confirms"], one["seed"]) for one in confirmations) == [(0, 6), (0, 7), (2, 6), (2, 7)]
+    for one in trials:
+        [report] = get(f"{stack.url}/v1/trials/{one['id']}/reports").json()["items"]
+        assert report["metrics"]["seed"] == one["seed"]
+    noise = [random.Random(seed).random() for seed in (6, 7)]  # noqa: S311
+    best = get(f"{stack.url}/v1/experiments/noisy/best").json()
+    assert (best["number"], best["value"]) == (0, 0.1)
+    assert best["confirmation"]["ranking"][0]["mean"] == pytest.approx(0.1 + sum(noise) / 2)
+    assert "Welch's t-test" in stack.paceline("best", "noisy").stdout
 
 
 def all_in(directory: Path) -> Iterator[Path]:

@@ -49,6 +49,18 @@ def test_an_infeasible_end_is_not_the_best(database: Database, begin_experiment:
     assert best.data["number"] == 1
 
 
+def test_a_confirmation_is_not_the_best(database: Database, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment()
+    for number, (value, facts) in enumerate([(0.5, {}), (0.9, {"confirms": 0})]):
+        history.end(history.trial(number), "completed", value, **facts)
+
+    with database.read() as session:
+        best = mirrors.best_end(session, history.experiment_id, 1000, CONTENDERS, 0, maximize=True)
+
+    assert best is not None
+    assert best.data["number"] == 0
+
+
 def test_an_experiment_is_behind_until_its_last_event_is_mirrored(
     database: Database, begin_experiment: Callable[..., Any]
 ) -> None:

@@ -324,8 +324,33 @@ def test_a_search_continues_when_its_limit_is_raised_while_winners_are_confirmed
     assert [one["number"] for one in best(service, name)["confirmation"]["ranking"]] == [10, 3, 1]
 
 
+def test_the_search_does_not_learn_from_confirmations(service: Api) -> None:
+    name = started(service, search={"sampler": "tpe", "seed": 1, "options": {"n_startup_trials": 6}})
+    searched(service, name)
+    patched(service, name, 20)
+    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
+    searched(service, name, [0.3, 0.4])
+    assert [one["source"] for one in trials(service, name)[10:]] == ["start_up", "start_up"]
+    assert asked(service, name).shown()["source"] == "model"
+
+
+def test_a_new_rule_and_a_replay_judge_the_search_alone(service: Api) -> None:
+    rule = {"rule": "asha", "min_step": 1, "reduction_factor": 2}
+    name = started(service, limits={"max_trials": 12, "parallelism": 10})
+    searched(service, name, [0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+    confirmed(service, name, {5: [0.97, 0.98, 0.99], 4: [0.97, 0.98, 0.99]})
+    found = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": rule})
+    assert (found["trial_count"], found["best"]["number"]) == (6, 5)
+    changes = {"early_stopping": rule, "limits": {"max_trials": 20}}
+    response = service.http.patch(f"/v1/experiments/{name}", json=changes)
+    assert response.status_code == 200
+    decision = asked(service, name).report(accuracy=0.65)
+    assert decision["decision"] == "continue", "0.65 is among the best half of the search, not of the confirmations"
+
+
 def test_a_confirmed_experiment_can_be_reopened(service: Api) -> None:
-    name = started(service)
+    limits = {"max_trials": 10, "parallelism": 10, "no_improvement": {"trials": 5}}
+    name = started(service, limits=limits)
     searched(service, name)
     confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
     refused = patched(service, name, 16, status=409)

@@ -97,6 +97,16 @@ def test_the_checkpoints_of_trials_that_are_not_among_the_best_are_removed_by_th
     assert "not among the best 1" in problem["detail"]
 
 
+def test_a_confirmation_does_not_displace_the_trial_that_it_confirms(service: Api) -> None:
+    name = an_experiment(service, confirm={"top": 1, "seeds": 2})
+    searched = [trained(service, accuracy) for accuracy in (0.5, 0.8, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    confirmations = [trained(service, 0.9) for _ in range(2)]
+    assert [one.shown()["confirms"] for one in confirmations] == [1, 1]
+    retain(service)
+    assert service.get(f"/v1/experiments/{name}/best")["checkpoint"]["removed_at"] is None
+    assert set(deletions(service)) == {folder(one) for one in searched + confirmations} - {folder(searched[1])}
+
+
 def test_a_removal_survives_a_restart_and_ends_when_the_agent_has_deleted_the_folder(
     service: Api, settings: Settings
 ) -> None:

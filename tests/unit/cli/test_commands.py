@@ -122,6 +122,17 @@ def test_show_and_watch_say_where_the_time_went(run: Run, project: Path, url: st
     assert "training 80 %, reporting 20 %" in run("watch", name).out
 
 
+def test_best_shows_the_confirmed_configurations(run: Run, project: Path, url: str) -> None:
+    confirm = {"top": 2, "seeds": 2}
+    name = str(external(run, project, limits={"max_trials": 6}, confirm=confirm)["name"])
+    for _ in range(6):
+        finish_one(url, name, {"outcome": "completed"})
+    shown = run("best", name).out
+    assert "no value varies with the seed: does the training function use config.seed?" in shown
+    assert re.search(r"^trial +id +mean +standard error +n +failed +chosen for", shown, re.MULTILINE)
+    assert re.search(r"^0 +t-[0-9a-f]+ +0\.5 +0 +2 +0 +0\.5", shown, re.MULTILINE)
+
+
 def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, url: str) -> None:
     spec = SPEC | {"name": f"external-{time.monotonic_ns()}", "trainer": {"kind": "external"}}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
