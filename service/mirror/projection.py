@@ -115,7 +115,7 @@ def _apply_experiment_event(parent: RunUpdate, experiment: ExperimentRow, event:
 
 def _apply_confirmed(parent: RunUpdate, event: EventRow) -> None:
     """What the confirmations have shown, and the figures of the best configuration."""
-    first = next(iter(event.data.get("ranking") or []), {})
+    first: dict[str, Any] = next(iter(event.data.get("ranking") or []), {})
     figures = {f"confirmed_{name}": first.get(name) for name in ("mean", "standard_error", "n")}
     parent.set_tags(confirmation=event.data.get("verdict"), **figures)
 
