@@ -28,13 +28,15 @@ class Saved:
 class Progress:
     """Trials by number, after the events so far. `add` takes events in their order.
 
-    `recent` has the last sentences for a live view; `pop_sentences` returns those since the last call.
+    `recent` has the last sentences for a live view; `pop_sentences` returns those since the last call. `verdict` is
+    what confirmations have shown; None without any.
     """
 
     metric: str
     last_event: int = 0
     statuses: dict[int, str] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
+    verdict: str | None = None
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_SENTENCES))
     _unread: list[str] = field(default_factory=list)
 
@@ -47,6 +49,11 @@ class Progress:
         subject, _, status = event["kind"].partition(".")
         if subject == "trial" and status:
             self._set_status(status, event["data"])
+        elif event["kind"] == "experiment.confirming":
+            self._say(event["data"]["reason"])
+        elif event["kind"] == "experiment.confirmed":
+            self.verdict = event["data"]["verdict"]
+            self._say(f"confirmed: {self.verdict}")
 
     def pop_sentences(self) -> list[str]:
         sentences, self._unread = self._unread, []
@@ -72,8 +79,11 @@ class Progress:
             self.steps[number] = data["step"]
         sentence = _sentence(status, data, self.metric, queued_after=before)
         if sentence:
-            self.recent.append(sentence)
-            self._unread.append(sentence)
+            self._say(sentence)
+
+    def _say(self, sentence: str) -> None:
+        self.recent.append(sentence)
+        self._unread.append(sentence)
 
 
 def _sentence(status: str, data: Json, metric: str, *, queued_after: str | None) -> str | None:

@@ -56,6 +56,8 @@ def summary(experiment: Json, progress: Progress) -> list[tuple[str, str]]:
     rows.append(("trials", counted(progress.statuses.values()) or "none"))
     best = experiment.get("best")
     rows.extend(_best_rows(best, progress.metric) if best else [("best", _why_no_best(experiment))])
+    if progress.verdict:
+        rows.append(("confirmed", progress.verdict))
     rows.extend(_saved_rows(progress))
     if experiment.get("cost"):
         rows.append(("cost", cost_summary.summary(experiment["cost"])))

@@ -62,7 +62,8 @@ def trials(found: Iterable[Json]) -> Table:
     for one in found:
         value = ", ".join(number(value) for value in one["values"].values())
         step = "" if one.get("step") is None else str(one["step"])
-        reason = escape(one.get("reason") or "")
+        confirms = "" if one.get("confirms") is None else f"confirms trial {one['confirms']} with seed {one['seed']}"
+        reason = escape(one.get("reason") or confirms)
         row = (str(one["number"]), one["id"], _status(one), step, value, escape(parameters(one["params"])), reason)
         table.add_row(*row)
     return table

@@ -116,9 +116,9 @@ class FailuresSpec(SpecPart):
 class ConfirmSpec(SpecPart):
     """Runs the best configurations of the search again with other seeds: the best of many noisy values is lucky."""
 
-    top: Annotated[int, Field(ge=1, le=100)] = 3
+    top: Annotated[int, Field(ge=1, le=20)] = 3
     """how many of the best configurations are run again"""
-    seeds: Annotated[int, Field(ge=2, le=100)] = 3
+    seeds: Annotated[int, Field(ge=2, le=50)] = 3
     """how often each of them is run again, each time with another seed"""
 
     @property

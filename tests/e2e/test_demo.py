@@ -176,6 +176,7 @@ def test_the_winners_of_a_search_are_confirmed_with_other_seeds(stack: Stack, tm
     best = get(f"{stack.url}/v1/experiments/noisy/best").json()
     assert (best["number"], best["value"]) == (0, 0.1)
     assert best["confirmation"]["ranking"][0]["mean"] == pytest.approx(0.1 + sum(noise) / 2)
+    assert re.search(r"^confirmed +trial 0 has mean .*Welch's t-test", ended.stdout, re.MULTILINE)
     assert "Welch's t-test" in stack.paceline("best", "noisy").stdout
 
 

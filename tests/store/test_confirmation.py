@@ -1,8 +1,10 @@
 """Confirmations under any order of ends, failures, losses and crashes, with two services at work."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,10 @@ from service.operations.attempts.assign import assign
 from service.operations.attempts.assignment import Claimant
 from service.operations.attempts.claim import end_lost_attempts
 from service.operations.attempts.finish import finish
+from service.operations.attempts.lease_expiry import enforce_time_limits
 from service.operations.experiments.control import pause, resume
 from service.operations.experiments.create import create_experiment
+from service.operations.reports.ingest import take_heartbeat
 from service.runtime.context import Context
 from service.settings import Settings
 from service.specification.parser import parse_spec
@@ -23,7 +27,7 @@ from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
 from tests.conftest import a_spec, changed, examples
 from tests.store.calls import take_reports
-from trainer.wire import Assignment, Failure, FailureKind, Finish, LostAttempt, Outcome, Report
+from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, LostAttempt, Outcome, Report
 
 MAX_TRIALS, TOP, SEEDS = 9, 2, 2
 MAX_SEARCH_TRIALS = MAX_TRIALS - TOP * SEEDS
@@ -142,6 +146,38 @@ def test_a_trial_is_confirmed_once_with_each_seed(settings: Settings) -> None:
     with pytest.raises(IntegrityError):
         add(9)
     context.close()
+
+
+def test_the_experiments_time_limit_ends_its_confirmations(settings: Settings) -> None:
+    context = Context(settings, Database(settings.database_url))
+    limits = {"max_trials": 3, "parallelism": 3, "max_seconds": 3600}
+    spec = {"limits": limits, "confirm": {"top": 1, "seeds": 2}}
+    experiment = create_experiment(context, parse_spec(a_spec(**spec))).id
+    searched = claimed(context, experiment)
+    report = Report(sequence=0, metrics={"accuracy": 0.5})
+    take_reports(context, searched.trial, searched.lease.token, [report])
+    finish(context, searched.trial, searched.lease.token, Finish(outcome=Outcome.COMPLETED))
+    confirmation = claimed(context, experiment)
+    with context.database.write() as session:
+        session.get_one(ExperimentRow, experiment).created_at -= timedelta(hours=2)
+    enforce_time_limits(context)
+    order = take_heartbeat(context, confirmation.trial, confirmation.lease.token)
+    assert order.decision is Decision.STOP
+    finish(context, confirmation.trial, confirmation.lease.token, Finish(outcome=Outcome.STOPPED))
+    with context.database.read() as session:
+        row = session.get_one(ExperimentRow, experiment)
+        assert (row.status, row.end_reason) == ("completed", "max_seconds")
+        assert [one.status for one in session.query(TrialRow).order_by(TrialRow.number)][1:] == ["stopped", "stopped"]
+        best = best_trial(session, row)
+    assert best
+    assert best.number == 0
+    context.close()
+
+
+def claimed(context: Context, experiment: str) -> Assignment:
+    assignment = assign(context, experiment, Claimant("a holder", uuid4().hex))
+    assert assignment
+    return assignment
 
 
 def test_the_best_is_that_of_the_search_while_confirmations_run(settings: Settings) -> None:

@@ -324,6 +324,16 @@ def test_a_search_continues_when_its_limit_is_raised_while_winners_are_confirmed
     assert [one["number"] for one in best(service, name)["confirmation"]["ranking"]] == [10, 3, 1]
 
 
+def test_a_lowered_limit_leaves_fewer_confirmations(service: Api) -> None:
+    name = started(service)
+    searched(service, name, SEARCHED[:3])
+    last = asked(service, name)
+    patched(service, name, 8)
+    ended(last, 0.8)
+    found = confirmations(service, name)
+    assert [(one["confirms"], one["seed"]) for one in found] == [(1, 1), (3, 1), (1, 2), (3, 2)]
+
+
 def test_the_search_does_not_learn_from_confirmations(service: Api) -> None:
     name = started(service, search={"sampler": "tpe", "seed": 1, "options": {"n_startup_trials": 6}})
     searched(service, name)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.cli.progress import Progress, Saved
-from service.cli.progress_view import clock, counted, parameters, remaining_seconds
+from service.cli.progress_view import clock, counted, parameters, remaining_seconds, summary
 
 
 def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[str, Any]:
@@ -47,6 +47,14 @@ def test_a_paused_trial_counts_as_finished_until_it_resumes(progress: Progress) 
         "trial 0 paused: 0.1 is below 0.5; it waits there",
         "trial 0 resumes: 0.1 is above 0.05: promoted",
     ]
+
+
+def test_confirmations_are_announced_and_their_verdict_is_in_the_summary(progress: Progress) -> None:
+    progress.add(event(1, "experiment.confirming", reason="the search has ended", seeds=[1, 2]))
+    progress.add(event(2, "experiment.confirmed", verdict="trial 3 leads", ranking=[]))
+    assert progress.pop_sentences() == ["the search has ended", "confirmed: trial 3 leads"]
+    experiment = {"name": "x", "status": "completed", "spec": {"objectives": [{}]}}
+    assert ("confirmed", "trial 3 leads") in summary(experiment, progress)
 
 
 def test_other_events_only_advance_the_cursor(progress: Progress) -> None:
