@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean, variance
 
 from search.problem import Direction, sign_of
 from search.thread_safe_import import import_modules
@@ -34,13 +33,18 @@ class Confirmed:
 
     @cached_property
     def mean(self) -> float | None:
-        """None without a value."""
-        return fmean(self.values) if self.values else None
+        """None without a value. Of equal values exactly that one, so that they have no error."""
+        if len(set(self.values)) < 2:  # noqa: PLR2004 - they do not vary
+            return next(iter(self.values), None)
+        return sum(value / self.n for value in self.values)  # the sum itself may be too large for a number
 
     @cached_property
     def standard_error(self) -> float | None:
-        """Of the mean; None of fewer than two values."""
-        return math.sqrt(variance(self.values) / self.n) if self.n > 1 else None
+        """Of the mean; None of fewer than two values, or if it is too large for a number."""
+        if self.mean is None or self.n < 2:  # noqa: PLR2004 - no variance
+            return None
+        found = math.hypot(*(value - self.mean for value in self.values)) / math.sqrt(self.n * (self.n - 1))
+        return found if math.isfinite(found) else None
 
 
 @dataclass(frozen=True)
@@ -74,22 +78,23 @@ def ranked(found: Sequence[Confirmed], direction: Direction) -> list[Confirmed]:
 def lead_in(ranking: Sequence[Confirmed], direction: Direction) -> Lead | None:
     """The lead of the first over the second.
 
-    None without a second, if one of them has fewer than two values, and if the second failed more often, which is no
-    matter of means.
+    None without a second, if one of them has no standard error, and if the second failed more often, which is no matter
+    of means.
     """
-    if len(ranking) < 2:  # noqa: PLR2004 - there is nothing to compare
+    if len(ranking) < 2 or ranking[0].failed_count != ranking[1].failed_count:  # noqa: PLR2004 - nothing to compare
         return None
     first, second = ranking[:2]
-    if min(first.n, second.n) < 2 or first.failed_count != second.failed_count:  # noqa: PLR2004 - no variance
+    if first.mean is None or first.standard_error is None or second.mean is None or second.standard_error is None:
         return None
-    difference = sign_of(direction) * (fmean(second.values) - fmean(first.values))
-    squares = [variance(one.values) / one.n for one in (first, second)]
-    if not sum(squares):
-        return Lead(difference, 0.0, None, None)
-    standard_error = math.sqrt(sum(squares))
-    weights = sum(square**2 / (one.n - 1) for square, one in zip(squares, (first, second), strict=True))
-    freedom = sum(squares) ** 2 / weights
-    return Lead(difference, standard_error, freedom, _two_sided(difference / standard_error, freedom))
+    difference = sign_of(direction) * (second.mean - first.mean)
+    error = math.hypot(first.standard_error, second.standard_error)
+    if not math.isfinite(difference + error):
+        return None
+    if error == 0:
+        return Lead(difference, error, None, None)
+    share = (first.standard_error / error) ** 2
+    freedom = 1 / (share**2 / (first.n - 1) + (1 - share) ** 2 / (second.n - 1))
+    return Lead(difference, error, freedom, _two_sided(difference / error, freedom))
 
 
 def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
@@ -117,7 +122,9 @@ def _why_no_test(first: Confirmed, second: Confirmed) -> str:
     if first.failed_count != second.failed_count:
         failed = f"{first.failed_count} of its confirmations failed, and {second.failed_count}"
         return f"{failed} of those of the next one, trial {second.number}"
-    return f"too few confirmations have ended to compare it with trial {second.number}"
+    if min(first.n, second.n) < 2:  # noqa: PLR2004 - no variance
+        return f"too few confirmations have ended to compare it with trial {second.number}"
+    return f"its values, or those of trial {second.number}, are too far apart to compare the two"
 
 
 def _two_sided(t: float, freedom: float) -> float:

@@ -1,9 +1,10 @@
 """Queries for an experiment's best trial or its Pareto front, among the feasible trials in a CONTENDERS status."""
 
+import itertools
 import json
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from typing import TypeVarTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVarTuple
 
 from sqlalchemy import CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
@@ -17,6 +18,9 @@ from service.store.trial_values import best_first, constraint_names, objective_n
 from service.store.trials import is_of_search
 
 Row = TypeVarTuple("Row")
+
+PAGE = 100
+"""The number of trials read at a time when it is not known how many are needed."""
 
 
 def best_trial(session: Session, experiment: ExperimentRow) -> TrialRow | None:
@@ -42,13 +46,23 @@ def best_trials(session: Session, experiments: Sequence[ExperimentRow]) -> dict[
 
 def best_configurations(session: Session, experiment: ExperimentRow, count: int) -> list[TrialRow]:
     """The best trials of the search with different params, best first."""
-    by_value = best_first(experiment.spec["objectives"][0]["direction"])
     found: dict[str, int] = {}
-    for number, params in session.execute(
-        _feasible(experiment, select(TrialRow.number, TrialRow.params)).order_by(*by_value)
-    ):
+    for number, params in _best_first(session, experiment):
         found.setdefault(json.dumps(params, sort_keys=True), number)
-    return trials_by_number(session, experiment, list(found.values())[:count])
+        if len(found) == count:
+            break
+    return trials_by_number(session, experiment, list(found.values()))
+
+
+def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and params of each feasible contender, read page by page."""
+    query = _feasible(experiment, select(TrialRow.number, TrialRow.params))
+    query = query.order_by(*best_first(experiment.spec["objectives"][0]["direction"])).limit(PAGE)
+    for offset in itertools.count(0, PAGE):
+        page = session.execute(query.offset(offset)).all()
+        yield from ((number, params) for number, params in page)
+        if len(page) < PAGE:
+            return
 
 
 def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, int]]:

@@ -26,7 +26,7 @@ from service.store.trials import trials_with_values
 LABELS = {"tags", "priority"}
 """Fields that may change after the experiment has ended, without making it run again."""
 
-LIMITS_OF_SEARCH = {
+LIMITS_OF_SEARCH: dict[str | None, str] = {
     EndReason.MAX_TRIALS: "limits.max_trials",
     EndReason.NO_IMPROVEMENT: "limits.no_improvement",
     EndReason.TARGET_REACHED: "objectives",
@@ -95,7 +95,7 @@ def _is_lifted(
     session: Session, experiment: ExperimentRow, spec: ExperimentSpec, changes: list[Difference], now: datetime
 ) -> bool:
     """Whether the changes let a search continue of which the winners are being confirmed."""
-    limit = LIMITS_OF_SEARCH.get(EndReason(experiment.end_reason or EndReason.USER))
+    limit = LIMITS_OF_SEARCH.get(experiment.end_reason)
     is_moved = limit is not None and any(one.field.startswith(limit) for one in changes)
     return is_moved and _why_still_over(session, experiment, spec, now) is None
 

@@ -65,6 +65,20 @@ def test_values_without_noise_differ_or_not() -> None:
     assert math.isfinite(lead(A, steady).p_value or math.nan), "one of the two may be without noise"
 
 
+@pytest.mark.parametrize("size", [1e-320, 1e-200, 1.0, 1e160, 1e200, 1.7e308])
+def test_values_of_any_size_are_compared_or_not(size: float) -> None:
+    """The verdict is stored when an experiment ends, so it must not fail; JSON has no infinity."""
+    first, second = Confirmed(0, size, (size, -size, size / 2)), Confirmed(1, size, (-size, size / 3, -size / 2))
+    found = lead_in([first, second], "maximize")
+    figures = [first.mean, first.standard_error]
+    figures += [found.p_value, found.degrees_of_freedom] if found else []
+    assert all(one is None or math.isfinite(one) for one in figures)
+    assert verdict_of([first, second], found)
+    if 1e-200 <= size <= 1e200:
+        assert found
+        assert found.p_value == pytest.approx(stats.ttest_ind([1, -1, 0.5], [-1, 1 / 3, -0.5], equal_var=False).pvalue)
+
+
 def test_a_verdict_is_a_sentence() -> None:
     assert verdict_of([A, B], lead(A, B)) == (
         "trial 3 has mean 0.743333 (n=3, standard error 0.02), 0.0583 ahead of trial 1, which is within noise "
