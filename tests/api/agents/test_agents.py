@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from service.settings import Settings
-from tests.conftest import PATIENCE_SECONDS, Api, changed, running, wait_until
+from tests.conftest import Api, changed, running
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 

@@ -12,7 +12,8 @@ from service.operations.tokens import create_token
 from service.settings import Settings
 from service.store.sql.database import Database
 from tests.api.contract.operations import LEASED, UNKNOWN, Operation, operations, some_names
-from tests.conftest import Api, a_spec, changed, running, wait_until
+from tests.conftest import Api, a_spec, changed, running
+from tests.patience import wait_until
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 PROBLEM = "application/problem+json"

@@ -13,7 +13,9 @@ from service.backup.archive import back_up, restore
 from service.backup.failure import BackupFailed
 from service.clock import utc_now
 from service.settings import Settings
-from tests.conftest import PATIENCE_SECONDS, Api, Held, a_spec, changed, postgres_database, running
+from tests.conftest import Api, Held, a_spec, changed, running
+from tests.databases import postgres_database
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,9 @@ from sqlalchemy.engine import make_url
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
-from tests.conftest import PATIENCE_SECONDS, Api, running, started_postgres, wait_until
+from tests.conftest import Api, running
+from tests.databases import started_postgres
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.processes import family_of, kill_all
 
 REPORTS = 100

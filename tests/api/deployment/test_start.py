@@ -13,7 +13,7 @@ from service.settings import Settings
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
-from tests.conftest import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from tests.conftest import PATIENCE_SECONDS, Api
+from tests.conftest import Api
+from tests.patience import PATIENCE_SECONDS
 
 TWO_WORKERS = {"kind": "external", "scaling": {"num_workers": 2}}
 

@@ -7,7 +7,8 @@ import pytest
 
 from search.study import StudyView
 from service.runtime.caches.proposal_cache import ProposalCache
-from tests.conftest import PATIENCE_SECONDS, Api
+from tests.conftest import Api
+from tests.patience import PATIENCE_SECONDS
 
 TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}
 

@@ -13,7 +13,8 @@ from service.hosts import HostPattern
 from service.operations.tokens import create_token
 from service.settings import Settings
 from service.store.sql.database import Database
-from tests.conftest import PATIENCE_SECONDS, Api, a_spec, changed, running
+from tests.conftest import Api, a_spec, changed, running
+from tests.patience import PATIENCE_SECONDS
 
 JSON = {"Content-Type": "application/json"}
 LEASE_CALL = {"reports": [{"sequence": 0, "metrics": {"accuracy": 1}}]}

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from service.settings import Settings
-from tests.conftest import PATIENCE_SECONDS, Api, running, wait_until
+from tests.conftest import Api, running
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 Arguments = ParamSpec("Arguments")
 

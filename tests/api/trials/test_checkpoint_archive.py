@@ -12,7 +12,8 @@ import pytest
 
 from service.operations.checkpoints import archive
 from service.operations.checkpoints.stored_folder import LocalFolder, RemoteFolder
-from tests.conftest import Api, Held, wait_until
+from tests.conftest import Api, Held
+from tests.patience import wait_until
 
 FILES = {"model/weights.bin": os.urandom(70_000), "state.json": b"{}", "empty": b""}
 

@@ -10,7 +10,8 @@ import pytest
 
 from service.operations.attempts import log_file, logs
 from service.settings import BadSettings, Settings
-from tests.conftest import PATIENCE_SECONDS, Api, Held, changed, running
+from tests.conftest import Api, Held, changed, running
+from tests.patience import PATIENCE_SECONDS
 
 QUOTA = 10_000
 NOTES = 2_000

@@ -8,7 +8,8 @@ import pytest
 
 from service.runtime.caches.proposal_cache import Proposal, ProposalCache
 from service.store.sql.database import Database
-from tests.conftest import PATIENCE_SECONDS, Api
+from tests.conftest import Api
+from tests.patience import PATIENCE_SECONDS
 
 
 def ran(service: Api, experiment: str, *values: float) -> Any:

@@ -17,7 +17,7 @@ import pytest
 from service.stack import process_tags
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
 from service.stack.process_tags import VARIABLE, kill_tagged, new_tag, tag_environment, tagged_processes
-from tests.conftest import PATIENCE_SECONDS, wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.processes import is_alive, left_alive
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]

@@ -13,7 +13,7 @@ import pytest
 
 from service.stack.child_process import LOW_PRIORITY, ChildProcess
 from service.stack.supervisor import Component, ComponentFailed, Supervisor
-from tests.conftest import PATIENCE_SECONDS, wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.processes import is_alive
 
 SLEEP = "import time; time.sleep(100)"
