@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from service.stack.child_process import ChildProcess
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command, mlflow_server_environment
 from service.stack.options import HOST, Options
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.ports import accepts, free_port
@@ -87,13 +87,16 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
 
     # TMPDIR: the workers' temporary files are removed with the stack. User code sees none of Paceline's settings.
     env = {name: value for name, value in env.items() if name == TAG_VARIABLE or not name.startswith("PACELINE_")}
-    child = ChildProcess(command, env | {"TMPDIR": str(directory)}, _empty_file(logs / "ray.log"))
+    # Workers are forked from a process that has imported what they need; those that Ray would start ahead stay idle.
+    env |= {"TMPDIR": str(directory), "RAY_prestart_worker_first_driver": "0"}
+    child = ChildProcess(command, env, _empty_file(logs / "ray.log"))
     return Component("ray", child, lambda: cluster.exists() and accepts(HOST, port))
 
 
 def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     hosts = [name.strip() for name in env.get("PACELINE_HOSTS", "").split(",") if name.strip()]
-    command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port, hosts)
+    command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port)
+    env = {**env, **mlflow_server_environment(options.mlflow_port, hosts)}
     child = ChildProcess(lambda: command, env, _empty_file(logs / "mlflow.log"))
     is_healthy = partial(_answers, f"{options.mlflow_url}/health")
     # The mirror may lag; training must not.

@@ -16,18 +16,25 @@ MLFLOW_ENVIRONMENT = {
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
-def mlflow_server_command(home: Path, host: str, port: int, hosts: Sequence[str] = ()) -> Sequence[str]:
-    """Return the command that serves the database and artifacts in `home`; run it with MLFLOW_ENVIRONMENT.
+def mlflow_server_environment(port: int, hosts: Sequence[str] = ()) -> dict[str, str]:
+    """Return the variables for the server's environment: who may reach it, besides MLFLOW_ENVIRONMENT.
 
     `hosts` are further names, as in PACELINE_HOSTS, by which browsers may reach the server.
     """
+    return MLFLOW_ENVIRONMENT | {
+        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(_host_patterns([*LOOPBACK, *hosts])),
+        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}:{port}" for name in LOOPBACK),
+    }
+
+
+def mlflow_server_command(home: Path, host: str, port: int) -> Sequence[str]:
+    """Return the command that serves the database and artifacts in `home`; run it with the server's environment."""
     home.mkdir(exist_ok=True)
     database = home / "mlflow.db"
     _enable_write_ahead_log(database)
-    command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "service.stack.mlflow_process", "server"]
+    command += ["--host", host, "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(home / "artifacts")]
-    command += ["--allowed-hosts", ",".join(_host_patterns([*LOOPBACK, *hosts]))]
-    command += ["--cors-allowed-origins", ",".join(f"http://{name}:{port}" for name in LOOPBACK)]
     return [*command, "--uvicorn-opts", "--log-level warning"]
 
 

@@ -53,6 +53,11 @@ class MlflowServer:
         self.uri = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
     def start(self) -> None:
         with (self._directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
