@@ -27,26 +27,24 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from benchmarks.harness.problems import TASKS, Point, Task, prepared
+from benchmarks.harness.problems import TASKS, Task, prepared
+from benchmarks.harness.searchers import Ask, Search, search_with_optuna, search_with_paceline, search_with_ray_tune
 from benchmarks.recovery import Paceline, until_served
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 
-METRIC = "value"
-MIN_STEP, REDUCTION_FACTOR = 1, 3
 RULES = "asha", "hyperband"
 PACELINE, PROMOTING = "Paceline", "Paceline promoting"
 SHARES = (0.25, 0.5, 1.0)
@@ -54,182 +52,6 @@ LEAST_REGRET = 1e-4
 """Smaller ones are equal: their ratios say nothing."""
 Regrets = NDArray[np.float64]
 """A row for each seed, a column for each of the shares of the time."""
-
-
-class Trial(Protocol):
-    @property
-    def point(self) -> Point: ...
-
-    @property
-    def steps_done(self) -> int:
-        """The steps before it paused, if it did."""
-
-    def report(self, step: int, value: float) -> bool:
-        """Return whether the trial continues."""
-
-    def end(self, value: float | None) -> None:
-        """End the trial with its value; None if it was stopped or paused."""
-
-
-Ask = Callable[[], Trial]
-Search = Callable[[Task, str | None, int], Ask]
-"""A function of the task, the early-stopping rule (None: without) and the seed."""
-
-
-@dataclass
-class PacelineTrial:
-    """`saved`: the trainer's memory of paused trials, the steps by trial id."""
-
-    http: httpx.Client
-    given: Mapping[str, Any]
-    saved: dict[str, int]
-    sequence: int = 0
-
-    @property
-    def point(self) -> Point:
-        return dict(self.given["params"])
-
-    @property
-    def steps_done(self) -> int:
-        return self.saved.get(self.given["trial"], 0)
-
-    def report(self, step: int, value: float) -> bool:
-        report = {"sequence": self.sequence, "step": step, "metrics": {METRIC: value}}
-        self.sequence += 1
-        self.saved[self.given["trial"]] = step
-        return bool(self._call("reports", {"reports": [report]})["decision"] == "continue")
-
-    def end(self, value: float | None) -> None:
-        self._call("finish", {"outcome": "stopped" if value is None else "completed"})
-
-    def _call(self, what: str, body: Any) -> Any:
-        headers = {"Authorization": f"Bearer {self.given['lease']['token']}"}
-        answer = self.http.post(f"/v1/trials/{self.given['trial']}/{what}", json=body, headers=headers)
-        return answer.raise_for_status().json()
-
-
-def search_with_paceline(
-    http: httpx.Client,
-    name: str,
-    task: Task,
-    rule: str | None,
-    seed: int,
-    *,
-    promote: bool = False,
-    workers: int = 4,
-    **search: Any,
-) -> Ask:
-    """`search` is a part of the spec's `search`."""
-    halving = {"rule": rule, "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR, "max_step": task.steps}
-    halving |= {"promote": promote, "extra_count": int(promote)}
-    spec = {
-        "name": "-".join(map(str, (name, rule, promote, workers, *search.values(), seed))),
-        "space": task.space,
-        "objectives": [{"metric": METRIC, "direction": "minimize"}],
-        "search": {"sampler": "tpe", "seed": seed, **search},
-        "early_stopping": halving if rule else {"rule": "none"},
-        "trainer": {"kind": "external"},
-        "limits": {"max_trials": 100_000, "parallelism": workers},
-    }
-    http.post("/v1/experiments", json=spec).raise_for_status()
-    saved: dict[str, int] = {}
-    return lambda: PacelineTrial(
-        http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json(), saved
-    )
-
-
-@dataclass
-class OptunaTrial:
-    study: optuna.Study
-    trial: optuna.Trial
-    steps_done: int = 0
-
-    @property
-    def point(self) -> Point:
-        return self.trial.params
-
-    def report(self, step: int, value: float) -> bool:
-        self.trial.report(value, step)
-        return not self.trial.should_prune()
-
-    def end(self, value: float | None) -> None:
-        pruned = optuna.trial.TrialState.PRUNED
-        self.study.tell(self.trial, value) if value is not None else self.study.tell(self.trial, state=pruned)
-
-
-def search_with_optuna(task: Task, rule: str | None, seed: int) -> Ask:
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=_pruner(task, rule))
-    distributions = {name: _distribution(**parameter) for name, parameter in task.space.items()}
-    return lambda: OptunaTrial(study, study.ask(distributions))
-
-
-def _pruner(task: Task, rule: str | None) -> optuna.pruners.BasePruner:
-    if rule == "hyperband":
-        return optuna.pruners.HyperbandPruner(MIN_STEP, task.steps, REDUCTION_FACTOR)
-    return optuna.pruners.SuccessiveHalvingPruner(MIN_STEP, REDUCTION_FACTOR) if rule else optuna.pruners.NopPruner()
-
-
-def _distribution(type: str, **options: Any) -> optuna.distributions.BaseDistribution:  # noqa: A002 - as a spec says
-    kind = optuna.distributions.IntDistribution if type == "int" else optuna.distributions.FloatDistribution
-    return kind(**options)
-
-
-@dataclass
-class RayTuneTrial:
-    search: Any
-    scheduler: Any
-    number: str
-    point: Point
-    steps_done: int = 0
-    last: dict[str, Any] = field(default_factory=dict)
-
-    def report(self, step: int, value: float) -> bool:
-        self.last = {METRIC: value, "training_iteration": step}
-        self.search.on_trial_result(self.number, self.last)
-        answer = self.scheduler.on_trial_result(None, SimpleNamespace(trial_id=self.number), self.last)
-        return bool(answer == self.scheduler.CONTINUE)
-
-    def end(self, value: float | None) -> None:  # noqa: ARG002 - to Ray Tune both are complete
-        self.scheduler.on_trial_complete(None, SimpleNamespace(trial_id=self.number), self.last)
-        self.search.on_trial_complete(self.number, self.last)
-
-
-def search_with_ray_tune(task: Task, rule: str | None, seed: int) -> Ask:
-    from ray import tune  # noqa: PLC0415 - optional
-    from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler  # noqa: PLC0415
-    from ray.tune.search.optuna import OptunaSearch  # noqa: PLC0415
-
-    draws = {
-        ("float", False): tune.uniform,
-        ("float", True): tune.loguniform,
-        ("int", False): lambda low, high: tune.randint(low, high + 1),
-        ("int", True): lambda low, high: tune.lograndint(low, high + 1),
-    }
-    space = {
-        name: draws[one["type"], one.get("log", False)](one["low"], one["high"]) for name, one in task.space.items()
-    }
-    search = OptunaSearch(metric=METRIC, mode="min", seed=seed)
-    search.set_search_properties(METRIC, "min", space)
-    scheduler = FIFOScheduler()
-    if rule:
-        brackets = 1 + round(math.log(task.steps / MIN_STEP, REDUCTION_FACTOR)) if rule == "hyperband" else 1
-        scheduler = AsyncHyperBandScheduler(
-            "training_iteration",
-            METRIC,
-            "min",
-            max_t=task.steps + 1,  # a trial that reaches it is stopped; trials here end by themselves
-            grace_period=MIN_STEP,
-            reduction_factor=REDUCTION_FACTOR,
-            brackets=brackets,
-        )
-    numbers = map(str, range(1_000_000))
-
-    def ask() -> Trial:
-        number = next(numbers)
-        scheduler.on_trial_add(None, SimpleNamespace(trial_id=number))
-        return RayTuneTrial(search, scheduler, number, search.suggest(number))
-
-    return ask
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from trainer.wire import Answer, Decision, FailureKind, Outcome, Report
+from trainer.wire import Answer, Decision, Outcome, Report
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -182,13 +182,6 @@ def test_secrets_reach_the_workers_and_never_the_service(
     assert value not in str([service.reports, service.logs, service.finishes, service.claims])
 
 
-def test_a_secret_that_the_agent_does_not_have_fails_the_trial_by_its_name(service: FakeService, add: Add) -> None:
-    end = service.finished(add(trainer={"secrets": {"W_KEY": {"from_agent_env": "NOT_THERE"}}}))
-    assert end.error
-    assert end.error.kind == FailureKind.CANNOT_START
-    assert "agent 'test' has no environment variable NOT_THERE" in end.error.message
-
-
 def test_torchs_rendezvous_listens_at_the_nodes_address_alone(service: FakeService, add: Add, record: Path) -> None:
     trials = [add("look_at_the_rendezvous") for _ in range(2)]
     assert [service.finished(trial).outcome for trial in trials] == [Outcome.COMPLETED] * 2
@@ -201,27 +194,6 @@ def test_torchs_rendezvous_listens_at_the_nodes_address_alone(service: FakeServi
 def test_a_function_without_arguments_runs_too(service: FakeService, add: Add) -> None:
     trial = add(trainer={"entrypoint": "train:takes_nothing"})
     assert service.finished(trial).outcome == Outcome.COMPLETED
-
-
-def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: FakeService, add: Add) -> None:
-    error = service.finished(add("fail_on_rank_1")).error
-    assert error is not None
-    assert error.kind == FailureKind.USER_ERROR
-    assert error.message.startswith("ValueError: a bad (rank 1 of 2, train.py:")
-    assert [r.rank for r in error.ranks] == [1]
-    assert 'raise ValueError("a bad\\nlearning rate")' in (error.traceback or "")
-    assert "session.py" not in (error.traceback or "")
-
-
-def test_a_rank_that_exits_by_itself_is_the_users_error_and_its_last_line_is_kept(
-    service: FakeService, add: Add
-) -> None:
-    trial = add("leave_without_a_word")
-    error = service.finished(trial).error
-    assert error is not None
-    assert error.kind == FailureKind.USER_ERROR
-    assert re.match(r"the worker process of rank 1 ended itself with exit code 3 \(train\.py:\d+\)", error.message)
-    assert "last words" in service.log(trial, 1)
 
 
 def test_files_beside_the_code_are_in_a_working_directory_that_ends_with_the_attempt(
@@ -241,18 +213,6 @@ def test_files_beside_the_code_are_in_a_working_directory_that_ends_with_the_att
     folders = {Path(folder) for folder, _ in found}
     assert len(folders) == 3
     until(lambda: not any(folder.exists() for folder in folders), "the working directories are removed")
-
-
-def test_sys_exit_is_the_users_error(service: FakeService, add: Add) -> None:
-    error = service.finished(add("exit_politely")).error
-    assert error is not None
-    assert (error.kind, "sys.exit(0)" in error.message) == (FailureKind.USER_ERROR, True)
-
-
-def test_a_cuda_allocation_that_fails_is_out_of_memory(service: FakeService, add: Add) -> None:
-    error = service.finished(add("run_out_of_memory")).error
-    assert error is not None
-    assert error.kind == FailureKind.OUT_OF_MEMORY
 
 
 def test_a_stop_that_is_ignored_ends_in_a_kill_after_the_grace_period(
@@ -311,28 +271,6 @@ def test_training_continues_while_the_service_is_away_and_nothing_is_lost(servic
     assert [r.sequence for r in service.reports[trial]] == [0, 1, 2, 3]
 
 
-def test_a_missing_function_is_reported_with_the_existing_ones(service: FakeService, add: Add) -> None:
-    error = service.finished(add(trainer={"entrypoint": "train:train"})).error
-    assert error is not None
-    assert error.kind == FailureKind.CANNOT_START
-    assert error.message.startswith("train.py has no function 'train'; it has: be_killed_by_the_kernel")
-
-
-def test_a_syntax_error_names_its_line_and_a_users_package_may_be_called_trainer(service: FakeService) -> None:
-    broken = service.add_package("def train_fn(config:\n    pass\n", "trainer.py")
-    spec = {"entrypoint": "trainer:train_fn", "package": broken}
-    error = service.finished(service.add_trial(spec)).error
-    assert error is not None
-    assert (error.kind, "SyntaxError" in error.message) == (FailureKind.CANNOT_START, True)
-    assert "trainer.py:1" in error.message
-
-    whole = service.add_package(
-        "import ray.train\ndef train_fn(config):\n    ray.train.report({'a': 1})\n", "trainer.py"
-    )
-    trial = service.add_trial({**spec, "package": whole})
-    assert service.finished(trial).outcome == Outcome.COMPLETED
-
-
 def test_each_worker_has_its_own_gpu_and_the_specs_environment(service: FakeService, add: Add, record: Path) -> None:
     scaling = {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1, "GPU": 1}}
     trial = add("say_who", trainer={"scaling": scaling, "env": {"FROM_SPEC": "yes"}})
@@ -351,25 +289,6 @@ def test_lightning_and_transformers_see_all_gpus_of_their_node(service: FakeServ
     assert finish.outcome == Outcome.COMPLETED, finish.error
     own = [line.split()[1] for line in lines(record) if line.startswith("gpu")]
     assert {line.split()[2] for line in lines(record) if line.startswith("env")} == {",".join(sorted(own))}
-
-
-def test_a_report_that_the_service_refuses_ends_the_trial_and_says_why(service: FakeService, add: Add) -> None:
-    trial = add("report_steps", config={"steps": 50, "pause": 0.05})
-    service.refused[trial] = "metrics.epochs: is the experiment's step_metric and must be in every report"
-    error = service.finished(trial).error
-    assert error is not None
-    assert error.kind == FailureKind.USER_ERROR
-    assert "step_metric" in error.message
-    assert service.reports[trial] == []
-
-
-def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_a_user_error(
-    service: FakeService, add: Add
-) -> None:
-    error = service.finished(add("reduce_and_lose_a_rank")).error
-    assert error is not None
-    assert error.kind == FailureKind.LOST, error.message
-    assert "rank 1" in error.message or "a worker process died" in error.message
 
 
 def test_a_worker_serves_the_configured_number_of_trials_and_is_then_replaced(

@@ -1,0 +1,92 @@
+"""Trials that fail on a real Ray: which failure the service gets, with what message."""
+
+import re
+
+import pytest
+
+from tests.trainer.conftest import Add
+from tests.trainer.fake_service import FakeService
+from trainer.wire import FailureKind, Outcome
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def test_a_secret_that_the_agent_does_not_have_fails_the_trial_by_its_name(service: FakeService, add: Add) -> None:
+    end = service.finished(add(trainer={"secrets": {"W_KEY": {"from_agent_env": "NOT_THERE"}}}))
+    assert end.error
+    assert end.error.kind == FailureKind.CANNOT_START
+    assert "agent 'test' has no environment variable NOT_THERE" in end.error.message
+
+
+def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: FakeService, add: Add) -> None:
+    error = service.finished(add("fail_on_rank_1")).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert error.message.startswith("ValueError: a bad (rank 1 of 2, train.py:")
+    assert [r.rank for r in error.ranks] == [1]
+    assert 'raise ValueError("a bad\\nlearning rate")' in (error.traceback or "")
+    assert "session.py" not in (error.traceback or "")
+
+
+def test_a_rank_that_exits_by_itself_is_the_users_error_and_its_last_line_is_kept(
+    service: FakeService, add: Add
+) -> None:
+    trial = add("leave_without_a_word")
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert re.match(r"the worker process of rank 1 ended itself with exit code 3 \(train\.py:\d+\)", error.message)
+    assert "last words" in service.log(trial, 1)
+
+
+def test_sys_exit_is_the_users_error(service: FakeService, add: Add) -> None:
+    error = service.finished(add("exit_politely")).error
+    assert error is not None
+    assert (error.kind, "sys.exit(0)" in error.message) == (FailureKind.USER_ERROR, True)
+
+
+def test_a_cuda_allocation_that_fails_is_out_of_memory(service: FakeService, add: Add) -> None:
+    error = service.finished(add("run_out_of_memory")).error
+    assert error is not None
+    assert error.kind == FailureKind.OUT_OF_MEMORY
+
+
+def test_a_missing_function_is_reported_with_the_existing_ones(service: FakeService, add: Add) -> None:
+    error = service.finished(add(trainer={"entrypoint": "train:train"})).error
+    assert error is not None
+    assert error.kind == FailureKind.CANNOT_START
+    assert error.message.startswith("train.py has no function 'train'; it has: be_killed_by_the_kernel")
+
+
+def test_a_syntax_error_names_its_line_and_a_users_package_may_be_called_trainer(service: FakeService) -> None:
+    broken = service.add_package("def train_fn(config:\n    pass\n", "trainer.py")
+    spec = {"entrypoint": "trainer:train_fn", "package": broken}
+    error = service.finished(service.add_trial(spec)).error
+    assert error is not None
+    assert (error.kind, "SyntaxError" in error.message) == (FailureKind.CANNOT_START, True)
+    assert "trainer.py:1" in error.message
+
+    whole = service.add_package(
+        "import ray.train\ndef train_fn(config):\n    ray.train.report({'a': 1})\n", "trainer.py"
+    )
+    trial = service.add_trial({**spec, "package": whole})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+
+
+def test_a_report_that_the_service_refuses_ends_the_trial_and_says_why(service: FakeService, add: Add) -> None:
+    trial = add("report_steps", config={"steps": 50, "pause": 0.05})
+    service.refused[trial] = "metrics.epochs: is the experiment's step_metric and must be in every report"
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert "step_metric" in error.message
+    assert service.reports[trial] == []
+
+
+def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_a_user_error(
+    service: FakeService, add: Add
+) -> None:
+    error = service.finished(add("reduce_and_lose_a_rank")).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST, error.message
+    assert "rank 1" in error.message or "a worker process died" in error.message
