@@ -15,6 +15,7 @@ from service.api import (
     best,
     checkpoints,
     docs,
+    event_files,
     events,
     experiments,
     health,
@@ -96,7 +97,7 @@ def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
     known_query = Depends(refuse_unknown_query)
     app.include_router(attempts.router, dependencies=[known_query])
     app.include_router(agents.router)
-    for module in (experiments, best, importance, events, trials, trial_history, checkpoints, logs):
+    for module in (experiments, best, importance, events, trials, trial_history, checkpoints, event_files, logs):
         app.include_router(module.router, dependencies=[Depends(needs_by_method), known_query])
     for module in (replay, spaces):
         app.include_router(module.router, dependencies=[Depends(needs(Role.READ)), known_query])

@@ -218,6 +218,8 @@ class Assignment(Message):
     """unique to the attempt: its checkpoints go below `storage_path/run_name`"""
     storage_path: str
     """where checkpoints are saved"""
+    event_files: str | None = None
+    """the directory to keep the event files in that the workers write for TensorBoard; null: they are not kept"""
     keep_checkpoints: PositiveInt = 1
     """how many of the trial's newest checkpoints to keep"""
     earlier_checkpoints: list[str] = Field(default_factory=list)

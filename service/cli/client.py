@@ -180,17 +180,15 @@ class Client:
             yield from response.iter_text()
 
     @contextmanager
-    def checkpoint_archive(
-        self, trial: str, step: int, start: int = 0, etag: str | None = None
-    ) -> Iterator[httpx.Response]:
-        """The answer with the checkpoint's files as a tar archive: all of it, or the bytes from `start` on.
+    def archive(self, path: str, start: int = 0, etag: str | None = None) -> Iterator[httpx.Response]:
+        """The answer with the tar archive at this path: all of it, or the bytes from `start` on.
 
         All of it also if `etag`, that of an earlier answer, is out of date. Reading it raises Unreachable, too.
         """
         headers = {"Accept-Encoding": "identity"}
         if etag:
             headers |= {"Range": f"bytes={start}-", "If-Range": etag}
-        with self._stream(f"/v1/trials/{trial}/checkpoints/{step}/archive", headers=headers) as response:
+        with self._stream(path, headers=headers) as response:
             yield response
 
     def date(self) -> str | None:

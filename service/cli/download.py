@@ -1,4 +1,4 @@
-"""Downloads a checkpoint into a directory, and goes on where an earlier download was cut off."""
+"""Downloads an archive into a directory, and goes on where an earlier download was cut off."""
 
 import tarfile
 import time
@@ -17,11 +17,13 @@ PAUSE_SECONDS = 1.0
 
 
 class CannotFetch(BadArgument):
-    """The checkpoint cannot be written where the user wants it."""
+    """The files cannot be written where the user wants them."""
 
 
-def fetch_checkpoint(client: Client, trial: str, step: int, target: Path) -> None:
-    """Download it to the new directory `target`. What has come is kept beside it if the command is interrupted.
+def fetch_archive(client: Client, path: str, target: Path) -> None:
+    """Download what the service has at this path as a tar archive, to the new directory `target`.
+
+    What has come is kept beside it if the command is interrupted.
 
     Raises CannotFetch, Unreachable, Refused.
     """
@@ -29,7 +31,7 @@ def fetch_checkpoint(client: Client, trial: str, step: int, target: Path) -> Non
         raise CannotFetch(f"{target} exists already; remove it, or choose another directory with --to")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        archive = _download(client, trial, step, target.with_name(f".{target.name}-{trial}-{step}"))
+        archive = _download(client, path, target.with_name(f".{target.name}{path.replace('/', '-')}"))
         _unpack(archive, target)
         archive.unlink()
     except OSError as error:
@@ -38,12 +40,12 @@ def fetch_checkpoint(client: Client, trial: str, step: int, target: Path) -> Non
         raise CannotFetch(f"{archive} cannot be unpacked, and is left as it is: {error}") from error
 
 
-def _download(client: Client, trial: str, step: int, stem: Path) -> Path:
+def _download(client: Client, path: str, stem: Path) -> Path:
     failures = 0
     while True:
         before = _received_bytes(stem)
         try:
-            return _continue_download(client, trial, step, stem)
+            return _continue_download(client, path, stem)
         except (Unreachable, Refused) as error:
             if isinstance(error, Refused) and not error.is_temporary:
                 raise
@@ -53,12 +55,12 @@ def _download(client: Client, trial: str, step: int, stem: Path) -> Path:
         time.sleep(PAUSE_SECONDS)
 
 
-def _continue_download(client: Client, trial: str, step: int, stem: Path) -> Path:
+def _continue_download(client: Client, path: str, stem: Path) -> Path:
     """Ask for what is missing. The name of the file is `stem` and the archive's ETag, so that no two archives mix."""
     file, start = _received(stem), _received_bytes(stem)
     etag = f'"{file.suffixes[-2][1:]}"' if file else None
     try:
-        with client.checkpoint_archive(trial, step, start, etag) as response:
+        with client.archive(path, start, etag) as response:
             if response.status_code != httpx.codes.PARTIAL_CONTENT:
                 if file:
                     file.unlink()

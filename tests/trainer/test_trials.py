@@ -197,15 +197,16 @@ def test_a_function_without_arguments_runs_too(service: FakeService, add: Add) -
 
 
 def test_files_beside_the_code_are_in_a_working_directory_that_ends_with_the_attempt(
-    service: FakeService, add: Add, record: Path
+    service: FakeService, add: Add, record: Path, tmp_path: Path
 ) -> None:
     content = BytesIO()
     with ZipFile(content, "w") as package:
         package.writestr("train.py", USER_CODE.read_text())
         package.writestr("data/words.txt", "as in a script")
     spec = {"package": service.add_package(content.getvalue(), "train.zip")}
-    trials = [add("read_beside", trainer=spec), add("read_beside", trainer=spec)]
-    trials.append(add("read_beside_and_be_killed", trainer=spec))
+    functions = ["read_beside", "read_beside", "read_beside_and_be_killed"]
+    kept = [tmp_path / str(number) for number in range(3)]
+    trials = [add(function, trainer=spec, event_files=str(one)) for function, one in zip(functions, kept, strict=True)]
     ends = [service.finished(trial) for trial in trials]
     assert [end.outcome for end in ends] == [Outcome.COMPLETED, Outcome.COMPLETED, Outcome.FAILED]
     found = [line.split(" ", 1) for line in lines(record)]
@@ -213,6 +214,9 @@ def test_files_beside_the_code_are_in_a_working_directory_that_ends_with_the_att
     folders = {Path(folder) for folder, _ in found}
     assert len(folders) == 3
     until(lambda: not any(folder.exists() for folder in folders), "the working directories are removed")
+    for one in kept:
+        for rank in (0, 1):
+            assert (one / "runs" / f"events.out.tfevents.{rank}").read_text() == f"of rank {rank}"
 
 
 def test_a_stop_that_is_ignored_ends_in_a_kill_after_the_grace_period(

@@ -44,6 +44,7 @@ class Assignment:
     trainer: TrainerSpec
     run_name: str
     storage_path: str
+    event_files: str | None
     resume: str | None
     keep_checkpoints: int
     earlier_checkpoints: tuple[str, ...]
@@ -80,6 +81,7 @@ class Assignment:
             ),
             run_name=body["run_name"],
             storage_path=body["storage_path"],
+            event_files=body.get("event_files"),
             resume=resume["uri"] if resume else None,
             keep_checkpoints=int(body["keep_checkpoints"]),
             earlier_checkpoints=tuple(body.get("earlier_checkpoints", ())),

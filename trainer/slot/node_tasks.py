@@ -11,6 +11,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.storable import storable_text
+from trainer.worker.event_files import keep_event_files
 from trainer.worker.exit_code import OwnExit, read_exit_code
 from trainer.worker.oom_counter import read_oom_kills
 from trainer.worker.working_directory import remove as remove_directory
@@ -51,8 +52,10 @@ def read_rest(positions: dict[str, int]) -> str:
     return "".join(parts)
 
 
-def remove_working_directory(directory: str) -> None:
-    """Remove what killed workers have left."""
+def remove_working_directory(directory: str, event_files: str | None) -> None:
+    """Remove what killed workers have left, and keep their event files at this URI, if there is one."""
+    if event_files is not None:
+        keep_event_files(Path(directory), event_files)
     remove_directory(Path(directory))
 
 

@@ -404,6 +404,7 @@ class Slot:
             package_name=package.filename,
             package_folder=package.folder,
             resume=assignment.resume,
+            event_files=assignment.event_files,
             has_secrets=bool(assignment.trainer.secrets),
         )
 
@@ -420,7 +421,7 @@ class Slot:
         used = {(one.node, one.working_directory) for one in attempt.ranks.started.values() if one.working_directory}
         for node, directory in used:
             with contextlib.suppress(ray.exceptions.RayError):  # the node is gone
-                run_on_node(node, remove_working_directory, directory)
+                run_on_node(node, remove_working_directory, directory, attempt.assignment.event_files)
 
     def _clean_up(self) -> None:
         if self._runner is not None:

@@ -56,7 +56,8 @@ class Job:
     """One attempt, as its workers need it. `package` is an ObjectRef to the content of the user's package.
 
     The workers fetch the secrets from the slot if `has_secrets`: what Ray Train carries could be stored or shown.
-    Either `entrypoint` or `command` is given; `command` has the fields of a `Command`.
+    Either `entrypoint` or `command` is given; `command` has the fields of a `Command`. `event_files` is the URI of the
+    directory in which TensorBoard's event files are kept, if they are.
     """
 
     run: str
@@ -68,6 +69,7 @@ class Job:
     package_name: str | None
     package_folder: str | None
     resume: str | None
+    event_files: str | None
     has_secrets: bool = False
 
 
@@ -162,7 +164,8 @@ class RankSession:
             name, folder = job.package_name, self.folder
             self._folder_lock = lock_folder(folder, lambda: unpack(ray.get(job.package), name, folder))
         if (directory := working_directory()) is not None:
-            self._working_directory = WorkingDirectory(Path(directory), self.folder, ranks_of_node())
+            used = WorkingDirectory(Path(directory), self.folder, ranks_of_node(), job.event_files)
+            self._working_directory = used
         if job.command is not None:
             return partial(run_command, Command(**job.command))
         return find_function(job.entrypoint or "", self.folder)

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainer.worker.event_files import keep_event_files
 from trainer.worker.unused_folders import remove_unused
 
 COPIED_BYTES = 1_000_000
@@ -24,12 +25,13 @@ RUNS = f"{EXPERIMENTS}/trial-*-attempt-*"
 class WorkingDirectory:
     """One rank's use of the directory, which is its current directory.
 
-    `package` is the folder with the user's code, `ranks` the number of ranks on this node. The kernel ends the use when
-    the process dies.
+    `package` is the folder with the user's code, `ranks` the number of ranks on this node. `event_files` is the URI
+    where TensorBoard's event files are kept; None keeps none. The kernel ends the use when the process dies.
     """
 
-    def __init__(self, directory: Path, package: Path | None, ranks: int) -> None:
+    def __init__(self, directory: Path, package: Path | None, ranks: int, event_files: str | None = None) -> None:
         self._directory = directory
+        self._event_files = event_files
         self._ranks = ranks
         self._root = directory.parents[1]  # above the experiment's
         self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -42,7 +44,7 @@ class WorkingDirectory:
                 _fill(directory, package)
 
     def leave(self) -> None:
-        """Change to a directory that stays. The last rank that leaves removes this one.
+        """Change to a directory that stays. The last rank that leaves removes this one, and keeps its event files.
 
         A process that serves several attempts needs a current directory between them. A rank that has not arrived yet
         may be on its way here, inside of Ray Train: without a backend the ranks do not wait for each other.
@@ -51,6 +53,8 @@ class WorkingDirectory:
         if _arrived(self._directory) == self._ranks:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._event_files is not None:
+                    keep_event_files(self._directory, self._event_files)
                 remove(self._directory)
         os.close(self._descriptor)
 

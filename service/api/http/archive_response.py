@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.http.security.revocation import RevocableStream
 from service.errors import RangeNotSatisfiable, StorageUnavailable
-from service.operations.checkpoints.archive import CheckpointArchive
+from service.operations.checkpoints.folder_archive import FolderArchive
 from service.runtime.context import Context
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ IfRange = Annotated[
 
 _CONTENT: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 _TEXT: dict[str, Any] = {"type": "string"}
-_ETAG = {"ETag": {"description": "the same as long as the checkpoint's files are", "schema": _TEXT}}
+_ETAG = {"ETag": {"description": "the same as long as the files are", "schema": _TEXT}}
 WHOLE: dict[str, Any] = {"content": _CONTENT, "headers": _ETAG}
 PART: dict[str, Any] = {
     "description": "The bytes of the range",
@@ -53,7 +53,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def archive_response(
-    context: Context, archive: CheckpointArchive, range_header: str | None, if_range: str | None
+    context: Context, archive: FolderArchive, range_header: str | None, if_range: str | None
 ) -> ArchiveStream:
     """Raises RangeNotSatisfiable."""
     wanted = _wanted(range_header, archive.size) if if_range in {None, archive.etag} else None
@@ -70,7 +70,7 @@ def archive_response(
     return ArchiveStream(body, 206 if wanted else 200, headers, MEDIA_TYPE)
 
 
-async def _pieces(context: Context, archive: CheckpointArchive, start: int, stop: int) -> AsyncIterator[bytes]:
+async def _pieces(context: Context, archive: FolderArchive, start: int, stop: int) -> AsyncIterator[bytes]:
     pieces = archive.read(start, stop)
     with context.downloads.one():
         while piece := await context.threads.downloading(next, pieces, b""):

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.console import RenderableType
 
 from service.cli import arguments, console, terminal_tables
 from service.cli.client import Client
-from service.cli.download import fetch_checkpoint
+from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 
 PANEL = "Trials"
@@ -81,27 +82,43 @@ def retention(
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog="Examples:\n\npaceline fetch digits\n\npaceline fetch t-1f2e3d4c5b6a --step 20 --to models",
+    epilog="Examples:\n\npaceline fetch digits\n\npaceline fetch t-1f2e3d4c5b6a --step 20 --to models"
+    "\n\npaceline fetch digits --tensorboard",
 )
 def fetch(
     source: Annotated[
         str, typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's best trial, or a trial's id.")
     ],
     step: Annotated[int | None, typer.Option(help="The step of the checkpoint.", show_default="the newest")] = None,
-    to: Annotated[Path, typer.Option(help="The directory in which the checkpoint's directory is made.")] = Path(),
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="The event files of the trial, or of all trials of the experiment.")
+    ] = False,
+    to: Annotated[Path, typer.Option(help="The directory in which the directory of the files is made.")] = Path(),
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Download a checkpoint. The command can be repeated: it goes on where it was interrupted."""
+    """Download a checkpoint, or TensorBoard's event files. Repeated, it goes on where it was interrupted."""
+    if tensorboard:
+        _fetch_event_files(url, source, to, as_json=as_json)
+        return
     with connect(url) as client:
         trial = client.trial(source) if TRIAL_ID.fullmatch(source) else _best_of(client, source)
         step = step if step is not None else _newest_step(trial)
         target = to / f"trial-{trial['number']}-step-{step}"
-        fetch_checkpoint(client, trial["id"], step, target)
+        fetch_archive(client, f"/v1/trials/{trial['id']}/checkpoints/{step}/archive", target)
     result = {"trial": trial["id"], "number": trial["number"], "step": step, "path": str(target.resolve())}
     console.print_result(
         result, f"The checkpoint of trial {trial['number']}, step {step}, is in {target}", as_json=as_json
     )
+
+
+def _fetch_event_files(url: str, source: str, to: Path, *, as_json: bool) -> None:
+    kind = "trials" if TRIAL_ID.fullmatch(source) else "experiments"
+    target = to / f"{source}-tensorboard"
+    with connect(url) as client:
+        fetch_archive(client, f"/v1/{kind}/{quote(source)}/tensorboard/archive", target)
+    result = {"path": str(target.resolve())}
+    console.print_result(result, f"The event files are in {target}: tensorboard --logdir {target}", as_json=as_json)
 
 
 def _best_of(client: Client, experiment: str) -> dict[str, Any]:

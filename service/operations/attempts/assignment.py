@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from service.operations.attempts.obsolete_checkpoints import earlier_files
-from service.operations.checkpoints.folders import run_name
+from service.operations.checkpoints.folders import event_files_of, run_name
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.specification.models import SEED
@@ -74,6 +74,7 @@ def build_assignment(
         resume=resume,
         run_name=run_name(experiment, trial, attempt.number),
         storage_path=context.settings.storage,
+        event_files=event_files_of(experiment, trial, attempt.number, context.settings.storage),
         keep_checkpoints=spec.checkpoints.keep,
         earlier_checkpoints=earlier.checkpoints,
         earlier_runs=earlier.runs,

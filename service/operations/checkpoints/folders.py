@@ -20,6 +20,26 @@ def run_of(experiment: ExperimentRow, trial_number: int, attempt: int) -> str:
     return f"{experiment_folder(experiment)}/trial-{trial_number}-attempt-{attempt}"
 
 
+def event_files_folder(experiment: ExperimentRow, storage: str) -> str:
+    """The URI of the folder of TensorBoard's event files, with a directory for each attempt.
+
+    It is in the experiment's folder, and so it is deleted with the experiment.
+    """
+    folder, mark, query = storage.partition("?")
+    return f"{folder.rstrip('/')}/{experiment_folder(experiment)}/tensorboard{mark}{query}"
+
+
+def event_files_of(experiment: ExperimentRow, trial: TrialRow, attempt: int, storage: str) -> str:
+    """The URI of the attempt's directory in that folder."""
+    folder, mark, query = event_files_folder(experiment, storage).partition("?")
+    return f"{folder}/trial-{trial.number}-attempt-{attempt}{mark}{query}"
+
+
+def is_of_trial(directory: str, trial_number: int) -> bool:
+    """Whether the name is that of a directory of one of the trial's attempts."""
+    return directory.startswith(f"trial-{trial_number}-attempt-")
+
+
 def run_folder_of(uri: str, run: str) -> str | None:
     """The URI of the run's folder in which the checkpoint is; None if it is elsewhere, so that no slot has saved it."""
     path, mark, query = uri.partition("?")

@@ -42,6 +42,7 @@ class TarLayout:
     def __init__(self, top: str, entries: Sequence[Entry]) -> None:
         """`top` is the directory that the archive has everything in."""
         files = [(_header(f"{top}/{one.name}", one), one) for one in entries]
+        self.has_entries = bool(files)
         self._pieces: list[bytes | Entry] = [_header(top, Entry(top, is_directory=True))]
         for header, entry in files:
             self._pieces += [header, entry, _padding(entry.size)]

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.operations.checkpoints import archive
+from service.operations.checkpoints import folder_archive
 from service.operations.checkpoints.stored_folder import LocalFolder, RemoteFolder
 from tests.conftest import Api, Held
 from tests.patience import wait_until
@@ -59,7 +59,7 @@ def test_the_archive_has_the_files_that_were_saved(service: Api) -> None:
 
 
 def test_a_download_goes_on_where_it_was_cut_off(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(folder_archive, "CHUNK_BYTES", 1000)
     held, _ = saved(service)
     whole = fetched(service, held)
     size, etag = len(whole.content), whole.headers["etag"]

@@ -120,3 +120,33 @@ def test_directories_of_killed_ranks_are_removed_and_those_of_others_are_kept(tm
     assert foreign.exists()
     used.leave()
     later.leave()
+
+
+def test_the_event_files_of_tensorboard_are_kept_and_links_are_not_followed(tmp_path: Path, package: Path) -> None:
+    directory, kept = at(tmp_path), tmp_path / "kept"
+    directory.mkdir(parents=True)
+    os.chdir(directory)
+    used = WorkingDirectory(directory, package, ranks=1, event_files=f"file://{kept}")
+    for name in ("events.out.tfevents.1.here.0", "lightning_logs/version_0/events.out.tfevents.2.here.1"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+    Path("link.tfevents").symlink_to(package / "large.bin")
+    used.leave()
+    assert {str(path.relative_to(kept)): path.read_text() for path in kept.rglob("*") if path.is_file()} == {
+        name: name for name in ("events.out.tfevents.1.here.0", "lightning_logs/version_0/events.out.tfevents.2.here.1")
+    }
+    assert not directory.exists()
+
+
+def test_event_files_that_cannot_be_kept_are_logged(
+    tmp_path: Path, package: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "kept").write_text("not a directory")
+    directory = at(tmp_path)
+    directory.mkdir(parents=True)
+    os.chdir(directory)
+    used = WorkingDirectory(directory, package, ranks=1, event_files=str(tmp_path / "kept"))
+    Path("events.out.tfevents.1").write_text("lost")
+    used.leave()
+    assert "TensorBoard's event files could not be kept at" in caplog.text
+    assert not directory.exists()

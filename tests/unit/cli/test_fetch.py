@@ -105,7 +105,7 @@ def test_a_complete_download_that_was_not_unpacked_is_not_fetched_again(
 ) -> None:
     _, trial = saved
     whole = httpx.get(f"{url}/v1/trials/{trial}/checkpoints/1/archive")
-    part = tmp_path / f".trial-0-step-1-{trial}-1.{whole.headers['etag'][1:-1]}.tar"
+    part = tmp_path / f".trial-0-step-1-v1-trials-{trial}-checkpoints-1-archive.{whole.headers['etag'][1:-1]}.tar"
     part.write_bytes(whole.content)
     assert run("fetch", trial, "--to", str(tmp_path)).code == 0
     assert (tmp_path / "trial-0-step-1/weights").read_bytes() == CONTENT
@@ -113,11 +113,27 @@ def test_a_complete_download_that_was_not_unpacked_is_not_fetched_again(
 
 
 def test_part_of_another_archive_is_not_used(run: Run, saved: tuple[str, str], tmp_path: Path) -> None:
-    part = tmp_path / f".trial-0-step-1-{saved[1]}-1.{'0' * 64}.tar"
+    part = tmp_path / f".trial-0-step-1-v1-trials-{saved[1]}-checkpoints-1-archive.{'0' * 64}.tar"
     part.write_bytes(b"of files that have changed since")
     assert run("fetch", saved[1], "--to", str(tmp_path)).code == 0
     assert (tmp_path / "trial-0-step-1/weights").read_bytes() == CONTENT
     assert not part.exists()
+
+
+def test_the_event_files_of_an_experiment_are_fetched_by_its_name(
+    run: Run, saved: tuple[str, str], url: str, tmp_path: Path
+) -> None:
+    name, trial = saved
+    assert "no event files of TensorBoard" in run("fetch", trial, "--tensorboard").err
+    storage = httpx.get(f"{url}/v1/agents/any/attempts").json()["storage"]
+    experiment = httpx.get(f"{url}/v1/experiments/{name}").json()["id"]
+    runs = Path(storage, f"{name}-{experiment}", "tensorboard", "trial-0-attempt-1", "runs")
+    runs.mkdir(parents=True)
+    (runs / "events.out.tfevents.1").write_bytes(CONTENT)
+    for source in (name, trial):
+        assert run("fetch", source, "--tensorboard", "--to", str(tmp_path)).code == 0
+        fetched = tmp_path / f"{source}-tensorboard" / "trial-0-attempt-1" / "runs" / "events.out.tfevents.1"
+        assert fetched.read_bytes() == CONTENT
 
 
 def test_what_cannot_be_fetched_is_said(run: Run, project: Path, url: str, saved: tuple[str, str]) -> None:
