@@ -37,21 +37,64 @@ def resources_of_worker(
     return {name: amount for name, amount in resources.items() if amount}
 
 
+@dataclass(frozen=True)
+class WorkerGroup:
+    """What `trainer.wire.Scaling` says about a worker group: its smallest and largest size, and each worker's share."""
+
+    min_workers: int
+    max_workers: int
+    is_elastic: bool
+    worker: Resources
+    strategy: str
+
+    @classmethod
+    def of(cls, scaling: Mapping[str, Any]) -> "WorkerGroup":
+        """`scaling` is `trainer.wire.Scaling` as JSON."""
+        count = scaling["num_workers"]
+        is_elastic = isinstance(count, Mapping)
+        worker = resources_of_worker(
+            scaling.get("resources_per_worker"),
+            use_gpu=bool(scaling.get("use_gpu")),
+            accelerator_type=scaling.get("accelerator_type"),
+        )
+        return cls(
+            min_workers=int(count["min"] if is_elastic else count),
+            max_workers=int(count["max"] if is_elastic else count),
+            is_elastic=is_elastic,
+            worker=worker,
+            strategy=scaling.get("placement_strategy") or "PACK",
+        )
+
+    def size_on(self, nodes: Iterable[Mapping[str, float]]) -> int:
+        """How many of its workers fit; `nodes` are their free resources. At most its largest size."""
+        counts = [self._count_on(node) for node in nodes]
+        if self.strategy == "STRICT_PACK":
+            return max(counts, default=0)
+        if self.strategy == "STRICT_SPREAD":
+            counts = [min(1, count) for count in counts]
+        return min(self.max_workers, sum(counts))
+
+    def _count_on(self, node: Mapping[str, float]) -> int:
+        shares = [node.get(name, 0) / amount + ROUNDING_TOLERANCE for name, amount in self.worker.items()]
+        return max(0, int(min([self.max_workers, *shares])))
+
+
 def bundles_of(scaling: Mapping[str, Any]) -> list[Resources]:
-    """The placement group's bundles, one for each worker. `scaling` is `trainer.wire.Scaling` as JSON."""
-    worker = resources_of_worker(
-        scaling.get("resources_per_worker"),
-        use_gpu=bool(scaling.get("use_gpu")),
-        accelerator_type=scaling.get("accelerator_type"),
-    )
-    return [worker] * int(scaling["num_workers"])
+    """The placement group's bundles, one for each worker; of an elastic group, those of the smallest that may start.
+
+    `scaling` is `trainer.wire.Scaling` as JSON.
+    """
+    group = WorkerGroup.of(scaling)
+    return [group.worker] * group.min_workers
 
 
 def describe_workers(scaling: Mapping[str, Any]) -> str:
-    """The worker group for an error message, such as "2 workers x 1 CPU, 1 GPU"."""
-    bundles = bundles_of(scaling)
-    amounts = ", ".join(f"{amount:g} {name}" for name, amount in bundles[0].items()) or "no resources"
-    return f"{len(bundles)} worker{'s' * (len(bundles) > 1)} x {amounts}"
+    """The worker group for an error message, such as "2 workers x 1 CPU, 1 GPU", or "1 to 4 workers x 1 CPU"."""
+    group = WorkerGroup.of(scaling)
+    least, most = group.min_workers, group.max_workers
+    amounts = ", ".join(f"{amount:g} {name}" for name, amount in group.worker.items()) or "no resources"
+    count = f"{least} to {most}" if most > least else f"{least}"
+    return f"{count} worker{'s' * (most > 1)} x {amounts}"
 
 
 def without_internal(resources: Resources) -> Resources:
@@ -86,6 +129,13 @@ def find_placement(bundles: Iterable[Resources], free: NodeResources) -> Placeme
         remaining[best] = {name: amount - bundle.get(name, 0) for name, amount in remaining[best].items()}
         nodes.append(best)
     return Placement(nodes, remaining)
+
+
+def find_largest_placement(scaling: Mapping[str, Any], free: NodeResources) -> Placement | None:
+    """Place as many workers as fit. None if that is fewer than may start."""
+    group = WorkerGroup.of(scaling)
+    size = max(group.min_workers, group.size_on(free.values()))
+    return find_placement([group.worker] * size, free)
 
 
 def release(free: NodeResources, node: str, resources: Resources) -> None:

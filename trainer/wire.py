@@ -19,6 +19,7 @@ from trainer.datasets_wire import DatasetFiles as DatasetFiles  # noqa: PLC0414
 from trainer.datasets_wire import DatasetFormat as DatasetFormat  # noqa: PLC0414
 from trainer.datasets_wire import DatasetFunction as DatasetFunction  # noqa: PLC0414
 from trainer.datasets_wire import UnionMember as UnionMember  # noqa: PLC0414
+from trainer.num_workers_wire import NumWorkers, WorkerRange
 from trainer.package_files import REQUIREMENTS_FILE as REQUIREMENTS_FILE  # noqa: PLC0414
 from trainer.package_files import is_in_package as is_in_package  # noqa: PLC0414
 from trainer.package_files import requirements_in as requirements_in  # noqa: PLC0414
@@ -45,6 +46,7 @@ from trainer.wire_types import (
     Rank,
     ReadableText,
     Seconds,
+    WorldSize,
 )
 from trainer.wire_types import Count as Count  # noqa: PLC0414
 from trainer.wire_types import Text as Text  # noqa: PLC0414
@@ -67,8 +69,13 @@ class Kind(StrEnum):
 class Scaling(Message):
     """The worker group of a trial, in the names of Ray's `ScalingConfig`."""
 
-    num_workers: Annotated[int, Field(ge=1, le=100_000), JsonNumber] = 1
-    """the number of worker processes"""
+    num_workers: NumWorkers = 1
+    """the number of worker processes; `{min: 1, max: 4}`, or `[1, 4]`, is an elastic group, which has as many as there
+    is room for"""
+    elastic_resize_monitor_interval_s: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False), JsonNumber] | None = (
+        None
+    )
+    """for an elastic group: every so many seconds it looks for room to grow; absent: 60"""
     use_gpu: Bool = False
     """whether each worker gets a GPU"""
     resources_per_worker: dict[Key, Amount] = Field(default_factory=dict)
@@ -77,6 +84,19 @@ class Scaling(Message):
     """only nodes with accelerators of this type, as Ray names them, such as `A100`"""
     placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """how Ray places workers on nodes"""
+
+    @property
+    def is_elastic(self) -> bool:
+        return isinstance(self.num_workers, WorkerRange)
+
+    @property
+    def min_workers(self) -> int:
+        """With fewer, a trial does not start."""
+        return self.num_workers.min if isinstance(self.num_workers, WorkerRange) else self.num_workers
+
+    @property
+    def max_workers(self) -> int:
+        return self.num_workers.max if isinstance(self.num_workers, WorkerRange) else self.num_workers
 
     @cached_property
     def worker(self) -> dict[str, float]:
@@ -381,6 +401,8 @@ class Heartbeat(Message):
     """for how long the training function has run; absent before its first line"""
     phases: PhaseSeconds | None = None
     """the seconds so far, by phase"""
+    world_size: WorldSize | None = None
+    """how many workers an elastic group has; absent before they start"""
     has_alternatives: Bool = False
     """the holder knows further addresses of the service"""
 
@@ -409,6 +431,8 @@ class Reports(Message):
 
     reports: list[Report] = Field(min_length=1, max_length=1000)
     """in the order of their sequence"""
+    world_size: WorldSize | None = None
+    """how many workers an elastic group has; an attempt has the same number from its start to its end"""
 
 
 class Decision(StrEnum):

@@ -7,6 +7,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from search.field_descriptions import describe_fields
 from trainer.storable import is_storable_text, storable_text
 
+MAX_WORKERS = 100_000
+
 MAX_COUNT = 2**53
 """The largest step or sequence: up to here, every JSON reader represents integers exactly."""
 
@@ -43,6 +45,7 @@ Count = Annotated[int, Field(ge=0, le=MAX_COUNT), JsonNumber]
 DeletionId = Annotated[int, Field(ge=0, lt=2**31), JsonNumber]
 Ordinal = Annotated[int, Field(ge=1, le=MAX_COUNT), JsonNumber]
 Rank = Annotated[int, Field(ge=0, le=1_000_000), JsonNumber]
+WorldSize = Annotated[int, Field(ge=1, le=MAX_WORKERS), JsonNumber]
 Seconds = Annotated[float, Field(ge=0, le=60, allow_inf_nan=False), JsonNumber]
 Capacity = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False), JsonNumber]
 Amount = Annotated[Capacity, AfterValidator(_amount)]

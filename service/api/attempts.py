@@ -34,7 +34,7 @@ async def send_reports(
     trial: TrialId, message: Annotated[Reports, Depends(_REPORTS)], reporting: Reporting, token: LeaseToken
 ) -> Answer:
     """What the training function reported, and what it is to do now. A repeat is harmless."""
-    return await reporting.submit(ReportBatch(trial, token, message.reports))
+    return await reporting.submit(ReportBatch(trial, token, message.reports, message.world_size))
 
 
 async def serve_reports(request: Request) -> Answer:

@@ -18,6 +18,11 @@ def counts(by_status: Mapping[str, int]) -> str:
     return ", ".join(f"{by_status[status]} {status}" for status in _ORDER if by_status.get(status)) or "none yet"
 
 
+def num_workers(given: int | Mapping[str, int] | None) -> str | int | None:
+    """`1 to 4` for an elastic group"""
+    return f"{given['min']} to {given['max']}" if isinstance(given, Mapping) else given
+
+
 def objective(experiment: ExperimentRow) -> str:
     """`maximize val_accuracy`, and so on for each objective."""
     return ", ".join(f"{one.get('direction', 'minimize')} {one['metric']}" for one in experiment.spec["objectives"])

@@ -52,6 +52,13 @@ def _report(update: RunUpdate, event: EventRow) -> None:
     update.add_metrics(event.data.get("metrics") or {}, event.at, int(event.data.get("step") or 0))
 
 
+def _world_size(update: RunUpdate, event: EventRow) -> None:
+    """A point for each attempt: so many workers from this step on."""
+    size = event.data.get("world_size")
+    update.set_tags(world_size=size)
+    update.add_metrics({"paceline/world_size": size}, event.at, int(event.data.get("step") or 0))
+
+
 def _running(update: RunUpdate, event: EventRow) -> None:
     attempt, agent = event.data.get("attempt"), event.data.get("agent")
     update.set_tags(status="running", attempt=attempt, agent=agent)
@@ -116,6 +123,7 @@ _HANDLERS: Mapping[str, Callable[[RunUpdate, EventRow], None]] = {
     "checkpoint": _checkpoint,
     "checkpoint.removed": _checkpoint_removed,
     "attempt.ended": _attempt_ended,
+    "attempt.world_size": _world_size,
     "trial.exploited": _exploited,
     **dict.fromkeys(TRIAL_ENDS, _ended),
 }

@@ -31,7 +31,6 @@ _SCALING = {
     "label_selector": "is not supported: name a resource that only these nodes have in resources_per_worker",
     "bundle_label_selector": "is not supported: name a resource that only these nodes have in resources_per_worker",
     "trainer_resources": "is not taken: the controller of a trial reserves nothing",
-    "elastic_resize_monitor_interval_s": "is for elastic groups, which are not supported: num_workers is a number",
     "use_tpu": _NO_TPU,
     "topology": _NO_TPU,
 }

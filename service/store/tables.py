@@ -189,7 +189,7 @@ class AttemptRow(Base):
     names none. `deciding_sequence` is that of the report which was answered with the decision to end the attempt: what
     comes after it does not count. `began_at` is when the training function began, as far as its holder has told.
     `phases` are the seconds since then, as the holder has told them last: `trainer.wire.PhaseSeconds`. `queued_at` is
-    when its trial was queued for it.
+    when its trial was queued for it. `world_size` is the number of workers of an elastic group, once they have started.
     `service` is the only one whose address the holder may know. `service.runtime.lease_tokens` computes the lease
     token, whose digest is stored, from `lease_salt`.
     """
@@ -216,6 +216,7 @@ class AttemptRow(Base):
     queued_at: Mapped[datetime | None]
     started_at: Mapped[datetime]
     began_at: Mapped[datetime | None]
+    world_size: Mapped[int | None]
     last_report_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     __table_args__ = (

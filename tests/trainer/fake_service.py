@@ -72,6 +72,7 @@ class FakeService:
         self.deletions: dict[int, Deletion] = {}
         self.failed_deletions: dict[int, str] = {}
         self.reports: dict[str, list[Report]] = defaultdict(list)
+        self.world_sizes: dict[str, list[int | None]] = defaultdict(list)
         self.logs: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
         self.log_sizes: dict[tuple[str, int], int] = defaultdict(int)
         self.finishes: dict[str, Finish] = {}
@@ -234,7 +235,7 @@ class FakeService:
         if claim.storage_error is not None:
             return None
         for assignment in self.queue:
-            worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.num_workers
+            worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.min_workers
             for node in claim.nodes:
                 left -= int(min(node.free.get(name, 0) // amount for name, amount in worker.items()))
             if left <= 0:
@@ -249,11 +250,13 @@ class FakeService:
         return assignment
 
     def report(self, trial: str, body: bytes) -> Answer | dict[str, Any]:
-        reports = Reports.model_validate_json(body).reports
+        message = Reports.model_validate_json(body)
+        reports = message.reports
         with self._changed:
             if self.away:
                 return {"status": 503, "detail": "away"}
             self.reports[trial] += reports
+            self.world_sizes[trial] += [message.world_size] * len(reports)
             self.times[trial].setdefault("first_report", time.monotonic())
             answers = [self.decide(trial, report) for report in reports]
             self._changed.notify_all()

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from service.domain.placement import waiting_for
-from trainer.resources import bundles_of, describe_workers, find_placement, resources_of_worker
+from trainer.resources import (
+    WorkerGroup,
+    bundles_of,
+    describe_workers,
+    find_largest_placement,
+    find_placement,
+    resources_of_worker,
+)
 from trainer.wire import Scaling
 
 
@@ -54,3 +61,26 @@ def test_the_defaults_of_a_worker_are_those_of_ray_train(scaling: dict[str, Any]
     use_gpu, accelerator_type = scaling.get("use_gpu", False), scaling.get("accelerator_type")
     ours = resources_of_worker(scaling.get("resources_per_worker"), use_gpu=use_gpu, accelerator_type=accelerator_type)
     assert ours == expected
+
+
+NODES = [{"CPU": 3.0}, {"CPU": 1.0}, {"GPU": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "most", "size"), [("PACK", 9, 4), ("PACK", 2, 2), ("STRICT_PACK", 9, 3), ("STRICT_SPREAD", 9, 2)]
+)
+def test_an_elastic_group_has_as_many_workers_as_fit(strategy: str, most: int, size: int) -> None:
+    scaling = Scaling.model_validate({"num_workers": {"min": 1, "max": most}, "placement_strategy": strategy})
+    group = WorkerGroup.of(scaling.model_dump(mode="json"))
+    assert group.size_on(NODES) == size
+    assert group.size_on([]) == 0
+
+
+def test_an_elastic_group_is_offered_room_for_its_minimum_and_takes_up_to_its_maximum() -> None:
+    scaling = Scaling.model_validate({"num_workers": [2, 3]}).model_dump(mode="json")
+    assert bundles_of(scaling) == [{"CPU": 1.0}] * 2
+    assert describe_workers(scaling) == "2 to 3 workers x 1 CPU"
+    placement = find_largest_placement(scaling, {"a": {"CPU": 2.0}, "b": {"CPU": 3.0}})
+    assert placement is not None
+    assert sum(node["CPU"] for node in placement.free.values()) == 2
+    assert find_largest_placement(scaling, {"a": {"CPU": 1.0}}) is None

@@ -25,7 +25,7 @@ from trainer.agent.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train.cluster_state import orphaned_placement_groups
 from trainer.ray_train.worker_start import forked_runtime_env
-from trainer.resources import NodeResources, bundles_of, find_placement
+from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
 
 logger = logging.getLogger(__name__)
 
@@ -248,7 +248,7 @@ class SlotPool:
         free = self._without_drained(free_resources())
         for slot in self.slots.values():
             if slot.may_await_resources and reservations.of(slot.placement_group) is None:
-                placement = find_placement(bundles_of(slot.scaling or {}), free)
+                placement = find_largest_placement(slot.scaling or {}, free)
                 free = placement.free if placement else free
         return free
 
@@ -274,14 +274,10 @@ class SlotPool:
         self.prestart.pause()
 
     def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:
-        """A new slot, on the node that its first worker will probably get.
-
-        There the slot depends on no other node than its workers, and slots spread as their work does.
-        """
+        """A new slot, for which idle slots make room."""
         scaling = assignment["trainer"]["scaling"]
         self._make_room(scaling)
-        placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()))
-        node = placement.nodes[0] if placement else None
+        node = self._node_for_slot(scaling)
         # Workers inherit the slot's environment, and those of the fork server have its Python.
         is_plain = bool(self._runtime_env and assignment["trainer"].get("runtime_env"))
         runtime_env = {} if is_plain else self._runtime_env
@@ -290,6 +286,17 @@ class SlotPool:
         self.slots[name] = PooledSlot(name, actor, key, scaling)
         logger.info("slot %s starts for experiment %s", name, assignment["experiment"])
         return self.slots[name]
+
+    def _node_for_slot(self, scaling: Scaling) -> str | None:
+        """The node that its first worker will probably get; for an elastic group, the agent's own node.
+
+        So the slot depends on no other node than its workers, and slots spread as their work does. An elastic group
+        loses nodes and goes on, so its slot must not be on one of them; the agent's own is the last to go.
+        """
+        if WorkerGroup.of(scaling).is_elastic:
+            return str(ray.get_runtime_context().get_node_id())
+        placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()))
+        return placement.nodes[0] if placement else None
 
     def _make_room(self, scaling: Scaling) -> None:
         """Close idle slots, longest idle first, until the worker group fits."""

@@ -109,7 +109,7 @@ class ReportOutbox(Outbox):
 
     `on_refused(error)` is called when a report cannot be delivered, `on_known(uri, kept)` when the service has stored a
     checkpoint (the older ones in `kept` stay), and `on_uncounted(uri)` when it has not: the report came after the one
-    that ended the attempt, whose sequence `on_decided` gets before.
+    that ended the attempt, whose sequence `on_decided` gets before. `world_size`: of an elastic group.
     """
 
     def __init__(
@@ -133,6 +133,7 @@ class ReportOutbox(Outbox):
         self._reports: deque[dict[str, Any]] = deque()
         self._metrics: dict[int, dict[str, Any]] = {}
         self._checkpoints: set[int] = set()
+        self.world_size: int | None = None
 
     def put(self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None) -> None:
         with self._changed:
@@ -162,7 +163,8 @@ class ReportOutbox(Outbox):
 
     def _pop(self) -> Batch:
         count = min(len(self._reports), REPORTS_PER_CALL)
-        return self._path, {"reports": [self._reports.popleft() for _ in range(count)]}
+        size = {} if self.world_size is None else {"world_size": self.world_size}
+        return self._path, {"reports": [self._reports.popleft() for _ in range(count)], **size}
 
     def _on_answer(self, body: dict[str, Any], answer: dict[str, Any]) -> None:
         deciding = answer.get("deciding_sequence")
@@ -181,7 +183,7 @@ class ReportOutbox(Outbox):
         if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):
             # One bad report must not cost the others.
             for report in body["reports"]:
-                self._send(self._path, {"reports": [report]})
+                self._send(self._path, {**body, "reports": [report]})
             return
         super()._on_refusal(body, refused)
         self._on_refused(refused)

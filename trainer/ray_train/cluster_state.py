@@ -26,6 +26,13 @@ def unreserved_resources() -> dict[str, dict[str, float]]:
     return free
 
 
+def reserved_by(group: Any | None) -> list[tuple[str, dict[str, float]]]:
+    """The node and the resources of each bundle of a placement group; nothing for None."""
+    entry = placement_group_table(group) if group is not None else {}
+    nodes = entry.get("bundles_to_node_id", {})
+    return [(nodes[index], resources) for index, resources in entry.get("bundles", {}).items()]
+
+
 def drain_deadlines() -> dict[str, int]:
     """The ids of the nodes that Ray drains, with the deadline in milliseconds since the epoch; 0 for none."""
     found: dict[str, int] = state.get_draining_nodes()

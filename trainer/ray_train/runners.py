@@ -14,9 +14,10 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.ray_train.backends import BACKENDS, Backend
 from trainer.ray_train.dataset_shards import DatasetServerCallback, StartServer
+from trainer.ray_train.elastic_policy import Elasticity, ResourcesTimeout
 from trainer.ray_train.warm_group import WarmGroup, in_process_trainer, out_of_process_trainer
 from trainer.ray_train.worker_start import worker_runtime_env
-from trainer.resources import bundles_of
+from trainer.resources import WorkerGroup, bundles_of
 
 START_SECONDS = 60.0
 """How long a worker group waits for its resources before the attempt is given back."""
@@ -32,6 +33,8 @@ class RunPlan:
     `on_success()` is called as soon as all ranks have succeeded and everything that they reported is known: Ray may
     still have to shut the run down. `start_dataset_server`: None for a run without datasets.
     `runtime_env`: what the user asks of Ray for the workers. `torch_config`: arguments of Ray's `TorchConfig`.
+    `on_start(workers)` is called before so many workers start, `on_room(workers)` when an elastic group can have
+    another number of them. An elastic group does not use `lost_nodes`.
     """
 
     kind: str
@@ -44,13 +47,25 @@ class RunPlan:
     start_dataset_server: StartServer | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     torch_config: Mapping[str, Any] = field(default_factory=dict)
+    on_start: Callable[[int], None] = lambda _workers: None
+    on_room: Callable[[int], None] = lambda _workers: None
+    lost_nodes: frozenset[str] = frozenset()
+
+    @property
+    def elasticity(self) -> Elasticity | None:
+        """None for a group of a fixed number of workers."""
+        workers = WorkerGroup.of(self.scaling)
+        return Elasticity(workers, self.lost_nodes, self.on_room) if workers.is_elastic else None
 
     @property
     def backend(self) -> Backend:
         return BACKENDS[self.kind]
 
     def scaling_config(self) -> ScalingConfig:
-        return ScalingConfig(**{key: value for key, value in self.scaling.items() if value})
+        workers = WorkerGroup.of(self.scaling)
+        count = (workers.min_workers, workers.max_workers) if workers.is_elastic else workers.max_workers
+        given = {key: value for key, value in self.scaling.items() if value}
+        return ScalingConfig(**{**given, "num_workers": count})
 
     def trainer_options(self) -> dict[str, Any]:
         """The arguments of Ray's trainer that its kind needs."""
@@ -68,10 +83,6 @@ class RunPlan:
             callbacks=list(callbacks),
             worker_runtime_env=worker_runtime_env(self.env, self.scaling, self.runtime_env),
         )
-
-
-class ResourcesTimeout(RuntimeError):
-    """The resources of a worker group did not become free in time."""
 
 
 class Runner(Protocol):
@@ -114,7 +125,7 @@ class WarmRunner:
         def on_saved(sequence: int, checkpoint: Any) -> None:
             self._on_saved(plan.name, sequence, checkpoint.path)
 
-        self.group.is_cancelled, self.group.on_success = plan.is_cancelled, plan.on_success
+        self.group.prepare(plan.is_cancelled, plan.on_success, plan.on_start, plan.elasticity)
         try:
             trainer = in_process_trainer(plan.backend.trainer_class(), self.group, on_saved, plan.dataset_callbacks())
             config = plan.run_config()

@@ -24,6 +24,7 @@ from ray.train.v2._internal.execution.worker_group.placement_group_handle import
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
+from trainer.ray_train.elastic_policy import Elasticity, RoomPolicy
 from trainer.ray_train.worker_actor import WarmTrainWorker, environment, lower_log_volume
 
 OMITTED_CALLBACKS = (
@@ -43,6 +44,12 @@ CONTROLLER_LOGS = "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"
 
 LIVENESS_SECONDS = 0.5
 """How often the controller polls the workers without a wake-up. This is how it notices a dead process."""
+
+WAITING_SECONDS = 1.0
+"""How often it asks a scaling policy again that has not decided. Ray's own controller does not pause."""
+
+ELASTIC_PLACEMENT_SECONDS = 10.0
+"""How long the workers of an elastic group may take to get what was free when their number was decided."""
 
 ENDING_SECONDS = 0.005
 """How often it polls once all ranks have said that they are done and only their threads have to end."""
@@ -89,12 +96,14 @@ class WarmGroup:
     """The placement group, synchronization actor and workers of one shape, kept from run to run.
 
     It takes the place of Ray's `WorkerGroup` class as the controller's factory. `start_seconds`: how long the
-    placement group may take to start. `is_cancelled` is asked meanwhile whether the present run has been cancelled.
-    `on_success` is called when all workers of the present run have succeeded, before Ray shuts the run down.
+    placement group may take to start. An elastic group's shape is a range of sizes: where a run has another size than
+    the one before, or has lost a node, it gets a new placement group and new workers.
     """
 
     is_cancelled: Callable[[], bool]
     on_success: Callable[[], None]
+    on_start: Callable[[int], None]
+    elasticity: Elasticity | None
 
     def __init__(self, start_seconds: float) -> None:
         self._start_seconds = start_seconds
@@ -104,11 +113,29 @@ class WarmGroup:
         self.coordinator: Any = None
         self.controller: WarmController | None = None
 
+    def prepare(
+        self,
+        is_cancelled: Callable[[], bool],
+        on_success: Callable[[], None],
+        on_start: Callable[[int], None],
+        elasticity: Elasticity | None,
+    ) -> None:
+        """For the next run. `is_cancelled` is asked while it waits for its resources.
+
+        `on_success` is called when all of its workers have succeeded, before Ray shuts the run down, and
+        `on_start(workers)` before they start.
+        """
+        self.is_cancelled, self.on_success, self.on_start = is_cancelled, on_success, on_start
+        self.elasticity = elasticity
+
     def create(self, train_run_context: Any, worker_group_context: Any, callbacks: Any = None) -> "WarmWorkerGroup":
         """As `WorkerGroup.create`."""
+        size = worker_group_context.num_workers
+        self._fit_to(size)
+        self.on_start(size)
         group = WarmWorkerGroup(train_run_context, worker_group_context, callbacks)
         group.warm = self
-        group._worker_group_start_timeout_s = self._start_seconds  # noqa: SLF001
+        group._worker_group_start_timeout_s = self._placement_seconds  # noqa: SLF001
         try:
             with self._own_synchronization_actor():
                 group._start()  # noqa: SLF001
@@ -148,8 +175,37 @@ class WarmGroup:
             ray.kill(worker.actor)
         self.wake()
 
+    def scaling_policy(self, rays_own: Any) -> Any:
+        """The scaling policy of the next run, in place of Ray's own."""
+        config = rays_own.scaling_config
+        if self.elasticity is None:
+            policy = type("WarmScalingPolicy", (WarmResourceRequest, type(rays_own)), {"warm": self})
+            return policy(config)
+        return RoomPolicy(config, self.elasticity, self._kept_placement_group, self.is_cancelled, self._start_seconds)
+
+    def _kept_placement_group(self) -> Any:
+        return self.placement_group.placement_group if self.placement_group is not None else None
+
+    @property
+    def _placement_seconds(self) -> float:
+        return self._start_seconds if self.elasticity is None else min(ELASTIC_PLACEMENT_SECONDS, self._start_seconds)
+
+    def _fit_to(self, size: int) -> None:
+        """Keep nothing of an elastic group that has another size now, or whose placement group is not whole."""
+        kept = self._kept_placement_group()
+        if self.elasticity is None or kept is None:
+            return
+        if kept.bundle_count != size or not self.elasticity.is_whole(kept):
+            self._end_group()
+
     def close(self) -> None:
         """End everything. From any thread."""
+        self._end_group()
+        if self.coordinator is not None:
+            coordinator, self.coordinator = self.coordinator, None
+            coordinator.cancel_resource_request()
+
+    def _end_group(self) -> None:
         self.end_workers()
         if self.sync_actor is not None:
             ray.kill(self.sync_actor)
@@ -157,9 +213,6 @@ class WarmGroup:
         if self.placement_group is not None:
             self.placement_group.handle.shutdown()
             self.placement_group = None
-        if self.coordinator is not None:
-            coordinator, self.coordinator = self.coordinator, None
-            coordinator.cancel_resource_request()
 
     def placement_group_or(self, create: Callable[[], PlacementGroupHandle]) -> WarmPlacementGroup:
         """The kept placement group, created on the first run."""
@@ -295,6 +348,13 @@ class WarmController(TrainController):  # type: ignore[misc]
         listed: list[Any] = self._checkpoint_manager._checkpoint_results  # noqa: SLF001
         listed[:] = [result for result in listed if not path.endswith(result.checkpoint.path)]
 
+    async def _step(self) -> Any:
+        state = self.get_state()
+        result = await super()._step()
+        if result.next_state is state:
+            await asyncio.sleep(WAITING_SECONDS)
+        return result
+
     async def _poll_workers(self) -> Any:
         interval = ENDING_SECONDS if self._ending else LIVENESS_SECONDS
         with contextlib.suppress(TimeoutError):
@@ -338,8 +398,7 @@ class InProcessFit:
         return [*kept, *self.callbacks, ReportedCheckpoints(self.on_saved)]
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, **arguments: Any) -> Any:
-        policy = type("WarmScalingPolicy", (WarmResourceRequest, type(scaling_policy)), {"warm": self.warm})
-        return self.warm.run({**arguments, "scaling_policy": policy(scaling_policy.scaling_config)})
+        return self.warm.run({**arguments, "scaling_policy": self.warm.scaling_policy(scaling_policy)})
 
 
 def in_process_trainer(

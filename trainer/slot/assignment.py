@@ -5,7 +5,10 @@ have. `tests/trainer/slot/test_assignment.py` checks that the two agree.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+from trainer.resources import WorkerGroup
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,9 @@ class TrainerSpec:
     secrets: dict[str, Any]
     reuse_workers: bool | int
 
-    @property
-    def num_workers(self) -> int:
-        return int(self.scaling["num_workers"])
+    @cached_property
+    def workers(self) -> WorkerGroup:
+        return WorkerGroup.of(self.scaling)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from trainer.slot.attempt_state import (
     LeaseLost,
     Preempted,
     Refused,
+    Resizing,
     Running,
     State,
     Stopping,
@@ -70,7 +71,8 @@ class Attempt:
         self.assignment = assignment
         self.run = assignment.run_name
         self.state = AttemptState(runner.end_workers)
-        self.ranks = Ranks(assignment.trainer.num_workers)
+        self._workers = assignment.trainer.workers
+        self.ranks = Ranks(self._workers.min_workers)
         self.checkpoints = CheckpointLedger(assignment, remove)
         self.delivery = Delivery(assignment, addresses, self, self._progress)
         self._sizes = CheckpointSizes()
@@ -82,6 +84,7 @@ class Attempt:
         self._began_at: float | None = None
         self._workers_done_at: float | None = None
         self._masker = masker
+        self._told_world_size: int | None = None
 
     def refuse_to_start(self, *, is_drained: bool) -> None:
         """Give it back, because the slot is about to close."""
@@ -91,6 +94,20 @@ class Attempt:
 
     def start(self) -> None:
         self.delivery.start()
+
+    # What Ray Train's controller does with an elastic group. Called from the slot's own thread.
+
+    def group_starts(self, world_size: int) -> None:
+        """Its workers are about to start, so many of them."""
+        self.ranks.world_size = world_size
+        if self._workers.is_elastic:
+            self.delivery.reports.world_size = self._told_world_size = world_size
+
+    def resize(self, workers: int) -> None:
+        """There is room for another number of workers: leave at the next checkpoint, whenever that is saved."""
+        if self.state.move(Resizing(workers)):
+            logger.info("%s leaves at its next checkpoint: its group can have %d workers", self.run, workers)
+            self._loop.call_soon_threadsafe(self.barrier.leave_when_saved)
 
     # What workers report. Called in the slot's event loop.
 
@@ -119,9 +136,10 @@ class Attempt:
 
     def _progress(self) -> dict[str, Any]:
         """What a heartbeat tells: fields of `trainer.wire.Heartbeat`. Called from its thread."""
+        size = {} if self._told_world_size is None else {"world_size": self._told_world_size}
         if self._began_at is None:
-            return {"phases": {}}
-        return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases()}
+            return {"phases": {}, **size}
+        return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases(), **size}
 
     def _phases(self) -> dict[str, float]:
         if self._began_at is None:
@@ -150,13 +168,14 @@ class Attempt:
     def checkpoint_saved(self, sequence: int, path: str) -> None:
         """All ranks have saved the checkpoint of this report. From any thread."""
         self.delivery.reports.add_checkpoint(sequence, self._saved(sequence, path))
+        self._loop.call_soon_threadsafe(self.barrier.saved, sequence)
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
         saved = None if checkpoint is None else self._saved(sequence, checkpoint)
         self.delivery.reports.put(sequence, metrics, saved)
 
     def _saved(self, sequence: int, path: str) -> SavedCheckpoint:
-        size = self._sizes.bytes_of(sequence, self.assignment.trainer.num_workers)
+        size = self._sizes.bytes_of(sequence, self.ranks.world_size)
         return SavedCheckpoint(self.checkpoints.uri_of(path), size)
 
     # What the service answers. Called from the threads of `delivery`.
@@ -241,7 +260,16 @@ class Attempt:
         if isinstance(state, LeaseLost):
             return None
         trained_past = self._deciding_sequence in self.barrier.undecided
-        return outcome_of(End(state, self.ranks, self.state.is_drained, trained_past, error, self._classify))
+        end = End(
+            state=state,
+            ranks=self.ranks,
+            is_drained=self.state.is_drained,
+            is_elastic=self._workers.is_elastic,
+            trained_past_decision=trained_past,
+            error=error,
+            classify=self._classify,
+        )
+        return outcome_of(end)
 
     def abandon(self, error: Exception) -> None:
         """End it as lost, because the slot has failed. Reports that are not delivered yet are dropped."""
@@ -264,7 +292,7 @@ class Attempt:
 
     def why_workers_not_reusable(self) -> str | None:
         """Why its worker processes cannot serve another attempt, if they cannot."""
-        if not isinstance(self.state.current, Running | Stopping):
+        if not isinstance(self.state.current, Running | Stopping | Resizing):
             return f"the attempt {self.state.current.summary}"
         return self.ranks.why_not_reusable()
 

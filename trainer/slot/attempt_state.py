@@ -39,6 +39,14 @@ class Draining(State):
 
 
 @dataclass(frozen=True)
+class Resizing(State):
+    """Its elastic group can have another number of workers: it leaves at its next checkpoint, and is given back."""
+
+    workers: int
+    summary = "was asked to leave for another number of workers"
+
+
+@dataclass(frozen=True)
 class EndingNow(State):
     """Its workers are killed without waiting for a report."""
 
@@ -83,7 +91,8 @@ class Abandoned(EndingNow):
 _FROM_ANY = frozenset({Refused, Preempted, LeaseLost, Abandoned})
 
 MOVES: Mapping[type[State], frozenset[type[State]]] = {
-    Running: _FROM_ANY | {Stopping, Draining, Killed},
+    Running: _FROM_ANY | {Stopping, Draining, Resizing, Killed},
+    Resizing: _FROM_ANY | {Stopping, Draining, Killed},
     Stopping: _FROM_ANY | {Killed},
     Draining: _FROM_ANY | {Killed},
     Killed: _FROM_ANY | {Killed},

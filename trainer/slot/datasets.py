@@ -7,7 +7,6 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.ray_train.worker_start import worker_runtime_env
-from trainer.resources import bundles_of
 from trainer.slot.assignment import Assignment
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
@@ -46,8 +45,7 @@ def dataset_server_starter(
         package_folder=package.folder,
         has_secrets=bool(trainer.secrets),
     )
-    cpus = sum(bundle.get("CPU", 0.0) for bundle in bundles_of(trainer.scaling))
-    plan = DataPlan(trainer.data or DEFAULTS, cpus)
+    cpus = trainer.workers.worker.get("CPU", 0.0)
     asked_for = runtime_env_of(trainer.runtime_env, package.requirements)
     runtime_env = worker_runtime_env(trainer.env, {"num_workers": 1}, asked_for)
 
@@ -56,6 +54,6 @@ def dataset_server_starter(
         server = ray.remote(DatasetServer).options(
             num_cpus=0, max_concurrency=len(nodes) + 1, scheduling_strategy=here, runtime_env=runtime_env
         )
-        return server.remote(job, plan, nodes)
+        return server.remote(job, DataPlan(trainer.data or DEFAULTS, cpus * len(nodes)), nodes)
 
     return start

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, State
+from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, Resizing, State
 from trainer.slot.ranks import Ranks
 from trainer.slot.ray_errors import killed_by_kernel, to_json
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
+NODE_LEFT = "a node of the elastic group has left"
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
 
 
@@ -40,6 +41,7 @@ class End:
     """What is known at the end of an attempt.
 
     `error` is what Ray Train raised, `classify(error)` what that means; `is_drained`: one of its nodes is drained.
+    `is_elastic`: its worker group may have another size the next time.
     `trained_past_decision`: the service decided to stop it at a report after which the ranks, without an answer, had
     trained on. What they did then does not count.
     """
@@ -47,6 +49,7 @@ class End:
     state: State
     ranks: Ranks
     is_drained: bool
+    is_elastic: bool
     trained_past_decision: bool
     error: BaseException | None
     classify: Callable[[BaseException], Failure]
@@ -64,6 +67,8 @@ def outcome_of(end: End) -> Outcome:
         return Outcome("completed", began)
     if failure.kind == LOST and end.is_drained:
         failure = replace(failure, kind=PREEMPTED)
+    if failure.kind == LOST and end.is_elastic and end.ranks.lost_nodes:
+        failure = replace(failure, kind=PREEMPTED, message=f"{NODE_LEFT}: {failure.message}")
     return Outcome.failed(failure, began=began)
 
 
@@ -76,6 +81,8 @@ def _failure_by_order(end: End) -> Failure | None:
             return Failure(PREEMPTED, _why_preempted(end))
         case Draining() if end.ranks.have_stopped:
             return Failure(PREEMPTED, _why_preempted(end))
+        case Resizing(workers=count) if end.ranks.have_stopped:
+            return Failure(PREEMPTED, f"the group of {end.ranks.world_size} can have {count} workers now")
         case _:
             return None
 

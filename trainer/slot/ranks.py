@@ -24,6 +24,8 @@ Remains = tuple[str, int | None, OwnExit | None]
 class Ranks:
     """Written by the slot's event loop, and read by the slot's thread once no worker runs.
 
+    `world_size` of an elastic group is known when it starts. `lost_nodes` are those that no longer answer.
+
     Ray may deliver output of a rank after its death, while the slot's thread reads what the rank has left in its files.
     Such output is ignored, because the files have it.
     """
@@ -33,6 +35,7 @@ class Ranks:
         self.started: dict[int, WorkerStarted] = {}
         self.ended: dict[int, WorkerEnded] = {}
         self.dead: set[int] = set()
+        self.lost_nodes: set[str] = set()
         self.times: dict[int, dict[str, float]] = {}
         self.has_oom_kill = False
         self.own_exits: dict[int, OwnExit] = {}

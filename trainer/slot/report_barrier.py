@@ -45,6 +45,7 @@ class ReportBarrier:
         self._pending: dict[int, PendingReport] = {}
         self._service_is_silent = False
         self._is_leaving = False
+        self._leaves_when_saved = False
         self.undecided: set[int] = set()
         self._left_at: int | None = None
 
@@ -81,8 +82,19 @@ class ReportBarrier:
         for sequence in sorted(self._pending):
             self._resolve(self._pending[sequence], STOP)
 
+    def leave_when_saved(self) -> None:
+        """Leave at the first report that has saved a checkpoint, so that nothing has to be trained again."""
+        self._leaves_when_saved = True
+
+    def saved(self, sequence: int) -> None:
+        """All ranks have saved the checkpoint of this report. It may come long after the report."""
+        is_late = sequence not in self._pending or self._pending[sequence].checkpoint is None
+        if self._leaves_when_saved and is_late:
+            self.leave()
+
     def _send(self, pending: PendingReport) -> None:
         pending.is_delivered = True
+        self._is_leaving = self._is_leaving or (self._leaves_when_saved and pending.checkpoint is not None)
         if self._is_leaving:
             # The order to leave came before this report. The report still counts; the function leaves with it.
             self._resolve(pending, STOP)

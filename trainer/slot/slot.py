@@ -82,6 +82,7 @@ class Slot:
         self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-finish")
         self._package = UserPackage(name)
         self._worker_nodes: set[str] = set()
+        self._lost_nodes: set[str] = set()
         self._placement_group: str | None = None
         self._received_count = 0
         self._worker_reuse = WorkerReuse()
@@ -350,11 +351,15 @@ class Slot:
             start_dataset_server=dataset_server_starter(assignment, self._package, self._handle, self._key or ""),
             runtime_env=runtime_env_of(assignment.trainer.runtime_env, self._package.requirements),
             torch_config=assignment.trainer.torch_config or {},
+            on_start=attempt.group_starts,
+            on_room=attempt.resize,
+            lost_nodes=frozenset(self._lost_nodes),
         )
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
         outcome = attempt.conclude(error, lambda rank: self._read_remains(attempt, rank))
+        self._lost_nodes |= attempt.ranks.lost_nodes
         is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
         self._is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
         if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
@@ -381,7 +386,7 @@ class Slot:
         return following
 
     def _make_runner(self, trainer: TrainerSpec) -> Runner:
-        if trainer.reuse_workers and BACKENDS[trainer.kind].is_warm:
+        if trainer.workers.is_elastic or (trainer.reuse_workers and BACKENDS[trainer.kind].is_warm):
             return WarmRunner(self._checkpoint_saved)
         return FreshRunner(self._handle)
 
@@ -413,7 +418,10 @@ class Slot:
         worker, positions = attempt.ranks.started[rank], attempt.ranks.log_positions[rank]
         try:
             return run_on_node(worker.node, read_remains, positions, worker.oom_counter, worker.exit_file)
-        except (ray.exceptions.RayError, OSError):
+        except (ray.exceptions.RayTaskError, OSError):  # the node answers
+            return NODE_SILENT, None, None
+        except ray.exceptions.RayError:
+            attempt.ranks.lost_nodes.add(worker.node)
             return NODE_SILENT, None, None
 
     def _remove_working_directories(self, attempt: Attempt) -> None:

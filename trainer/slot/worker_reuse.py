@@ -1,5 +1,7 @@
 """When a slot's warm workers are replaced by new processes."""
 
+from trainer.ray_train.backends import BACKENDS
+from trainer.slot.assignment import TrainerSpec
 from trainer.slot.attempt import Attempt
 
 TRIALS_PER_WORKER = 100
@@ -21,12 +23,14 @@ class WorkerReuse:
         reason = attempt.why_workers_not_reusable()
         if reason is None and shutdown_error is not None:
             reason = f"Ray could not shut the run down: {shutdown_error}"
-        reason = reason or self._why_too_old(attempt.assignment.trainer.reuse_workers)
+        reason = reason or self._why_too_old(attempt.assignment.trainer)
         if reason is not None:
             self._served = 0
         return reason
 
-    def _why_too_old(self, reuse_workers: bool | int) -> str | None:
+    def _why_too_old(self, trainer: TrainerSpec) -> str | None:
         """What a trial leaves behind unseen, such as fragmented memory, adds up."""
-        limit = TRIALS_PER_WORKER if reuse_workers is True else int(reuse_workers)
+        limit = TRIALS_PER_WORKER if trainer.reuse_workers is True else int(trainer.reuse_workers)
+        if not BACKENDS[trainer.kind].is_warm:
+            limit = 1
         return f"they have served {self._served} trials" if self._served >= limit else None

@@ -10,6 +10,7 @@ from service.api.views.costs import CostView
 from service.api.views.rows import RowView, View
 from service.domain.cost import Cost
 from service.store.tables import AttemptRow, GenerationRow, TrialRow
+from trainer.wire import Scaling
 
 
 class GenerationView(RowView):
@@ -54,10 +55,14 @@ class AttemptView(View):
     """kind, message and tracebacks"""
     resumed_from: str | None
     """the URI of the checkpoint that it resumed from"""
+    resumed_step: int | None
+    """the step of that checkpoint"""
     started_at: datetime
     """when it was claimed"""
     began_at: datetime | None
     """when its training function began, if its holder has told"""
+    world_size: int | None
+    """how many workers ran it; null for an elastic group whose workers have not started"""
     last_report_at: datetime | None
     """when it last reported"""
     uncounted_reports: int
@@ -70,7 +75,9 @@ class AttemptView(View):
     """where its time went; until now, if it still runs"""
 
     @classmethod
-    def of(cls, row: AttemptRow, trial: TrialRow, generations: Sequence[GenerationRow], cost: Cost) -> Self:
+    def of(
+        cls, row: AttemptRow, trial: TrialRow, generations: Sequence[GenerationRow], scaling: Scaling, cost: Cost
+    ) -> Self:
         own = next((one for one in reversed(generations) if one.first_attempt <= row.number), None)
         return cls(
             number=row.number,
@@ -80,8 +87,10 @@ class AttemptView(View):
             outcome=row.outcome,
             error=row.failure,
             resumed_from=row.resume_uri,
+            resumed_step=row.resume_step,
             started_at=row.started_at,
             began_at=row.began_at,
+            world_size=row.world_size if scaling.is_elastic else scaling.max_workers,
             last_report_at=row.last_report_at,
             uncounted_reports=row.uncounted_report_count,
             lease_expires_at=row.lease_expires_at if row.ended_at is None else None,

@@ -148,7 +148,7 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
     return TrialDetail(
         **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id), size)),
         attempts=[
-            AttemptView.of(attempt, row, generations, cost_of(attempt, scaling, now))
+            AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now))
             for attempt in attempts_of(session, row.id)
         ],
         generations=[GenerationView.of(generation) for generation in generations],

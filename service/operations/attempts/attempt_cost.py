@@ -12,7 +12,8 @@ from trainer.wire import PhaseSeconds, Scaling
 
 def cost_of(attempt: AttemptRow, scaling: Scaling, now: datetime) -> Cost:
     """Of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
-    return _times(attempt, attempt.ended_at or now).cost(scaling.num_workers, scaling.worker.get("GPU", 0.0))
+    workers = attempt.world_size or scaling.min_workers
+    return _times(attempt, attempt.ended_at or now).cost(workers, scaling.worker.get("GPU", 0.0))
 
 
 def note_phases(leased: LeasedAttempt, phases: PhaseSeconds | None) -> None:

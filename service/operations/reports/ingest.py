@@ -12,6 +12,7 @@ from service.domain.statuses import DECIDED_BY_REPORT, StopCause
 from service.errors import Invalid
 from service.operations.attempts.attempt_cost import note_phases
 from service.operations.attempts.leases import LeasedAttempt, check_lease, lock_leased_attempt, lock_leased_attempts
+from service.operations.attempts.world_size import note_world_size
 from service.operations.early_stopping.paused_trials import has_released
 from service.operations.reports.checkpoints import add_checkpoint
 from service.operations.reports.curve import add_point, set_aside, steps_of
@@ -29,6 +30,7 @@ class ReportBatch:
     trial_id: str
     token: str | None
     reports: Sequence[Report]
+    world_size: int | None = None
 
 
 def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | Exception]:
@@ -55,7 +57,7 @@ def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | E
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None
         }
         answers: list[Answer | Exception] = [
-            _ingest_batch(context, one, batch.reports) if isinstance(one, LeasedAttempt) else one
+            _ingest_batch(context, one, batch) if isinstance(one, LeasedAttempt) else one
             for one, batch in zip(found, batches, strict=True)
         ]
     context.new_events.notify()
@@ -66,13 +68,14 @@ def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | E
     return answers
 
 
-def _ingest_batch(context: Context, leased: LeasedAttempt, reports: Sequence[Report]) -> Answer | Invalid:
-    ordered = sorted(reports, key=attrgetter("sequence"))
+def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
+    ordered = sorted(batch.reports, key=attrgetter("sequence"))
     try:
         steps = steps_of(leased, ordered)
     except Invalid as invalid:
         return invalid
     leased.extend_lease(context.settings.lease_seconds)
+    note_world_size(leased, batch.world_size)
     kept: list[str] = []
     for report in ordered:
         kept = _ingest_report(leased, report, steps[report.sequence]) or kept
@@ -107,6 +110,7 @@ def take_heartbeat(context: Context, trial_id: str, token: str | None, message: 
         if message.running_seconds is not None and leased.attempt.began_at is None:
             leased.attempt.began_at = leased.now - timedelta(seconds=message.running_seconds)
         note_phases(leased, message.phases)
+        note_world_size(leased, message.world_size)
         only_service = None if message.has_alternatives else context.service_name
         if leased.attempt.service != only_service:
             leased.attempt.service = only_service

@@ -18,6 +18,7 @@ from trainer.slot.attempt_state import Abandoned, Killed, LeaseLost, Preempted, 
 from trainer.slot.outcome import Outcome
 from trainer.slot.report_barrier import ReportBarrier
 from trainer.wire import Answer, Decision, PhaseSeconds
+from trainer.worker.failures import PREEMPTED
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
@@ -50,9 +51,9 @@ class CountingRunner:
 class Played:
     """An attempt of one rank, which the test plays."""
 
-    def __init__(self, service: FakeService, **fields: Any) -> None:
+    def __init__(self, service: FakeService, scaling: dict[str, Any] | None = None, **fields: Any) -> None:
         self.service = service
-        self.trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
+        self.trial = service.add_trial({"entrypoint": "train:train_fn", "scaling": scaling or {}}, **fields)
         self.runner = CountingRunner()
         runner: Any = self.runner
         assignment = Assignment.from_json(service.assign(self.trial))
@@ -394,5 +395,40 @@ def test_an_attempt_that_is_given_back_does_not_wait_for_a_service_that_is_away(
             await one.finish(outcome)
             assert time.monotonic() - started_at < SECONDS
             assert one.trial not in one.service.finishes
+
+    play(run)
+
+
+def test_an_elastic_group_leaves_at_a_checkpoint_when_there_is_room_and_tells_its_size(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": [1, 4]}) as one:
+            one.attempt.group_starts(1)
+            assert await one.report(0) == "continue"
+            one.attempt.resize(3)
+            one.attempt.resize(4)  # it is leaving already
+            assert await one.report(1) == "continue"
+            assert await one.report(2, f"x/{one.attempt.run}/checkpoint_2") == "stop"
+            await one.attempt.worker_ended(0, WorkerEnded(has_stopped=True))
+            outcome = await one.conclude()
+            assert outcome is not None
+            assert outcome.failure is not None
+            assert outcome.failure.kind == PREEMPTED
+            assert "the group of 1 can have 3 workers" in outcome.failure.message
+            assert one.attempt.why_workers_not_reusable() is None
+            assert set(one.service.world_sizes[one.trial]) == {1}
+
+    play(run)
+
+
+def test_a_users_stop_and_a_drain_come_before_a_resize(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": [1, 4]}) as one:
+            one.attempt.group_starts(1)
+            one.attempt.resize(3)
+            one.service.order(one.trial, Decision.STOP, "the user")
+            await one.comes_to(Stopping)
+            assert await one.report(0) == "stop"
+            await one.attempt.worker_ended(0, WorkerEnded(has_stopped=True))
+            assert await one.conclude() == Outcome("stopped", began=True)
 
     play(run)

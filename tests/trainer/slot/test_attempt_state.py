@@ -18,6 +18,7 @@ from trainer.slot.attempt_state import (
     LeaseLost,
     Preempted,
     Refused,
+    Resizing,
     Running,
     State,
     Stopping,
@@ -25,7 +26,15 @@ from trainer.slot.attempt_state import (
 from trainer.worker.failures import Failure
 
 FAILURE = Failure("user_error", "refused")
-ORDERS: list[State] = [Stopping("the user"), Draining(), Killed(), Refused(FAILURE), Preempted(), LeaseLost()]
+ORDERS: list[State] = [
+    Stopping("the user"),
+    Draining(),
+    Resizing(2),
+    Killed(),
+    Refused(FAILURE),
+    Preempted(),
+    LeaseLost(),
+]
 STATES: list[State] = [Running(), *ORDERS, Abandoned(FAILURE)]
 WAIT_SECONDS = 240
 

@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, Running, State, Stopping
+from trainer.slot.attempt_state import (
+    Abandoned,
+    Draining,
+    Killed,
+    Preempted,
+    Refused,
+    Resizing,
+    Running,
+    State,
+    Stopping,
+)
 from trainer.slot.outcome import AGENT_SHUT_DOWN, End, Outcome, outcome_of
 from trainer.slot.ranks import Ranks, Remains
 from trainer.wire import Finish
@@ -39,10 +49,13 @@ def ended(
     *,
     error: BaseException | None = None,
     is_drained: bool = False,
+    is_elastic: bool = False,
     trained_past_decision: bool = False,
     means: str = LOST,
 ) -> Outcome:
-    end = End(state, group, is_drained, trained_past_decision, error, lambda _error: Failure(means, "Ray says so"))
+    end = End(
+        state, group, is_drained, is_elastic, trained_past_decision, error, lambda _error: Failure(means, "Ray says so")
+    )
     outcome = outcome_of(end)
     Finish.model_validate(outcome.to_json())
     return outcome
@@ -212,3 +225,24 @@ def test_workers_are_reused_only_if_all_have_ended_well() -> None:
 def test_a_workers_end_is_the_same_after_its_way_through_ray(message: WorkerEnded) -> None:
     assert WorkerEnded.from_fields(message.to_fields()) == message
     assert WorkerStarted(**STARTED.to_fields()) == STARTED
+
+
+def test_an_elastic_group_that_leaves_to_be_resized_is_given_back_unless_it_was_done() -> None:
+    left = ended(Resizing(4), ranks(STOPPED, STOPPED), is_elastic=True)
+    assert left.failure == Failure(PREEMPTED, "the group of 2 can have 4 workers now")
+    assert ended(Resizing(4), ranks(GOOD, GOOD), is_elastic=True).status == "completed", "it was quicker"
+    failed = ended(Resizing(4), ranks(BAD, GOOD), is_elastic=True).failure
+    assert failed is not None
+    assert failed.kind == USER_ERROR
+
+
+def test_a_node_that_leaves_costs_an_elastic_group_no_budget_but_a_process_that_dies_does() -> None:
+    group = ranks(None, GOOD)
+    dead = ended(Running(), group, error=RAYS, is_elastic=True).failure
+    group.lost_nodes.add("n")
+    left, fixed = ended(Running(), group, error=RAYS, is_elastic=True).failure, ended(Running(), group, error=RAYS)
+    assert dead is not None
+    assert left is not None
+    assert fixed.failure is not None
+    assert (dead.kind, left.kind, fixed.failure.kind) == (LOST, PREEMPTED, LOST)
+    assert left.message == "a node of the elastic group has left: Ray says so"

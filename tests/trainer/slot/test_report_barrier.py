@@ -92,3 +92,31 @@ def test_after_a_report_without_an_answer_the_next_ones_do_not_wait_until_the_se
     assert answers == [CONTINUE] * 20
     assert len(delivered) == 21
     assert not done
+
+
+def test_a_group_that_is_to_be_resized_leaves_at_the_report_that_saves_a_checkpoint() -> None:
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        barrier.leave_when_saved()
+        first = asyncio.create_task(barrier.report(0, 0, 1, {}, None))
+        await asyncio.sleep(0)
+        barrier.decide(0, CONTINUE)
+        return [await first, await barrier.report(1, 0, 1, {}, "c"), await barrier.report(2, 0, 1, {}, None)]
+
+    answers, delivered, _ = run(scenario)
+    assert answers == [CONTINUE, STOP, STOP]
+    assert delivered == [(0, {}, None), (1, {}, "c")], "what comes after the report at which it leaves does not count"
+
+
+def test_a_group_that_is_to_be_resized_leaves_once_a_checkpoint_is_saved_in_the_background() -> None:
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        early = asyncio.create_task(barrier.report(0, 0, 1, {}, "c"))
+        await asyncio.sleep(0)
+        barrier.leave_when_saved()
+        barrier.saved(0)  # its report had the checkpoint already
+        barrier.decide(0, CONTINUE)
+        before = await early
+        barrier.saved(5)
+        return [before, await barrier.report(6, 0, 1, {}, None)]
+
+    answers, _, _ = run(scenario)
+    assert answers == [CONTINUE, STOP]

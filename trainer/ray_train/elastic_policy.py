@@ -1,0 +1,92 @@
+"""How many workers an elastic group has: Ray's own scaling policy, kept to the room that there is.
+
+Ray's policy counts the nodes' total resources, less what other runs of Ray Train and Ray Data have asked for. It does
+not see what anything else holds, and gives up a healthy group for room that it cannot get. So its decisions count only
+where the resources are free. It does not act on them, either: the attempt leaves at its next checkpoint, and the next
+one starts with the new number.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision, ResizeDecision
+
+from trainer.ray_train.cluster_state import available_resources_per_node, drain_deadlines, reserved_by
+from trainer.resources import WorkerGroup, release
+
+
+class ResourcesTimeout(RuntimeError):
+    """The resources of a worker group did not become free in time."""
+
+
+@dataclass(frozen=True)
+class Elasticity:
+    """What a run of an elastic group needs. `lost_nodes` no longer answer, even if Ray still lists them.
+
+    `on_room(workers)` is called when there is room for another number of workers, perhaps repeatedly.
+    """
+
+    workers: WorkerGroup
+    lost_nodes: frozenset[str]
+    on_room: Callable[[int], None]
+
+    def size(self, placement_group: Any | None) -> int:
+        """How many workers there can be, with what the placement group holds."""
+        gone = self.lost_nodes | drain_deadlines().keys()
+        free = {node: dict(has) for node, has in available_resources_per_node().items() if node not in gone}
+        for node, bundle in reserved_by(placement_group):
+            release(free, node, bundle)
+        return self.workers.size_on(free.values())
+
+    def is_whole(self, placement_group: Any) -> bool:
+        """Whether all that the placement group reserves is on living nodes."""
+        nodes = available_resources_per_node().keys() - self.lost_nodes
+        held = reserved_by(placement_group)
+        return bool(held) and all(node in nodes for node, _ in held)
+
+
+class RoomPolicy(ElasticScalingPolicy):  # type: ignore[misc]
+    """`placement_group()` returns the one that the group keeps from earlier runs, or None.
+
+    `start_seconds`: how long to wait until the smallest group fits; the policy then raises ResourcesTimeout, as it does
+    when `is_cancelled()`.
+    """
+
+    def __init__(
+        self,
+        scaling_config: Any,
+        elasticity: Elasticity,
+        placement_group: Callable[[], Any],
+        is_cancelled: Callable[[], bool],
+        start_seconds: float,
+    ) -> None:
+        super().__init__(scaling_config)
+        self._elasticity = elasticity
+        self._placement_group = placement_group
+        self._is_cancelled = is_cancelled
+        self._start_by = time.monotonic() + start_seconds
+        self._size = 0
+
+    def make_decision_for_non_running_worker_group(self) -> Any:
+        """As many workers as there is room for. The controller asks again after a NoopDecision."""
+        if self._is_cancelled() or time.monotonic() > self._start_by:
+            raise ResourcesTimeout
+        self._maybe_send_resource_request()
+        self._size = self._elasticity.size(self._placement_group())
+        if self._size < self._elasticity.workers.min_workers:
+            return NoopDecision()
+        return self._get_resize_decision(self._size)
+
+    def make_decision_for_running_worker_group(self, *args: Any, **kwargs: Any) -> Any:
+        """Ray's decision, at Ray's interval, is for the attempt; the running group stays as it is."""
+        decision = super().make_decision_for_running_worker_group(*args, **kwargs)
+        if isinstance(decision, ResizeDecision):
+            self._elasticity.on_room(decision.num_workers)
+        return NoopDecision()
+
+    def _count_possible_workers(self, reserved_resources: Any) -> int:
+        """Of a running group, which never gives up workers that live."""
+        promised: int = super()._count_possible_workers(reserved_resources)
+        return max(self._size, min(promised, self._elasticity.size(self._placement_group())))
