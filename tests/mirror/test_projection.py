@@ -291,3 +291,15 @@ def test_the_run_of_a_confirmation_says_what_it_confirms_and_its_seed() -> None:
     run = trial_run(experiment(config={"seed": 0, "epochs": 3}), one, "parent")
     assert (run.tags["paceline.confirms"], run.tags["paceline.source"]) == ("2", "confirmation")
     assert run.params == {"seed": "1", "epochs": "3", "lr": "0.1"}
+
+
+def test_a_run_has_the_number_of_workers_over_the_steps_of_an_elastic_group() -> None:
+    events = [
+        event(1, "trial.running", attempt=1, agent="here"),
+        event(2, "attempt.world_size", attempt=1, world_size=1, step=0),
+        event(3, "attempt.world_size", attempt=2, world_size=4, step=7),
+    ]
+    update = project(ProjectionInput(experiment(), {"t-0": trial()}), events).runs[RunKey("t-0")]
+    points = [(one.value, one.step) for one in update.metrics if one.metric == "paceline/world_size"]
+    assert points == [(1, 0), (4, 7)]
+    assert update.tags["paceline.world_size"] == "4"

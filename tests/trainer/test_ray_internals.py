@@ -114,6 +114,36 @@ def test_a_scaling_policy_is_constructed_from_a_configuration_and_requests_resou
     assert "maybe_send_resource_request()" in source(type(policy).make_decision_for_running_worker_group)
 
 
+def test_rays_elastic_policy_counts_workers_in_one_method_and_returns_a_resize_or_no_decision() -> None:
+    from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision, ResizeDecision
+    from ray.train.v2._internal.execution.scaling_policy.factory import create_scaling_policy
+    from ray.train.v2.api.config import ScalingConfig
+
+    policy = create_scaling_policy(ScalingConfig(num_workers=(1, 3), elastic_resize_monitor_interval_s=5))
+    assert type(policy) is ElasticScalingPolicy
+    assert parameters(type(policy)) == ["scaling_config"]
+    assert policy._count_possible_workers({"a": {"CPU": 2.0}, "b": {"CPU": 8.0}}) == 3
+    assert policy._count_possible_workers({}) == 0
+    decision = policy._get_resize_decision(2)
+    assert isinstance(decision, ResizeDecision)
+    assert decision.num_workers == 2
+    running = source(ElasticScalingPolicy.make_decision_for_running_worker_group)
+    assert "num_workers = self._count_possible_workers(reserved_resources)" in running
+    assert "if num_workers == worker_group_state.num_workers:" in running
+    assert "maybe_send_resource_request()" in source(ElasticScalingPolicy.make_decision_for_non_running_worker_group)
+    assert NoopDecision() is not None
+
+
+def test_the_controller_asks_an_undecided_policy_again_without_a_pause() -> None:
+    """So `WarmController._step` pauses. A state that was not decided about is returned as the same object."""
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert inspect.iscoroutinefunction(TrainController._step)
+    decides = source(TrainController._make_and_handle_scaling_decision_for_non_running_worker_group)
+    assert "next_state = controller_state" in decides
+    assert "sleep" not in source(TrainController.run) + source(TrainController._run_control_loop_iteration)
+
+
 def test_a_run_of_the_controller_ends_without_ending_its_process() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 

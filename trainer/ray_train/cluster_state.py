@@ -3,15 +3,14 @@
 from typing import Any
 
 import ray
-from ray._private.state import available_resources_per_node as rays_available_resources
-from ray._private.state import state
+from ray._private import state as ray_state  # the module: its objects cannot travel to a slot by value
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.util.placement_group import placement_group_table
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
     """What is unreserved on each node, by node id and resource name."""
-    found: dict[str, dict[str, float]] = rays_available_resources()
+    found: dict[str, dict[str, float]] = ray_state.available_resources_per_node()
     return found
 
 
@@ -35,7 +34,7 @@ def reserved_by(group: Any | None) -> list[tuple[str, dict[str, float]]]:
 
 def drain_deadlines() -> dict[str, int]:
     """The ids of the nodes that Ray drains, with the deadline in milliseconds since the epoch; 0 for none."""
-    found: dict[str, int] = state.get_draining_nodes()
+    found: dict[str, int] = ray_state.state.get_draining_nodes()
     return found
 
 
@@ -57,5 +56,5 @@ def orphaned_placement_groups() -> list[str]:
 
 
 def _placement_groups() -> list[Any]:
-    accessor = state._connect_and_get_accessor()  # noqa: SLF001 - the public table leaves out the creator
+    accessor = ray_state.state._connect_and_get_accessor()  # noqa: SLF001 - the public table leaves out the creator
     return [PlacementGroupTableData.FromString(group) for group in accessor.get_placement_group_table()]

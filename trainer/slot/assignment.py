@@ -5,7 +5,6 @@ have. `tests/trainer/slot/test_assignment.py` checks that the two agree.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from trainer.resources import WorkerGroup
@@ -29,7 +28,7 @@ class TrainerSpec:
     secrets: dict[str, Any]
     reuse_workers: bool | int
 
-    @cached_property
+    @property
     def workers(self) -> WorkerGroup:
         return WorkerGroup.of(self.scaling)
 

@@ -30,6 +30,13 @@ def test_a_worker_group_fits_as_a_whole_or_not_at_all(group: Scaling, nodes: lis
     assert fits(group, nodes) is fit
 
 
+def test_an_elastic_group_fits_where_its_smallest_does() -> None:
+    group = Scaling.model_validate({"num_workers": {"min": 2, "max": 8}})
+    assert fits(group, [{"CPU": 2.0}])
+    assert not fits(group, [{"CPU": 1.0}])
+    assert waiting_for(group, {"a": [node(CPU=1)]}) == "2 to 8 workers x 1 CPU; the largest agent has 1 CPU"
+
+
 def test_workers_take_what_ray_train_would_give_them() -> None:
     assert Scaling().worker == {"CPU": 1}
     assert Scaling(use_gpu=True).worker == {"GPU": 1}

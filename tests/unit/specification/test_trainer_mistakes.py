@@ -112,3 +112,39 @@ def test_every_field_of_ray_trains_configuration_is_taken_or_refused_with_a_reas
     ):
         names = {field.name for field in dataclasses.fields(config)}
         assert {name for name in names - taken if (*place, name) not in REASONS} == set()
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "path", "says"),
+    [
+        (0, "num_workers", "greater than or equal to 1"),
+        ("2", "num_workers", "'2' is text: write 2"),
+        ([1, 2, 3], "num_workers", "[min, max] of an elastic group, as in [1, 4]"),
+        ([4, 1], "num_workers", "min must not be more than max (1): write {min: 1, max: 4}"),
+        ({"min": 3, "max": 2}, "num_workers", "min must not be more than max"),
+        ([0, 2], "num_workers.min", "greater than or equal to 1"),
+        ({"min": 1}, "num_workers.max", "is required"),
+        ({"min": 1, "max": 2, "most": 3}, "num_workers.most", "unknown field"),
+    ],
+)
+def test_the_mistakes_in_a_number_of_workers_say_what_would_be_right(num_workers: Any, path: str, says: str) -> None:
+    found = mistakes({"entrypoint": "a:b", "scaling": {"num_workers": num_workers}})
+    assert list(found) == [f"trainer.scaling.{path}"]
+    assert says in found[f"trainer.scaling.{path}"]
+
+
+@pytest.mark.parametrize("num_workers", [[1, 4], {"min": 2, "max": 2}])
+@pytest.mark.parametrize("kind", ["torch", "jax", "tensorflow", "xgboost", "command"])
+def test_every_kind_that_runs_on_ray_may_be_elastic(kind: str, num_workers: Any) -> None:
+    trainer = command("./train") if kind == "command" else {"kind": kind, "entrypoint": "a:b"}
+    scaling = {"num_workers": num_workers, "elastic_resize_monitor_interval_s": 30}
+    assert mistakes(trainer | {"scaling": scaling}) == {}
+
+
+def test_what_only_an_elastic_group_has_and_what_cannot_be_elastic() -> None:
+    interval = {"elastic_resize_monitor_interval_s": 30}
+    found = mistakes({"entrypoint": "a:b", "scaling": {"num_workers": 4} | interval})
+    says = "is for an elastic group, as with num_workers: {min: 1, max: 4}; this one always has 4"
+    assert found == {"trainer.scaling.elastic_resize_monitor_interval_s": says}
+    found = mistakes({"kind": "external", "scaling": {"num_workers": [1, 2]}})
+    assert list(found) == ["trainer.scaling.num_workers"]
