@@ -1,9 +1,12 @@
-"""The part of `trainer.wire` that says how many workers a group has: a number, or an elastic range."""
+"""The range of an elastic group's number of workers, as users write it: `{min: 1, max: 4}` or `[1, 4]`.
+
+On the wire it is two numbers, num_workers and max_workers: an agent of an earlier version runs the fewest.
+"""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import Field, TypeAdapter, WrapValidator, model_validator
+from pydantic import BaseModel, model_validator
 
 from trainer.wire_types import Message, WorldSize
 
@@ -11,12 +14,21 @@ PAIR = 2
 
 
 class WorkerRange(Message):
-    """The fewest and the most workers of an elastic group."""
+    """The fewest and the most workers of an elastic group. `[1, 4]` is the same as `{min: 1, max: 4}`."""
 
     min: WorldSize
     """with fewer, the trial waits"""
     max: WorldSize
     """it never has more"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_pair(cls, given: Any) -> Any:
+        if not isinstance(given, list | tuple):
+            return given
+        if len(given) != PAIR:
+            raise ValueError("must be a number, or two: [min, max] of an elastic group, as in [1, 4]")
+        return {"min": given[0], "max": given[1]}
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -25,23 +37,18 @@ class WorkerRange(Message):
         return self
 
 
-_NUMBER: TypeAdapter[int] = TypeAdapter(WorldSize)
+class _Ranged(BaseModel):
+    """Only to have the field's name in the paths of mistakes."""
+
+    num_workers: WorkerRange
 
 
-def _parsed(given: Any, _: Any) -> int | WorkerRange:
-    """One kind of value has one kind of mistake: a plain union would list those of all its members."""
-    if isinstance(given, list | tuple):
-        if len(given) != PAIR:
-            raise ValueError("must be a number, or two: [min, max] of an elastic group, as in [1, 4]")
-        given = {"min": given[0], "max": given[1]}
-    if isinstance(given, Mapping | WorkerRange):
-        return WorkerRange.model_validate(given)
-    return _NUMBER.validate_python(given)
-
-
-def _with_pair(schema: dict[str, Any]) -> None:
-    item = {"type": "integer", "minimum": 1}
-    schema["anyOf"].append({"type": "array", "items": item, "minItems": PAIR, "maxItems": PAIR})
-
-
-NumWorkers = Annotated[WorldSize | WorkerRange, WrapValidator(_parsed), Field(json_schema_extra=_with_pair)]
+def with_max_workers(scaling: Any) -> Any:
+    """A range of num_workers as two fields; anything else as it is. Raises ValidationError."""
+    count = scaling.get("num_workers") if isinstance(scaling, Mapping) else None
+    if not isinstance(count, Mapping | list | tuple):
+        return scaling
+    found = _Ranged.model_validate({"num_workers": count}).num_workers
+    if scaling.get("max_workers") not in (None, found.max):
+        raise ValueError(f"max_workers must be absent: num_workers says it already ({found.max})")
+    return {**scaling, "num_workers": found.min, "max_workers": found.max}

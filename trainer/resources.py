@@ -50,17 +50,16 @@ class WorkerGroup:
     @classmethod
     def of(cls, scaling: Mapping[str, Any]) -> "WorkerGroup":
         """`scaling` is `trainer.wire.Scaling` as JSON."""
-        count = scaling["num_workers"]
-        is_elastic = isinstance(count, Mapping)
+        least, most = int(scaling["num_workers"]), scaling.get("max_workers")
         worker = resources_of_worker(
             scaling.get("resources_per_worker"),
             use_gpu=bool(scaling.get("use_gpu")),
             accelerator_type=scaling.get("accelerator_type"),
         )
         return cls(
-            min_workers=int(count["min"] if is_elastic else count),
-            max_workers=int(count["max"] if is_elastic else count),
-            is_elastic=is_elastic,
+            min_workers=least,
+            max_workers=least if most is None else int(most),
+            is_elastic=most is not None,
             worker=worker,
             strategy=scaling.get("placement_strategy") or "PACK",
         )

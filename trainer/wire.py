@@ -19,7 +19,8 @@ from trainer.datasets_wire import DatasetFiles as DatasetFiles  # noqa: PLC0414
 from trainer.datasets_wire import DatasetFormat as DatasetFormat  # noqa: PLC0414
 from trainer.datasets_wire import DatasetFunction as DatasetFunction  # noqa: PLC0414
 from trainer.datasets_wire import UnionMember as UnionMember  # noqa: PLC0414
-from trainer.num_workers_wire import NumWorkers, WorkerRange
+from trainer.num_workers_wire import WorkerRange as WorkerRange  # noqa: PLC0414
+from trainer.num_workers_wire import with_max_workers
 from trainer.package_files import REQUIREMENTS_FILE as REQUIREMENTS_FILE  # noqa: PLC0414
 from trainer.package_files import is_in_package as is_in_package  # noqa: PLC0414
 from trainer.package_files import requirements_in as requirements_in  # noqa: PLC0414
@@ -69,9 +70,12 @@ class Kind(StrEnum):
 class Scaling(Message):
     """The worker group of a trial, in the names of Ray's `ScalingConfig`."""
 
-    num_workers: NumWorkers = 1
-    """the number of worker processes; `{min: 1, max: 4}`, or `[1, 4]`, is an elastic group, which has as many as there
-    is room for"""
+    num_workers: WorldSize = 1
+    """the number of worker processes; of an elastic group the fewest. `{min: 1, max: 4}` and `[1, 4]` give max_workers,
+    too"""
+    max_workers: WorldSize | None = None
+    """the most workers of an elastic group, which has as many as there is room for; absent: there are always
+    num_workers"""
     elastic_resize_monitor_interval_s: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False), JsonNumber] | None = (
         None
     )
@@ -85,18 +89,24 @@ class Scaling(Message):
     placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """how Ray places workers on nodes"""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _split_range(cls, given: Any) -> Any:
+        return with_max_workers(given)
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if self.num_workers > self.most_workers:
+            raise ValueError(f"max_workers ({self.most_workers}) must not be less than num_workers")
+        return self
+
     @property
     def is_elastic(self) -> bool:
-        return isinstance(self.num_workers, WorkerRange)
+        return self.max_workers is not None
 
     @property
-    def min_workers(self) -> int:
-        """With fewer, a trial does not start."""
-        return self.num_workers.min if isinstance(self.num_workers, WorkerRange) else self.num_workers
-
-    @property
-    def max_workers(self) -> int:
-        return self.num_workers.max if isinstance(self.num_workers, WorkerRange) else self.num_workers
+    def most_workers(self) -> int:
+        return self.num_workers if self.max_workers is None else self.max_workers
 
     @cached_property
     def worker(self) -> dict[str, float]:

@@ -13,15 +13,15 @@ def fits(scaling: Scaling, nodes: Sequence[Resources]) -> bool:
     """`nodes` are their free resources, or their total ones for whether the group could ever fit."""
     per_node = [_workers_on(scaling, node) for node in nodes]
     if scaling.placement_strategy == "STRICT_PACK":
-        return max(per_node, default=0) >= scaling.min_workers
+        return max(per_node, default=0) >= scaling.num_workers
     if scaling.placement_strategy == "STRICT_SPREAD":
-        return sum(count > 0 for count in per_node) >= scaling.min_workers
-    return sum(per_node) >= scaling.min_workers
+        return sum(count > 0 for count in per_node) >= scaling.num_workers
+    return sum(per_node) >= scaling.num_workers
 
 
 def waiting_for(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str | None:
     """A sentence for the user that names the missing resources; None when an agent has room now."""
-    least, most = scaling.min_workers, scaling.max_workers
+    least, most = scaling.num_workers, scaling.most_workers
     count = f"{least} to {most}" if most > least else f"{least}"
     need = f"{count} worker{'s' * (most > 1)} x {_amounts(scaling.worker)}"
     if not agents:
@@ -41,21 +41,21 @@ def _most(scaling: Scaling, agents: Sequence[Sequence[Resources]], when: str = "
         return f"nodes: {max(map(len, agents))}"
     scarce = _scarce(scaling, agents)
     most = max(sum(node.get(scarce, 0) for node in nodes) for nodes in agents)
-    enough = most >= scaling.worker[scarce] * scaling.min_workers
+    enough = most >= scaling.worker[scarce] * scaling.num_workers
     shape = f", but not in nodes that {scaling.placement_strategy} can use" if enough else ""
     return f"{_number(most)} {scarce}{' ' * bool(when)}{when}{shape}"
 
 
 def _workers_on(scaling: Scaling, node: Resources) -> int:
     per_resource = [node.get(name, 0) / amount + _ROUNDING for name, amount in scaling.worker.items()]
-    return int(min([scaling.min_workers, *per_resource]))
+    return int(min([scaling.num_workers, *per_resource]))
 
 
 def _scarce(scaling: Scaling, agents: Sequence[Sequence[Resources]]) -> str:
     """The resource of which the largest agent has the smallest share of the needed amount."""
 
     def share(name: str) -> float:
-        needed = scaling.worker[name] * scaling.min_workers
+        needed = scaling.worker[name] * scaling.num_workers
         return max(sum(node.get(name, 0) for node in nodes) for nodes in agents) / needed
 
     return min(scaling.worker, key=share)

@@ -18,9 +18,10 @@ def counts(by_status: Mapping[str, int]) -> str:
     return ", ".join(f"{by_status[status]} {status}" for status in _ORDER if by_status.get(status)) or "none yet"
 
 
-def num_workers(given: int | Mapping[str, int] | None) -> str | int | None:
+def num_workers(scaling: Mapping[str, Any]) -> str | int | None:
     """`1 to 4` for an elastic group"""
-    return f"{given['min']} to {given['max']}" if isinstance(given, Mapping) else given
+    least, most = scaling.get("num_workers"), scaling.get("max_workers")
+    return least if most is None else f"{least} to {most}"
 
 
 def objective(experiment: ExperimentRow) -> str:

@@ -108,7 +108,7 @@ def _experiment_params(spec: Mapping[str, Any]) -> dict[str, Any]:
         "max_trials": bounds.get("max_trials"),
         "parallelism": bounds.get("parallelism"),
         "max_seconds": bounds.get("max_seconds"),
-        "num_workers": descriptions.num_workers(scaling.get("num_workers")),
+        "num_workers": descriptions.num_workers(scaling),
         "use_gpu": scaling.get("use_gpu"),
     }
 

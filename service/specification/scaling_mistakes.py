@@ -12,8 +12,8 @@ def mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
     if scaling.elastic_resize_monitor_interval_s is not None and not scaling.is_elastic:
         yield Mistake(
             ("scaling", "elastic_resize_monitor_interval_s"),
-            f"is for an elastic group, as with num_workers: {{min: 1, max: {max(2, scaling.max_workers)}}}; "
-            f"this one always has {scaling.max_workers}",
+            f"is for an elastic group, as with num_workers: {{min: 1, max: {max(2, scaling.num_workers)}}}; "
+            f"this one always has {scaling.num_workers}",
         )
     if scaling.is_elastic and trainer.kind is Kind.EXTERNAL:
         yield Mistake(

@@ -80,7 +80,9 @@ class Cluster:
         return f"127.0.0.1:{self.port}"
 
     def add_head(self) -> None:
-        self._start_node("--head", "--port", str(self.port), "--temp-dir", str(self.folder))
+        self._start_node(
+            "--head", "--port", str(self.port), "--temp-dir", str(self.folder), "--include-dashboard", "false"
+        )
 
     @contextmanager
     def another_node(self) -> Iterator[Callable[[], None]]:
@@ -103,7 +105,7 @@ class Cluster:
 
     def _start_node(self, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options, "--num-cpus", "1"]
-        command += ["--resources", json.dumps({ROOM: 1}), "--include-dashboard", "false", "--disable-usage-stats"]
+        command += ["--resources", json.dumps({ROOM: 1}), "--disable-usage-stats"]
         return self._start([*command, "--object-store-memory", "100000000"])
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:

@@ -235,7 +235,7 @@ class FakeService:
         if claim.storage_error is not None:
             return None
         for assignment in self.queue:
-            worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.min_workers
+            worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.num_workers
             for node in claim.nodes:
                 left -= int(min(node.free.get(name, 0) // amount for name, amount in worker.items()))
             if left <= 0:

@@ -32,7 +32,7 @@ class Cluster:
         monkeypatch.setattr(elastic_policy, "drain_deadlines", lambda: self.drained)
         monkeypatch.setattr(elastic_policy, "reserved_by", lambda _group: self.held)
         config = ScalingConfig(num_workers=(2, 4), elastic_resize_monitor_interval_s=1)
-        workers = WorkerGroup.of({"num_workers": {"min": 2, "max": 4}})
+        workers = WorkerGroup.of({"num_workers": 2, "max_workers": 4})
         elasticity = elastic_policy.Elasticity(workers, frozenset(lost), self.offers.append)
         policy = elastic_policy.RoomPolicy(config, elasticity, object, lambda: cancelled, start_seconds)
         monkeypatch.setattr(policy, "_maybe_send_resource_request", lambda: None)

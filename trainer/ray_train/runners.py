@@ -64,7 +64,7 @@ class RunPlan:
     def scaling_config(self) -> ScalingConfig:
         workers = WorkerGroup.of(self.scaling)
         count = (workers.min_workers, workers.max_workers) if workers.is_elastic else workers.max_workers
-        given = {key: value for key, value in self.scaling.items() if value}
+        given = {key: value for key, value in self.scaling.items() if value and key != "max_workers"}
         return ScalingConfig(**{**given, "num_workers": count})
 
     def trainer_options(self) -> dict[str, Any]:

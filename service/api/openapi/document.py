@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from service.api.http.error_responses import InvalidRequest, Problem, merged, problems
+from service.api.openapi.elastic_trainer import add_elastic_trainer
 from service.api.openapi.examples import BODIES, PARAMETERS
 from service.api.replay import ReplayRequest
 from service.errors import (
@@ -29,7 +30,7 @@ from service.specification.changes import CHANGEABLE
 from service.specification.enqueued_params import EnqueuedTrial
 from service.specification.models import ExperimentSpec
 from service.specification.preview import DEFAULT_SAMPLES, MAX_SAMPLES
-from trainer.wire import Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports
+from trainer.wire import Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports, WorkerRange
 
 API_VERSION = "1.0.0"
 """Of the contract: within version 1, changes only add to it."""
@@ -58,7 +59,7 @@ TAGS = [
 ]
 
 _REQUESTS: list[type[BaseModel]] = [ExperimentSpec, EnqueuedTrial, ReplayRequest]
-_REQUESTS += [Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports]
+_REQUESTS += [Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports, WorkerRange]
 _PREVIEWED = ("space", "forbid", "search", "objectives", "constraints", "early_stopping", "limits")
 
 _ALWAYS = problems(BadRequest, ForeignHost, RequestTimeout, Invalid, HeaderTooLarge, InternalError, Unavailable, Busy)
@@ -126,6 +127,7 @@ def _request_schemas() -> dict[str, Any]:
         ref_template="#/components/schemas/{model}",
     )
     schemas: dict[str, Any] = found["$defs"]
+    add_elastic_trainer(schemas)
     parts = schemas["ExperimentSpec"]["properties"]
     schemas["PreviewRequest"] = _preview_request(parts)
     schemas["ExperimentChanges"] = _changes(parts)

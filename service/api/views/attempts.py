@@ -90,7 +90,7 @@ class AttemptView(View):
             resumed_step=row.resume_step,
             started_at=row.started_at,
             began_at=row.began_at,
-            world_size=row.world_size if scaling.is_elastic else scaling.max_workers,
+            world_size=row.world_size if scaling.is_elastic else scaling.num_workers,
             last_report_at=row.last_report_at,
             uncounted_reports=row.uncounted_report_count,
             lease_expires_at=row.lease_expires_at if row.ended_at is None else None,

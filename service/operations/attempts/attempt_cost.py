@@ -12,7 +12,7 @@ from trainer.wire import PhaseSeconds, Scaling
 
 def cost_of(attempt: AttemptRow, scaling: Scaling, now: datetime) -> Cost:
     """Of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
-    workers = attempt.world_size or scaling.min_workers
+    workers = attempt.world_size or scaling.num_workers
     return _times(attempt, attempt.ended_at or now).cost(workers, scaling.worker.get("GPU", 0.0))
 
 

@@ -60,7 +60,7 @@ def _check_rank(session: Session, attempt: AttemptRow, rank: int) -> None:
     """Raises Invalid for a rank that the trial's worker group does not have."""
     if rank == 0:
         return  # each group has it, and most groups have no other
-    count = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer.scaling.max_workers
+    count = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer.scaling.most_workers
     if rank >= count:
         raise Invalid([Mistake(("rank",), f"must be less than {count}, the trial's number of workers")])
 

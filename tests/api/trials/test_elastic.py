@@ -31,12 +31,15 @@ def report(held: Held, step: int, world_size: int | None, checkpoint: str | None
 def test_a_pair_is_a_range_and_a_trial_starts_where_its_minimum_fits(service: Api) -> None:
     name = an_experiment(service)
     asked = service.get(f"/v1/experiments/{name}")["spec"]["trainer"]["scaling"]
-    assert asked["num_workers"] == {"min": 2, "max": 4}
+    assert (asked["num_workers"], asked["max_workers"]) == (2, 4)
     assert claimed(service, cpus=1, status=204) is None
     assert service.get(f"/v1/experiments/{name}")["waiting_for"].startswith("2 to 4 workers x 1 CPU; ")
     held = claimed(service, cpus=2)
     assert held
-    assert held.assignment["trainer"]["scaling"]["num_workers"] == {"min": 2, "max": 4}
+    given = held.assignment["trainer"]["scaling"]
+    assert (given["num_workers"], given["max_workers"]) == (2, 4), "an agent of an earlier version runs two"
+    again = an_experiment(service, asked, name="again")
+    assert service.get(f"/v1/experiments/{again}")["spec"]["trainer"]["scaling"] == asked, "what is shown can be sent"
 
 
 def test_each_attempt_says_how_many_workers_it_had_and_a_resize_costs_no_budget(service: Api) -> None:

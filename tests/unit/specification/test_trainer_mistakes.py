@@ -146,5 +146,9 @@ def test_what_only_an_elastic_group_has_and_what_cannot_be_elastic() -> None:
     found = mistakes({"entrypoint": "a:b", "scaling": {"num_workers": 4} | interval})
     says = "is for an elastic group, as with num_workers: {min: 1, max: 4}; this one always has 4"
     assert found == {"trainer.scaling.elastic_resize_monitor_interval_s": says}
+    found = mistakes({"entrypoint": "a:b", "scaling": {"num_workers": 4, "max_workers": 2}})
+    assert found == {"trainer.scaling": "max_workers (2) must not be less than num_workers"}
+    found = mistakes({"entrypoint": "a:b", "scaling": {"num_workers": [1, 2], "max_workers": 3}})
+    assert found == {"trainer.scaling": "max_workers must be absent: num_workers says it already (2)"}
     found = mistakes({"kind": "external", "scaling": {"num_workers": [1, 2]}})
     assert list(found) == ["trainer.scaling.num_workers"]
