@@ -293,8 +293,9 @@ class SlotPool:
         So the slot depends on no other node than its workers, and slots spread as their work does. An elastic group
         loses nodes and goes on, so its slot must not be on one of them; the agent's own is the last to go.
         """
-        if WorkerGroup.of(scaling).is_elastic:
-            return str(ray.get_runtime_context().get_node_id())
+        own = str(ray.get_runtime_context().get_node_id())
+        if WorkerGroup.of(scaling).is_elastic and own not in self._draining:
+            return own
         placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()))
         return placement.nodes[0] if placement else None
 

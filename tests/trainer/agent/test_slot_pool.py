@@ -1,9 +1,11 @@
 """An assignment for a slot that takes long to start, or that is about to finish another attempt."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from trainer.agent import slot_pool
 from trainer.agent.slot_pool import PooledSlot, SlotPool, key_of
 from trainer.client.addresses import ServiceAddresses
 
@@ -58,3 +60,24 @@ def test_an_assignment_waits_for_no_slot_that_stays_busy(other: PooledSlot) -> N
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     pool.slots = {"other": other}
     assert not pool.should_wait(ASSIGNMENT, SINCE)
+
+
+def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_those_of_its_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "own"))
+    monkeypatch.setattr(slot_pool, "free_resources", lambda: {"own": {"CPU": 1.0}, "large": {"CPU": 8.0}})
+    monkeypatch.setattr(slot_pool, "Reservations", lambda: None)
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
+    assert pool._node_for_slot({"num_workers": 1}) == "large"
+    assert pool._node_for_slot({"num_workers": 1, "max_workers": 4}) == "own"
+    pool._draining = {"own": 30.0}
+    assert pool._node_for_slot({"num_workers": 1, "max_workers": 4}) == "large", "the agent's node is going, too"
+
+
+def test_what_an_elastic_group_is_about_to_take_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_pool, "free_resources", lambda: {"a": {"CPU": 8.0}})
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
+    pool.slots = {"starts": pooled(scaling={"num_workers": 1, "max_workers": 6})}
+    nothing_yet: Any = SimpleNamespace(of=lambda _group: None)
+    assert pool._unclaimed(nothing_yet) == {"a": {"CPU": 2.0}}
