@@ -54,6 +54,11 @@ class End:
     error: BaseException | None
     classify: Callable[[BaseException], Failure]
 
+    @property
+    def has_lost_node(self) -> bool:
+        """Whether an elastic group has lost a node. Its death may be known only from its silence."""
+        return self.is_elastic and bool(self.ranks.lost_nodes)
+
 
 def outcome_of(end: End) -> Outcome:
     began = bool(end.ranks.started)
@@ -67,7 +72,7 @@ def outcome_of(end: End) -> Outcome:
         return Outcome("completed", began)
     if failure.kind == LOST and end.is_drained:
         failure = replace(failure, kind=PREEMPTED)
-    if failure.kind == LOST and end.is_elastic and end.ranks.lost_nodes:
+    if failure.kind == LOST and end.has_lost_node:
         failure = replace(failure, kind=PREEMPTED, message=f"{NODE_LEFT}: {failure.message}")
     return Outcome.failed(failure, began=began)
 
@@ -96,7 +101,7 @@ def _own_failure(end: End) -> Failure | None:
     failures = {rank: ended.failure for rank, ended in end.ranks.ended.items() if ended.failure is not None}
     if (own_exit := _own_exit(end, failures)) is not None:
         return own_exit
-    if failures and end.ranks.dead:
+    if failures and (end.ranks.dead or end.has_lost_node):
         return _failure_after_death(end, failures)
     if failures:
         return _first_failure(failures)
@@ -134,7 +139,7 @@ def _failure_after_death(end: End, failures: dict[int, Failure]) -> Failure:
     if cause is not None and cause.kind in (OUT_OF_MEMORY, PREEMPTED):
         return cause
     first = _first_failure(failures)
-    ranks = ", ".join(str(rank) for rank in sorted(end.ranks.dead))
+    ranks = ", ".join(str(rank) for rank in sorted(end.ranks.dead or end.ranks.silent))
     if end.ranks.has_oom_kill:
         killed = killed_by_kernel(f" (rank {ranks})", first.traceback)
         return replace(killed, rank_tracebacks=first.rank_tracebacks)

@@ -246,3 +246,9 @@ def test_a_node_that_leaves_costs_an_elastic_group_no_budget_but_a_process_that_
     assert fixed.failure is not None
     assert (dead.kind, left.kind, fixed.failure.kind) == (LOST, PREEMPTED, LOST)
     assert left.message == "a node of the elastic group has left: Ray says so"
+    collateral = ranks(BAD, None)
+    collateral.lost_nodes.add("n")
+    silent = ended(Running(), collateral, is_elastic=True).failure
+    assert silent is not None
+    assert silent.kind == PREEMPTED, "the other ranks failed because of that"
+    assert silent.message.endswith("the worker of rank 1 died; then ValueError")
