@@ -1,6 +1,6 @@
 """The range of an elastic group's number of workers, as users write it: `{min: 1, max: 4}` or `[1, 4]`.
 
-On the wire it is two numbers, num_workers and max_workers: an agent of an earlier version runs the fewest.
+On the wire it is two numbers, num_workers and max_workers, so that what expects a number gets one.
 """
 
 from collections.abc import Mapping

@@ -43,13 +43,14 @@ def pace(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -
 
 
 def drift(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
-    """Random search without early stopping, many reports, whose steps the service counts."""
+    """Random search without early stopping, many reports, whose steps the service counts, on one worker or two."""
     spec = _spec(name, journal, steps=60, pause=0.06, save_every=15) | {
         "space": {"x": X, "width": {"type": "int", "low": 1, "high": 8}},
         "search": {"sampler": "random", "seed": seed},
         "limits": {"max_trials": trials, "parallelism": parallelism},
         "checkpoints": {"keep": 2},
     }
+    spec["trainer"] |= {"scaling": {"num_workers": [1, 2], "elastic_resize_monitor_interval_s": 2}}
     return Planned(spec, Expected("max_trials", trials))
 
 

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.trainer.conftest import USER_CODE, Add, until
+from tests.trainer.conftest import USER_CODE, Add, free_the_cluster, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.wire import Answer, Decision, Outcome, Report
 
@@ -304,6 +304,19 @@ def test_a_worker_serves_the_configured_number_of_trials_and_is_then_replaced(
         assert finish.outcome == Outcome.COMPLETED, finish.error
     first, second, third, fourth = (line.split()[1] for line in lines(record) if line.startswith("pid"))
     assert first == second == third != fourth
+
+
+def test_elastic_groups_of_one_size_share_their_processes_unless_told_otherwise(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    service.wait_for(lambda: service.claims)
+    free_the_cluster()
+    for reuse_workers, process_count in ((True, 2), (False, 2 + 4)):
+        spec = {"scaling": {"num_workers": [1, 2]}, "reuse_workers": reuse_workers}
+        trials = [add("say_who", trainer=spec, experiment=f"x-elastic-{reuse_workers}") for _ in range(2)]
+        assert [service.finished(trial).outcome for trial in trials] == [Outcome.COMPLETED] * 2
+        assert [set(service.world_sizes[trial]) for trial in trials] == [{2}, {2}]
+        assert len(set(pids(record))) == process_count
 
 
 def test_an_idle_slot_closes_to_make_room_for_the_second_of_two_concurrent_trials(

@@ -37,7 +37,7 @@ def test_a_pair_is_a_range_and_a_trial_starts_where_its_minimum_fits(service: Ap
     held = claimed(service, cpus=2)
     assert held
     given = held.assignment["trainer"]["scaling"]
-    assert (given["num_workers"], given["max_workers"]) == (2, 4), "an agent of an earlier version runs two"
+    assert (given["num_workers"], given["max_workers"]) == (2, 4)
     again = an_experiment(service, asked, name="again")
     assert service.get(f"/v1/experiments/{again}")["spec"]["trainer"]["scaling"] == asked, "what is shown can be sent"
 
