@@ -71,6 +71,11 @@ def _changed(events: list[Event], kind: str, **data: Any) -> list[Event]:
     return [replace(one, data={**one.data, **data}) if one.seq == last else one for one in events]
 
 
+def _sized(last: Event, trial: str | None) -> Event:
+    """The event of an elastic group, after the last one."""
+    return replace(last, seq=last.seq + 1, kind="attempt.world_size", trial=trial, data={"step": 0, "world_size": 2})
+
+
 def _late(snapshot: Snapshot) -> list[Any]:
     """A line of work of the lost attempt, after the next one has begun."""
     report = next(line for line in snapshot.lines if (line.attempt, line.did) == (1, "reported"))
@@ -205,6 +210,10 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "MLflow has a cost of nothing": (
         in_run(0, lambda run: replace(run, curves={**run.curves, "paceline/gpu_seconds": [(12, 1.0)]})),
         "has the metrics ['loss', 'made', 'paceline/gpu_seconds', 'step']",
+    ),
+    "MLflow lacks a number of workers": (
+        in_events(lambda events: [*events, _sized(events[-1], trial=events[1].trial)]),
+        "'paceline/world_size', 'step']",
     ),
     "no run in MLflow": (in_trial(0, mirrored=lambda _: []), "has 0 runs"),
     "two runs in MLflow": (in_trial(0, mirrored=lambda one: one.mirrored * 2), "has 2 runs"),

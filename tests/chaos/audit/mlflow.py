@@ -59,12 +59,14 @@ def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
 
 
 def _expected_curves(experiment: Experiment, trial: Trial) -> dict[str, list[tuple[int, float]]]:
-    """The points of the trial's curves, and what its events say of its cost."""
+    """The points of the trial's curves, and what its events say of its cost and of its number of workers."""
     curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for point in trial.curve:
         for name, value in point.metrics.items():
             curves[name].append((point.step, float(value)))
     for event in experiment.events:
+        if event.trial == trial.id and event.kind == "attempt.world_size":
+            curves["paceline/world_size"].append((event.data["step"], event.data["world_size"]))
         if event.trial == trial.id and event.kind.startswith("trial."):
             for field, seconds in (event.data.get("cost") or {}).items():
                 curves[cost_metric(field)].append((int(event.data.get("step") or 0), seconds))
