@@ -25,6 +25,8 @@ from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, STOP_SECONDS, Stack, r
 from tests.processes import command_line, is_alive, kill_all, left_alive
 
 NAME, TRIALS, STEPS = "steady", 9, 6
+MLFLOW = "service.stack.mlflow_process"
+
 TRAINING = f"""
 import contextlib
 import sys
@@ -194,14 +196,14 @@ def test_a_killed_stack_continues_after_a_restart_and_counts_every_trial_once(
     with running_stack(data_dir) as stack:
         submit(stack, tmp_path, tickets)
         wait_for_more(stack, tickets)
-        orphans = [component(stack, "serve"), component(stack, "uvicorn")]  # they hold the ports
+        orphans = [component(stack, "serve"), component(stack, MLFLOW)]  # they hold the ports
         kill([process for process in stack.processes() if process not in orphans])
         stack.process.wait()
         assert all(map(is_alive, orphans))
 
     with running_stack(data_dir) as stack:
         assert not left_alive(orphans)
-        for words in (["serve", "mlflow", "service.stack.orphan_cleanup"], ["gcs_server"], ["trainer.agent.process"]):
+        for words in (["serve", MLFLOW, "service.stack.orphan_cleanup"], ["gcs_server"], ["trainer.agent.process"]):
             wait_for_more(stack, tickets)
             kill([component(stack, word) for word in words])
         wait_for_more(stack, tickets)

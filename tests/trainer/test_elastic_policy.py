@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.conftest import set_constant
 from trainer.resources import Resources, WorkerGroup
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
@@ -28,9 +29,10 @@ class Cluster:
 
         from trainer.ray_train import elastic_policy
 
-        monkeypatch.setattr(elastic_policy, "available_resources_per_node", lambda: self.free)
-        monkeypatch.setattr(elastic_policy, "drain_deadlines", lambda: self.drained)
-        monkeypatch.setattr(elastic_policy, "reserved_by", lambda _group: self.held)
+        size = elastic_policy.Elasticity.size
+        set_constant(monkeypatch, size, "available_resources_per_node", lambda: self.free)
+        set_constant(monkeypatch, size, "drain_deadlines", lambda: self.drained)
+        set_constant(monkeypatch, size, "reserved_by", lambda _group: self.held)
         config = ScalingConfig(num_workers=(2, 4), elastic_resize_monitor_interval_s=1)
         workers = WorkerGroup.of({"num_workers": 2, "max_workers": 4})
         elasticity = elastic_policy.Elasticity(workers, frozenset(lost), self.offers.append)
