@@ -20,6 +20,10 @@ from tests.chaos.system.stack import Stack, until
 TICK_SECONDS = 0.1
 RESTART_SECONDS = 1.0
 POLL_SECONDS = 1.0
+RETRY_SECONDS = 0.5
+"""When a fault is tried again for which no target was running."""
+LATEST_SECONDS = 30.0
+"""How long it is tried. Meanwhile the components come back that the target needs."""
 NO_NEW_EXPERIMENTS = 0.3
 """The last share of the time, in which no new experiment is submitted."""
 QUIET_SECONDS = 90.0
@@ -120,6 +124,9 @@ class Run:
     def _injection(self, planned: PlannedFault) -> Callable[[], None]:
         def act() -> None:
             fault = self._injector.inject(planned)
+            if fault is None and time.time() < self.record.began_at + planned.at + LATEST_SECONDS:
+                self._at(time.time() + RETRY_SECONDS, act)
+                return
             if fault is None:
                 self._say(f"{planned}: no such target is running")
                 self.record.missed.append(planned)

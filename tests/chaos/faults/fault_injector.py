@@ -14,7 +14,8 @@ from tests.chaos.faults.schedule import FROZEN, SAVING, PlannedFault, Target
 from tests.chaos.system.components import Component, Program, signal_processes
 from tests.chaos.system.stack import Stack
 
-SEARCH_SECONDS = 10.0
+SEARCH_SECONDS = 3.0
+"""Short: what is to be restarted waits meanwhile."""
 SLOT = "ray::Slot"
 TRAINING_ACTORS = (SLOT, "ray::RayTrainWorker", "ray::TrainController")
 
