@@ -1,5 +1,6 @@
 """The checkpoints of trials: where they are, how large they are, and which of them are kept."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -62,9 +63,7 @@ async def get_checkpoint_archive(
 
     A download that was cut off goes on with `Range` and `If-Range`, as `curl -C -` does.
     """
-    context.downloads.check()
-    archive = await context.threads.downloading(open_archive, context, trial, step)
-    return archive_response(context, archive, range_header, if_range)
+    return await archive_response(context, partial(open_archive, context, trial, step), range_header, if_range)
 
 
 @router.get("/v1/experiments/{experiment}/checkpoints/plan")

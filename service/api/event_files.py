@@ -1,5 +1,7 @@
 """TensorBoard's event files, as the training functions wrote them."""
 
+from functools import partial
+
 from fastapi import APIRouter, Response
 
 from service.api.http.archive_response import PART, WHOLE, IfRange, Range, archive_response
@@ -21,9 +23,7 @@ async def get_trials_event_files(
 
     A download that was cut off goes on with `Range` and `If-Range`, as `curl -C -` does.
     """
-    context.downloads.check()
-    archive = await context.threads.downloading(open_trials_event_files, context, trial)
-    return archive_response(context, archive, range_header, if_range)
+    return await archive_response(context, partial(open_trials_event_files, context, trial), range_header, if_range)
 
 
 @router.get("/v1/experiments/{experiment}/tensorboard/archive", response_class=Response, responses=_RESPONSES)
@@ -34,6 +34,6 @@ async def get_experiments_event_files(
 
     Unpacked, it is a directory for `tensorboard --logdir`. It resumes as a trial's does.
     """
-    context.downloads.check()
-    archive = await context.threads.downloading(open_experiments_event_files, context, experiment)
-    return archive_response(context, archive, range_header, if_range)
+    return await archive_response(
+        context, partial(open_experiments_event_files, context, experiment), range_header, if_range
+    )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session, aliased
 
-from search.analysis.confirmation import Confirmed, ranked
+from search.analysis.confirmation import Confirmed, Lead, lead_in, ranked
 from search.problem import Direction
 from service.domain.statuses import LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
@@ -66,8 +66,17 @@ def ranking(
     experiment: ExperimentRow, chosen: Sequence[TrialRow], confirmations: Sequence[TrialRow]
 ) -> list[Confirmed]:
     """The `chosen` trials by their confirmations, the best first."""
+    return ranked([_confirmed(experiment, trial, confirmations) for trial in chosen], _direction(experiment))
+
+
+def lead_of(experiment: ExperimentRow, rank: Sequence[Confirmed]) -> Lead | None:
+    """How far the first of a `ranking` is ahead; None if there is nothing to compare."""
+    return lead_in(rank, _direction(experiment))
+
+
+def _direction(experiment: ExperimentRow) -> Direction:
     direction: Direction = experiment.spec["objectives"][0]["direction"]
-    return ranked([_confirmed(experiment, trial, confirmations) for trial in chosen], direction)
+    return direction
 
 
 def _confirmed(experiment: ExperimentRow, trial: TrialRow, confirmations: Sequence[TrialRow]) -> Confirmed:

@@ -1,4 +1,7 @@
-"""The tables. SQL is the source of truth; everything else is a cache or a mirror of it."""
+"""The tables. SQL is the source of truth; everything else is a cache or a mirror of it.
+
+All of them are in one file, so that the schema can be read as a whole.
+"""
 
 from datetime import datetime
 from typing import Any

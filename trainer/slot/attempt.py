@@ -84,7 +84,6 @@ class Attempt:
         self._began_at: float | None = None
         self._workers_done_at: float | None = None
         self._masker = masker
-        self._told_world_size: int | None = None
 
     def refuse_to_start(self, *, is_drained: bool) -> None:
         """Give it back, because the slot is about to close."""
@@ -101,7 +100,7 @@ class Attempt:
         """Its workers are about to start, so many of them."""
         self.ranks.world_size = world_size
         if self._workers.is_elastic:
-            self.delivery.reports.world_size = self._told_world_size = world_size
+            self.delivery.reports.world_size = world_size
 
     def resize(self, workers: int) -> None:
         """There is room for another number of workers: leave at the next checkpoint, whenever that is saved."""
@@ -136,7 +135,8 @@ class Attempt:
 
     def _progress(self) -> dict[str, Any]:
         """What a heartbeat tells: fields of `trainer.wire.Heartbeat`. Called from its thread."""
-        size = {} if self._told_world_size is None else {"world_size": self._told_world_size}
+        world_size = self.delivery.reports.world_size
+        size = {} if world_size is None else {"world_size": world_size}
         if self._began_at is None:
             return {"phases": {}, **size}
         return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases(), **size}

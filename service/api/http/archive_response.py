@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 from fastapi import Header
@@ -52,10 +52,15 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def archive_response(
-    context: Context, archive: FolderArchive, range_header: str | None, if_range: str | None
+async def archive_response(
+    context: Context,
+    open_archive: Callable[[], FolderArchive],
+    range_header: str | None,
+    if_range: str | None,
 ) -> ArchiveStream:
-    """Raises RangeNotSatisfiable."""
+    """Open the archive in a thread, and send it. Raises Busy, RangeNotSatisfiable, and what opening it raises."""
+    context.downloads.check()
+    archive = await context.threads.downloading(open_archive)
     wanted = _wanted(range_header, archive.size) if if_range in {None, archive.etag} else None
     start, stop = wanted or (0, archive.size)
     headers = {

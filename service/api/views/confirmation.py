@@ -5,10 +5,17 @@ from typing import Literal, Self
 
 from sqlalchemy.orm import Session
 
-from search.analysis.confirmation import Confirmed, Lead, lead_in, verdict_of
+from search.analysis.confirmation import Confirmed, Lead, verdict_of
 from service.api.views.rows import View
 from service.domain.statuses import LIVE_EXPERIMENT
-from service.store.confirmations import any_to_come, confirmations_of, confirmed_trials, counts_in_mean, ranking
+from service.store.confirmations import (
+    any_to_come,
+    confirmations_of,
+    confirmed_trials,
+    counts_in_mean,
+    lead_of,
+    ranking,
+)
 from service.store.tables import ExperimentRow, TrialRow
 
 State = Literal["waiting", "running", "complete", "none"]
@@ -101,7 +108,7 @@ class ConfirmationView(View):
 def confirmation_view(session: Session, experiment: ExperimentRow) -> ConfirmationView:
     confirmations, chosen = confirmations_of(session, [experiment.id]), confirmed_trials(session, [experiment.id])
     rank = ranking(experiment, chosen, confirmations)
-    lead = lead_in(rank, experiment.spec["objectives"][0]["direction"])
+    lead = lead_of(experiment, rank)
     state = _state(experiment, confirmations)
     trials = {trial.number: trial for trial in chosen}
     return ConfirmationView(

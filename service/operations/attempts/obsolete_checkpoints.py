@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from service.operations.checkpoints.folders import run_name
+from service.operations.checkpoints.folders import run_name, uri_below
 from service.runtime.caches.spec_cache import spec_of
 from service.store.attempts import cut_off_attempts, resumed_elsewhere
 from service.store.donated_checkpoints import donations, ended_with_donations, known_checkpoints, retryable_trial_ids
@@ -87,7 +87,6 @@ def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[str]:
 
     A slot that was frozen may still write to its folder, so a folder is listed some time after its attempt.
     """
-    folder, separator, query = storage.partition("?")
     found = cut_off_attempts(session, now - LISTED_FOR, now - CUT_OFF_FOR)
     for experiment in {experiment.id: experiment for experiment, _, _ in found}.values():
         if spec_of(experiment).trainer.kind is Kind.EXTERNAL:
@@ -97,7 +96,7 @@ def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[str]:
         own = [(trial, attempt) for other, trial, attempt in found if other.id == experiment.id]
         for run in (run_name(experiment, trial, attempt.number) for trial, attempt in own):
             if not _is_in_use(run, needed):
-                yield f"{folder.rstrip('/')}/{run}{separator}{query}"
+                yield uri_below(storage, run)
 
 
 def _obsolete_in(session: Session, experiment: ExperimentRow, storage: str) -> Iterator[str]:

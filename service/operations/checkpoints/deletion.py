@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sqlalchemy.orm import Session
 
-from service.operations.checkpoints.folders import experiment_folder
+from service.operations.checkpoints.folders import experiment_folder, uri_below
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.store.attempts import ASK_HOLDER, holders_of
@@ -31,8 +31,7 @@ def schedule_deletion(session: Session, experiment: ExperimentRow, storage: str)
 def _folders(session: Session, experiment: ExperimentRow, storage: str) -> Iterator[str]:
     """The experiment's folder in the present storage, and in those where earlier checkpoints were saved."""
     name = experiment_folder(experiment)
-    folder, mark, query = storage.partition("?")
-    yield f"{folder.rstrip('/')}/{name}{mark}{query}"
+    yield uri_below(storage, name)
     for uri in known_checkpoints(session, experiment.id):
         path, mark, query = uri.partition("?")
         found = re.fullmatch(rf"(.+/{re.escape(name)})/trial-\d+-attempt-\d+/[^/]+", path.rstrip("/"))

@@ -17,7 +17,13 @@ def run_name(experiment: ExperimentRow, trial: TrialRow, attempt: int) -> str:
 
 def run_of(experiment: ExperimentRow, trial_number: int, attempt: int) -> str:
     """As `run_name`, by the trial's number."""
-    return f"{experiment_folder(experiment)}/trial-{trial_number}-attempt-{attempt}"
+    return f"{experiment_folder(experiment)}/{_attempts_prefix(trial_number)}{attempt}"
+
+
+def uri_below(storage: str, path: str) -> str:
+    """The URI of this path in a storage, whose own URI may have a query."""
+    folder, mark, query = storage.partition("?")
+    return f"{folder.rstrip('/')}/{path}{mark}{query}"
 
 
 def event_files_folder(experiment: ExperimentRow, storage: str) -> str:
@@ -25,19 +31,22 @@ def event_files_folder(experiment: ExperimentRow, storage: str) -> str:
 
     It is in the experiment's folder, and so it is deleted with the experiment.
     """
-    folder, mark, query = storage.partition("?")
-    return f"{folder.rstrip('/')}/{experiment_folder(experiment)}/tensorboard{mark}{query}"
+    return uri_below(storage, f"{experiment_folder(experiment)}/tensorboard")
 
 
 def event_files_of(experiment: ExperimentRow, trial: TrialRow, attempt: int, storage: str) -> str:
     """The URI of the attempt's directory in that folder."""
-    folder, mark, query = event_files_folder(experiment, storage).partition("?")
-    return f"{folder}/trial-{trial.number}-attempt-{attempt}{mark}{query}"
+    return uri_below(event_files_folder(experiment, storage), f"{_attempts_prefix(trial.number)}{attempt}")
 
 
 def is_of_trial(directory: str, trial_number: int) -> bool:
     """Whether the name is that of a directory of one of the trial's attempts."""
-    return directory.startswith(f"trial-{trial_number}-attempt-")
+    return directory.startswith(_attempts_prefix(trial_number))
+
+
+def _attempts_prefix(trial_number: int) -> str:
+    """How the names of the directories of a trial's attempts begin; the attempt's number follows."""
+    return f"trial-{trial_number}-attempt-"
 
 
 def run_folder_of(uri: str, run: str) -> str | None:

@@ -5,11 +5,11 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from search.analysis.confirmation import Confirmed, lead_in, verdict_of
+from search.analysis.confirmation import Confirmed, verdict_of
 from service.operations.transitions import create_trial
 from service.specification.models import ConfirmSpec, ExperimentSpec
 from service.store.best_trials import best_configurations
-from service.store.confirmations import confirmations_of, confirmed_trials, ranking
+from service.store.confirmations import confirmations_of, confirmed_trials, lead_of, ranking
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trial_values import first_seed
@@ -51,7 +51,7 @@ def end_confirmation(session: Session, experiment: ExperimentRow, now: datetime)
     if not confirmations:
         return
     rank = ranking(experiment, confirmed_trials(session, [experiment.id]), confirmations)
-    verdict = verdict_of(rank, lead_in(rank, experiment.spec["objectives"][0]["direction"]))
+    verdict = verdict_of(rank, lead_of(experiment, rank))
     data = {"verdict": verdict, "ranking": [_figures(one) for one in rank]}
     append_event(session, experiment, "experiment.confirmed", data, at=now)
 
