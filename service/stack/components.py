@@ -79,11 +79,12 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
 
     def command() -> Sequence[str]:
         _empty_directory(directory)  # otherwise Ray finds an earlier head's files
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
-        command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus), "--include-dashboard", "false"]
+        command = [sys.executable, "-m", "trainer.ray_train.processes.ray_command", "start", "--head", "--block"]
+        command += ["--port", str(port), "--temp-dir", str(directory), "--num-cpus", str(options.cpus)]
         # The log monitor sends output to drivers that ask for it, as no agent does; it costs 3 % of a core.
-        command += ["--include-log-monitor", "false"]
-        return [*command, "--disable-usage-stats", "--log-style", "record", "--log-color", "false"]
+        command += ["--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats"]
+        # The monitor is the autoscaler, which has nothing to scale here, and takes 100 MB.
+        return [*command, "--no-monitor", "--log-style", "record", "--log-color", "false"]
 
     # TMPDIR: the workers' temporary files are removed with the stack. User code sees none of Paceline's settings.
     env = {name: value for name, value in env.items() if name == TAG_VARIABLE or not name.startswith("PACELINE_")}

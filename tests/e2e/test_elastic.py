@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import pytest
 
 from service.stack.ports import accepts, free_port
 from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, Stack, until
-from tests.processes import family_of, kill_all
+from tests.processes import RAY_START, family_of, kill_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
 
@@ -104,9 +103,8 @@ class Cluster:
             child.wait()
 
     def _start_node(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options, "--num-cpus", "1"]
-        command += ["--resources", json.dumps({ROOM: 1}), "--disable-usage-stats"]
-        return self._start([*command, "--object-store-memory", "100000000"])
+        command = [*RAY_START, *options, "--num-cpus", "1", "--resources", json.dumps({ROOM: 1})]
+        return self._start([*command, "--disable-usage-stats", "--object-store-memory", "100000000"])
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "RAY_"))}

@@ -23,6 +23,8 @@ os.environ |= {
 }
 # Ray kills and restarts a worker process whose imports take longer; by default it has a minute.
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "240")
+# As with `up`: the processes that Ray would start ahead stay idle.
+os.environ["RAY_prestart_worker_first_driver"] = "0"  # noqa: SIM112 - as Ray spells it
 # Where the workers look for the kernel's count of its kills, once a test puts a file there.
 os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom-{os.getpid()}"
 
@@ -142,9 +144,13 @@ def ray_address() -> Iterator[str]:
     import ray  # noqa: PLC0415 - heavy
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
+    from trainer.ray_train.processes import setup_worker  # noqa: PLC0415
+
     resources = {"num_cpus": 8, "num_gpus": 4, "resources": {"accelerator_type:A100": 1}}
-    parts = {"include_dashboard": False, "include_log_monitor": False}
-    cluster = Cluster(initialize_head=True, head_node_args=resources | parts)
+    # As nodes that `up` starts.
+    parts = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+    starter = {"setup_worker_path": setup_worker.__file__}
+    cluster = Cluster(initialize_head=True, head_node_args=resources | parts | starter)
     yield cluster.address
     ray.shutdown()
     cluster.shutdown()

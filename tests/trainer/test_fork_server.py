@@ -22,9 +22,9 @@ import pytest
 
 from tests.processes import command_line, is_alive, left_alive
 from tests.trainer.conftest import until
-from trainer.ray_train import fork_server, worker_start
-from trainer.ray_train.fork_server import THREADS
-from trainer.ray_train.worker_start import forked_runtime_env, worker_runtime_env
+from trainer.ray_train.processes import fork_server, worker_start
+from trainer.ray_train.processes.fork_server import THREADS
+from trainer.ray_train.processes.worker_start import forked_runtime_env, worker_runtime_env
 
 pytestmark = [
     pytest.mark.slow,  # the fork server's imports take four seconds

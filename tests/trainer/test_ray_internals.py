@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trainer.ray_train.fork_server import RUN_SETTINGS
+from trainer.ray_train.processes.fork_server import RUN_SETTINGS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
@@ -378,7 +378,7 @@ def test_a_placement_groups_record_names_its_creator_and_namespace() -> None:
 
 
 def test_a_node_can_be_asked_for_worker_processes_and_for_those_that_it_has() -> None:
-    """As `trainer/ray_train/idle_workers.py` does. That it works is tested in `agent/test_prestart.py`."""
+    """As `trainer/ray_train/processes/idle_workers.py` does. That it works is tested in `agent/test_prestart.py`."""
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated.common_pb2 import PYTHON, WORKER, CoreWorkerStats
     from ray.core.generated.node_manager_pb2 import GetNodeStatsRequest, PrestartWorkersRequest
@@ -401,7 +401,7 @@ def test_a_node_can_be_asked_for_worker_processes_and_for_those_that_it_has() ->
 
 
 def test_ray_runs_a_workers_command_in_bash_and_names_its_own_python_on_the_raylets_command_line() -> None:
-    """What the launcher of `trainer/ray_train/fork_server.py` needs, besides the raylet's id in RAY_RAYLET_PID."""
+    """What the launcher of `processes/fork_server.py` needs, besides the raylet's id in RAY_RAYLET_PID."""
     from ray._private import services
     from ray._private.runtime_env.context import RuntimeEnvContext
     from ray._private.workers import default_worker

@@ -15,7 +15,7 @@ import grpc
 import psutil
 
 from trainer.agent.cluster import raylets
-from trainer.ray_train.idle_workers import IdleWorkers
+from trainer.ray_train.processes.idle_workers import IdleWorkers
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from trainer.agent.prestart_loop import PrestartLoop
 from trainer.agent.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train.cluster_state import orphaned_placement_groups
-from trainer.ray_train.worker_start import forked_runtime_env
+from trainer.ray_train.processes.worker_start import forked_runtime_env
 from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
 
 logger = logging.getLogger(__name__)

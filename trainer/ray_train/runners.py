@@ -15,8 +15,8 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from trainer.ray_train.backends import BACKENDS, Backend
 from trainer.ray_train.dataset_shards import DatasetServerCallback, StartServer
 from trainer.ray_train.elastic_policy import Elasticity, ResourcesTimeout
+from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.ray_train.warm_group import WarmGroup, in_process_trainer, out_of_process_trainer
-from trainer.ray_train.worker_start import worker_runtime_env
 from trainer.resources import WorkerGroup, bundles_of
 
 START_SECONDS = 60.0

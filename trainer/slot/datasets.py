@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainer.ray_train.worker_start import worker_runtime_env
+from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.assignment import Assignment
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage

@@ -138,6 +138,7 @@ class Stack:
                 "PACELINE_LEASE_SECONDS": str(self.size.lease_seconds),
                 "RAY_AUTH_MODE": "disabled",
                 "RAY_USAGE_STATS_ENABLED": "0",
+                "RAY_prestart_worker_first_driver": "0",
                 "PYTHONUNBUFFERED": "1",
                 "PYTHONWARNINGS": "ignore",
                 "TMPDIR": str(self.home.ray),
@@ -145,9 +146,9 @@ class Stack:
         )
 
     def _ray(self) -> Program:
-        command = ["ray.scripts.scripts", "start", "--head", "--block", "--port", str(self.ray_port)]
-        command += ["--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus), "--disable-usage-stats"]
-        command += ["--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
+        command = ["trainer.ray_train.processes.ray_command", "start", "--head", "--block", "--no-monitor"]
+        command += ["--port", str(self.ray_port), "--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus)]
+        command += ["--disable-usage-stats", "--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
         return self._program("ray", Target.RAY, command, listens(self.ray_port))
 
     def _mlflow(self) -> Program:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from trainer.ray_train import fork_server
-from trainer.ray_train.fork_server import THREADS  # by name: `worker_runtime_env` travels by value
+from trainer.ray_train.processes import fork_server
+from trainer.ray_train.processes.fork_server import THREADS  # by name: `worker_runtime_env` travels by value
 from trainer.resources import bundles_of
 
 NODES_PYTHON = (
