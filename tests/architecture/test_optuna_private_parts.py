@@ -97,6 +97,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
 
 
+@pytest.mark.slow
 def test_only_one_module_uses_optunas_private_parts() -> None:
     own = {INTERNALS, Path(__file__).relative_to(ROOT).as_posix(), *ALLOWED}
     found = {name: list(uses(tree)) for name, tree in modules() if name not in own}
@@ -154,6 +155,7 @@ def test_a_use_outside_of_the_adapter_is_found(code: str) -> None:
     assert list(uses(ast.parse(code)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", [pytest.param(check, id=f"{name} {index}") for name in CHECKS for index, check in enumerate(CHECKS[name])]
 )

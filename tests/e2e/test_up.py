@@ -138,6 +138,7 @@ def refused(*arguments: str) -> str:
     return ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--port", "--mlflow-port"])
 def test_a_taken_port_is_named_with_the_setting_to_change(tmp_path: Path, option: str) -> None:
     ports = {"--port": "0", "--mlflow-port": "0"}

@@ -142,6 +142,7 @@ def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
     assert str(mlflow_url(begun, "http://here/")).startswith("http://here/#/experiments/7/runs?")
 
 
+@pytest.mark.slow
 @given(st.text())
 @example(".")
 @example("..")

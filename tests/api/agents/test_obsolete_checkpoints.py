@@ -101,6 +101,7 @@ def a_generation(
     return sorted((one.assignment for one in held), key=lambda one: int(one["number"]))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_another_trial_resumes_from_is_kept_until_that_trial_has_saved_its_own(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     first, second, third = (a_generation(service, name) for _ in range(3))

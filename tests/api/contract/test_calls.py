@@ -45,6 +45,7 @@ def the_type(answer: Any) -> str:
     return str(answer.json()["type"]).removeprefix("urn:paceline:error:")
 
 
+@pytest.mark.slow
 def test_a_wrong_method_is_refused_with_the_right_ones(service: Api, document: dict[str, Any]) -> None:
     names, _ = some_names(service)
     for path, methods in document["paths"].items():
@@ -91,6 +92,7 @@ def test_an_unknown_query_parameter_is_refused_with_the_known_ones(service: Api,
         assert all(name in messages["unknown"] for name in operation.query_names), operation
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for_before_anything_else_is_said(guarded: Api, settings: Settings) -> None:
     document = guarded.app.openapi()
     for names in (UNKNOWN, dict.fromkeys(UNKNOWN, "a/../b%2F")):
@@ -121,6 +123,7 @@ def test_a_role_is_checked_before_the_body(guarded: Api, settings: Settings) -> 
     assert (answer.status_code, the_type(answer)) == (403, "forbidden")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_tokens", [False, True])
 def test_what_does_not_exist_is_said_before_mistakes(settings: Settings, *, with_tokens: bool) -> None:
     headers = admin(settings) if with_tokens else {"Authorization": "Bearer of-nothing"}
@@ -143,6 +146,7 @@ def test_a_lost_lease_is_said_before_mistakes(service: Api, document: dict[str, 
             assert (answer.status_code, the_type(answer)) == (409, "lease-lost"), operation
 
 
+@pytest.mark.slow
 def test_a_body_of_another_type_is_refused_with_the_right_ones(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from service.api.openapi.examples import PARAMETERS
 from tests.api.contract.operations import LEASED, Operation, operations
 from tests.conftest import Api
@@ -30,6 +32,7 @@ def remove_experiment(service: Api) -> None:
     service.http.delete(f"/v1/experiments/{EXPERIMENT}")
 
 
+@pytest.mark.slow
 def test_every_example_of_a_body_works(service: Api) -> None:
     names = {name: PARAMETERS[name] for name in ("experiment", "trial", "step", "package", "name")}
     found = list(operations(service.app.openapi(), names))

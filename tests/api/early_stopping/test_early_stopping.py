@@ -100,6 +100,7 @@ def train(service: Api, held: Held) -> str:
     return "completed"
 
 
+@pytest.mark.slow
 def test_importance_uses_the_trials_that_early_stopping_ended(service: Api) -> None:
     name = service.create(**EARLY)["name"]
     path = f"/v1/experiments/{name}/importance"

@@ -107,6 +107,7 @@ COURSES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "train"), COURSES)
 def test_an_experiment_comes_out_as_without_the_outage(service: Api, rule: str, train: Trains) -> None:
     """The members of the population are 4, with an interval of 3 and 6 steps."""

@@ -22,6 +22,7 @@ from tests.api.early_stopping.population import (
 from tests.conftest import Api, Held, running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["failed", "stopped by a user", "completed"])
 def test_a_member_that_leaves_does_not_block_the_population(service: Api, how: str) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
@@ -131,6 +132,7 @@ def history(service: Api, name: str) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_a_restart_of_the_service_between_generations_changes_nothing(
     settings: Settings,
 ) -> None:
@@ -165,6 +167,7 @@ def copied(tmp_path: Path) -> tuple[Settings, Settings]:
     return first, second
 
 
+@pytest.mark.slow
 def test_two_services_on_copies_of_one_history_compute_the_same_generation(
     copied: tuple[Settings, Settings], tmp_path: Path
 ) -> None:

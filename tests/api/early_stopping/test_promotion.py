@@ -131,6 +131,7 @@ def test_a_trial_that_reaches_a_rung_among_the_best_is_not_paused(service: Api) 
     assert decisions(service, name, "promote") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_ties_do_not_promote_more_trials_than_the_quota(service: Api, direction: str) -> None:
     name = started(service, objectives=[{"metric": "accuracy", "direction": direction}])

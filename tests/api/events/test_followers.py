@@ -127,6 +127,7 @@ def read_until(stream: socket.socket, text: bytes) -> bytes:
     return found
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_a_follower_who_reads_nothing_is_cut_off_and_resumes(settings: Settings) -> None:
     with running(replace(settings, stall_seconds=0.5)) as service:

@@ -50,6 +50,7 @@ def experiments(service: Api) -> list[str]:
     return [*KINDS, "taught", "failed", "waiting", "minimizes-too"]
 
 
+@pytest.mark.slow
 def test_the_list_shows_each_experiment_as_its_own_page_does(service: Api, experiments: list[str]) -> None:
     listed = service.get("/v1/experiments")["items"]
     alone = [service.get(f"/v1/experiments/{name}") for name in reversed(experiments)]

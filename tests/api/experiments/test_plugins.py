@@ -129,6 +129,7 @@ def test_a_sampler_of_another_package_proposes_and_its_options_are_shown(answers
     assert len(answers["previewed"]["samples"]) == 3
 
 
+@pytest.mark.slow
 def test_a_rule_of_another_package_stops_trials_also_within_patient(answers: dict[str, Any]) -> None:
     assert [trial["reports"] for trial in answers["flat"]["trials"]] == [3] * 6
     assert "loss has changed by 0 in the last 2 steps up to 3" in answers["flat"]["trials"][0]["reason"]

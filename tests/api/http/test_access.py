@@ -273,6 +273,7 @@ def test_a_revoked_token_ends_its_open_calls(guarded: Api, tokens: Tokens, datab
         assert "removed or rotated" in waiting.result()["detail"]
 
 
+@pytest.mark.slow
 def test_a_revoked_token_cuts_its_download_off(guarded: Api, tokens: Tokens, database: Database) -> None:
     guarded.post("/v1/experiments", 201, json=a_spec(name="downloaded"), headers=tokens[Role.WRITE])
     held = guarded.post("/v1/experiments/downloaded/ask", headers=tokens[Role.WRITE])

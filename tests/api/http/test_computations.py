@@ -51,6 +51,7 @@ def callers(service: Api, count: int, document: dict[str, Any]) -> Iterator[None
         yield
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_previews_do_not_keep_heartbeats_waiting(settings: Settings) -> None:
     with running(replace(settings, lease_seconds=LEASE_SECONDS)) as service:
@@ -70,6 +71,7 @@ def test_previews_do_not_keep_heartbeats_waiting(settings: Settings) -> None:
             assert held.report(accuracy=1)["decision"] == "continue"
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_a_full_queue_refuses_more(service: Api) -> None:
     with callers(service, WORKERS + MAX_WAITING, ENDLESS):

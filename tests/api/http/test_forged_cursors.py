@@ -32,6 +32,7 @@ def lists(name: str) -> list[str]:
     return ["/v1/experiments", f"{path}/trials", f"{path}/trials?sort=value", f"{path}/best"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_a_forged_cursor_is_refused_with_the_reason(service: Api, objectives: int) -> None:
     goals = [{"metric": f"m{n}", "direction": "minimize"} for n in range(objectives)]

@@ -254,6 +254,7 @@ def test_a_million_escaped_characters_of_a_log_are_taken(service: Api) -> None:
     assert service.http.get(f"/v1/trials/{held.trial}/logs", params={"rank": 0}).text == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [101, 20_000])
 def test_an_answer_lists_a_hundred_mistakes_and_counts_the_others(service: Api, count: int) -> None:
     """A list of all of them was 300 times as large as the body."""

@@ -121,6 +121,7 @@ def test_a_chunk_larger_than_the_quota_is_cut(tight: Api) -> None:
     assert len(text) < QUOTA + 200
 
 
+@pytest.mark.slow
 def test_gaps_count_for_the_quota(tight: Api, settings: Settings) -> None:
     held = held_of(tight)
     for number in range(500):

@@ -70,6 +70,7 @@ def test_any_objective_may_diverge(service: Api) -> None:
     assert "accuracy" in held.shown()["reason"]
 
 
+@pytest.mark.slow
 def test_the_best_of_several_objectives_is_optunas_pareto_front(service: Api) -> None:
     name = service.create(objectives=TWO, limits={"max_trials": 30})["name"]
     chance, study = random.Random(3), optuna.create_study(directions=["minimize", "maximize"])  # noqa: S311

@@ -40,6 +40,7 @@ def searched(run: Run, project: Path, url: str) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_importance_ranks_the_parameters(run: Run, searched: str) -> None:
     found = json.loads(run("importance", searched, "--json").out)
     assert set(found["parameters"]) == {"lr", "momentum"}

@@ -78,6 +78,7 @@ def test_a_taken_name_comes_with_the_commands_to_use_another_or_to_free_it(run: 
     assert submitted(run, project, "--name", f"{name}-2")["name"] == f"{name}-2"
 
 
+@pytest.mark.slow
 def test_the_services_setting_limits_the_size_of_a_folder(
     run: Run, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

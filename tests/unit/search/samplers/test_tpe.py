@@ -52,6 +52,7 @@ def test_tpe_proposes_what_a_study_of_optuna_does(
     assert propose(study, history, 60) == mixed(optuna_study.ask())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alike", [False, True], ids=["all values differ", "some values are alike"])
 def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: bool) -> None:
     study = study_of(MIXED, SamplerSpec())

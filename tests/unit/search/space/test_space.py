@@ -305,6 +305,7 @@ def test_a_narrowed_space_keeps_the_entries_that_can_still_be_met() -> None:
     assert still_possible(entries, narrow) == [{"lr": {"min": None, "max": 0.15}, "layers": [2]}]
 
 
+@pytest.mark.slow
 def test_too_many_dependent_parameters_are_refused_instead_of_counted() -> None:
     on = {"type": "categorical", "choices": [0, 1]}
     names = [f"p{index}" for index in range(24)]
@@ -341,6 +342,7 @@ def choices(count: int) -> dict[str, Any]:
     return {"type": "categorical", "choices": list(range(count))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parameters", "forbidden"),
     [
