@@ -1,14 +1,10 @@
 """Processes that tests watch and kill. Each may end at any moment, and stays a zombie until its parent waits for it."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterable
 
 import psutil
-
-RAY_START = (sys.executable, "-m", "trainer.ray_train.processes.ray_command", "start", "--block")
-"""Starts a node of Ray, as `up` does."""
 
 Process = psutil.Process | int
 """A process, or its id."""

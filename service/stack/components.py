@@ -21,6 +21,12 @@ from service.stack.process_tags import tag_environment
 from service.stack.supervisor import Component
 
 AGENT_NAME = "local"
+NODE_ENVIRONMENT = {
+    # Workers are forked from a process that has imported what they need; those that Ray would start ahead stay idle.
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_START_HOOK": "trainer.ray_train.processes.node_start.change",
+}
+"""For `ray start`."""
 CHECK_TIMEOUT_SECONDS = 2
 
 
@@ -79,8 +85,8 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
 
     def command() -> Sequence[str]:
         _empty_directory(directory)  # otherwise Ray finds an earlier head's files
-        command = [sys.executable, "-m", "trainer.ray_train.processes.ray_command", "start", "--head", "--block"]
-        command += ["--port", str(port), "--temp-dir", str(directory), "--num-cpus", str(options.cpus)]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
+        command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus)]
         # The log monitor sends output to drivers that ask for it, as no agent does; it costs 3 % of a core.
         command += ["--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats"]
         # The monitor is the autoscaler, which has nothing to scale here, and takes 100 MB.
@@ -88,8 +94,7 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
 
     # TMPDIR: the workers' temporary files are removed with the stack. User code sees none of Paceline's settings.
     env = {name: value for name, value in env.items() if name == TAG_VARIABLE or not name.startswith("PACELINE_")}
-    # Workers are forked from a process that has imported what they need; those that Ray would start ahead stay idle.
-    env |= {"TMPDIR": str(directory), "RAY_prestart_worker_first_driver": "0"}
+    env |= {"TMPDIR": str(directory), **NODE_ENVIRONMENT}
     child = ChildProcess(command, env, _empty_file(logs / "ray.log"))
     return Component("ray", child, lambda: cluster.exists() and accepts(HOST, port))
 

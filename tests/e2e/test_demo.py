@@ -32,6 +32,8 @@ from tests.e2e.conftest import (
     left_running,
     until,
 )
+from tests.processes import command_line
+from trainer.ray_train.processes import setup_worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
 
@@ -232,6 +234,12 @@ def test_every_port_is_on_loopback(stack: Stack) -> None:
     found = set(listening(stack))
     assert {"gcs_server", "raylet"} <= {name for name, _, _ in found}
     assert not [one for one in found if not is_loopback(one[1])]
+
+
+def test_rays_node_starts_what_is_needed_and_workers_without_an_import_of_ray(stack: Stack) -> None:
+    commands = [" ".join(command_line(one)) for one in stack.processes()]
+    assert [setup_worker.__file__ in command for command in commands if "/raylet/raylet " in command] == [True]
+    assert not [command for command in commands if "/monitor.py" in command or "ray.util.client.server" in command]
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)

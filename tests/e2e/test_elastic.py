@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
+from service.stack.components import NODE_ENVIRONMENT
 from service.stack.ports import accepts, free_port
 from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, Stack, until
-from tests.processes import RAY_START, family_of, kill_all
+from tests.processes import family_of, kill_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
 
@@ -103,14 +105,29 @@ class Cluster:
             child.wait()
 
     def _start_node(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [*RAY_START, *options, "--num-cpus", "1", "--resources", json.dumps({ROOM: 1})]
+        command = [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--block",
+            *options,
+            "--num-cpus",
+            "1",
+            "--resources",
+            json.dumps({ROOM: 1}),
+        ]
         return self._start([*command, "--disable-usage-stats", "--object-store-memory", "100000000"])
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "RAY_"))}
         with (self.folder / f"{len(self.children)}.log").open("w") as log:
             child = subprocess.Popen(
-                command, stdout=log, stderr=log, env=env | {"RAY_AUTH_MODE": "disabled"}, start_new_session=True
+                command,
+                stdout=log,
+                stderr=log,
+                env=env | NODE_ENVIRONMENT | {"RAY_AUTH_MODE": "disabled"},
+                start_new_session=True,
             )
         self.children.append(child)
         return child

@@ -30,6 +30,7 @@ os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom
 
 from tests.trainer import agent_process
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService, go_on
+from trainer.ray_train.processes import setup_worker
 
 OOM_COUNTER = Path(os.environ["PACELINE_OOM_COUNTER"])
 USER_CODE = Path(__file__).parent / "user_code" / "train.py"
@@ -143,8 +144,6 @@ def ray_address() -> Iterator[str]:
     """A head with 8 logical CPUs and 4 logical GPUs of one type, without a dashboard."""
     import ray  # noqa: PLC0415 - heavy
     from ray.cluster_utils import Cluster  # noqa: PLC0415
-
-    from trainer.ray_train.processes import setup_worker  # noqa: PLC0415
 
     resources = {"num_cpus": 8, "num_gpus": 4, "resources": {"accelerator_type:A100": 1}}
     # As nodes that `up` starts.

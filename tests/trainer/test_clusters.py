@@ -1,5 +1,6 @@
 """Two Ray clusters, with an agent each, work on one experiment: one's loss is the other's work."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from service.settings import Settings
+from service.stack.components import NODE_ENVIRONMENT
 from service.stack.ports import free_port
 from service.store.tables import AttemptRow
 from tests.conftest import Api, a_spec, changed, running
-from tests.processes import RAY_START, family_of, kill_all
+from tests.processes import family_of, kill_all
 from tests.trainer import agent_process
 from tests.trainer.conftest import USER_CODE, another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
@@ -66,10 +68,13 @@ def far(api: Api) -> Iterator[Site]:
 
 def _start_cluster(site: Site, directory: Path, cpus: int) -> str:
     port = free_port("127.0.0.1")
-    command = [*RAY_START, "--head", "--no-monitor", "--port", str(port), "--num-cpus", str(cpus)]
-    command += ["--temp-dir", str(directory), "--object-store-memory", "100000000"]
-    command += ["--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats"]
-    head = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
+    command += ["--num-cpus", str(cpus), "--temp-dir", str(directory), "--object-store-memory", "100000000"]
+    command += ["--include-dashboard", "false", "--include-log-monitor", "false", "--no-monitor"]
+    env = os.environ | NODE_ENVIRONMENT
+    head = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, start_new_session=True
+    )
     site.processes.append(head)
     address = directory / "ray_current_cluster"
     until(lambda: address.exists() or head.poll() is not None, "the cluster has started")

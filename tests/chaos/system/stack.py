@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from service.stack.components import NODE_ENVIRONMENT
 from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import free_port
 from service.store.sql.database import Database
@@ -131,6 +132,7 @@ class Stack:
         return (
             inherited
             | MLFLOW_ENVIRONMENT
+            | NODE_ENVIRONMENT
             | {
                 "PACELINE_DATA_DIR": str(self.home.data),
                 "PACELINE_DATABASE_URL": self.database_url,
@@ -138,7 +140,6 @@ class Stack:
                 "PACELINE_LEASE_SECONDS": str(self.size.lease_seconds),
                 "RAY_AUTH_MODE": "disabled",
                 "RAY_USAGE_STATS_ENABLED": "0",
-                "RAY_prestart_worker_first_driver": "0",
                 "PYTHONUNBUFFERED": "1",
                 "PYTHONWARNINGS": "ignore",
                 "TMPDIR": str(self.home.ray),
@@ -146,8 +147,8 @@ class Stack:
         )
 
     def _ray(self) -> Program:
-        command = ["trainer.ray_train.processes.ray_command", "start", "--head", "--block", "--no-monitor"]
-        command += ["--port", str(self.ray_port), "--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus)]
+        command = ["ray.scripts.scripts", "start", "--head", "--block", "--no-monitor", "--port", str(self.ray_port)]
+        command += ["--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus)]
         command += ["--disable-usage-stats", "--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
         return self._program("ray", Target.RAY, command, listens(self.ray_port))
 

@@ -1,0 +1,15 @@
+"""How nodes of our own differ from what `ray start` starts by itself.
+
+Ray calls `change` if the variable RAY_START_HOOK names it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from trainer.ray_train.processes import setup_worker
+
+
+def change(parameters: Any, _is_head: bool) -> None:
+    """`parameters` are Ray's `RayParams`, before anything is started."""
+    parameters.setup_worker_path = str(Path(setup_worker.__file__).resolve())
+    parameters.ray_client_server_port = None  # an open port, and 100 MB, for drivers on other machines
