@@ -18,7 +18,7 @@ import pytest
 
 from service.stack.components import NODE_ENVIRONMENT
 from service.stack.ports import accepts, free_port
-from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, Stack, until
+from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, Stack, running_stack, until
 from tests.processes import family_of, kill_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
@@ -131,6 +131,13 @@ class Cluster:
             )
         self.children.append(child)
         return child
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Return one without the demo's trials: this file and the demo's may run in different processes."""
+    with running_stack(tmp_path_factory.mktemp("stack") / "data") as stack:
+        yield stack
 
 
 @pytest.fixture
