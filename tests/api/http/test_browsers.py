@@ -16,6 +16,9 @@ from service.store.sql.database import Database
 from tests.conftest import Api, a_spec, changed, running
 from tests.patience import PATIENCE_SECONDS
 
+# What is refused here is refused before a database is asked.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
 JSON = {"Content-Type": "application/json"}
 LEASE_CALL = {"reports": [{"sequence": 0, "metrics": {"accuracy": 1}}]}
 
