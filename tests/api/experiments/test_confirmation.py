@@ -2,65 +2,20 @@
 
 from typing import Any
 
-import pytest
-
 from service.settings import Settings
+from tests.api.experiments.confirmed_search import (
+    SEARCHED,
+    asked,
+    best,
+    confirmations,
+    confirmed,
+    ended,
+    searched,
+    shown,
+    started,
+    trials,
+)
 from tests.conftest import Api, Held, running
-
-CONFIRM = {"top": 2, "seeds": 3}
-SEARCHED = [0.5, 0.9, 0.7, 0.8]
-
-
-def started(service: Api, **changes: Any) -> str:
-    spec = {"confirm": CONFIRM, "limits": {"max_trials": 10, "parallelism": 10}} | changes
-    return str(service.create(**spec)["name"])
-
-
-def asked(service: Api, name: str) -> Held:
-    held = service.ask(name)
-    assert held
-    return held
-
-
-def ended(held: Held, value: float) -> None:
-    held.report(accuracy=value)
-    held.finish()
-
-
-def searched(service: Api, name: str, values: list[float] = SEARCHED) -> None:
-    for value in values:
-        ended(asked(service, name), value)
-
-
-def confirmed(service: Api, name: str, by_seed: dict[int, list[float]]) -> None:
-    """Run all confirmations. `by_seed`: the values by the confirmed trial, in the order of the seeds."""
-    for _ in range(sum(map(len, by_seed.values()))):
-        held = asked(service, name)
-        shown = held.shown()
-        ended(held, by_seed[shown["confirms"]][shown["seed"] - 1])
-
-
-def kinds(service: Api, name: str, kind: str) -> list[dict[str, Any]]:
-    return [one["data"] for one in service.events(name) if one["kind"] == kind]
-
-
-def trials(service: Api, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = service.get(f"/v1/experiments/{name}/trials", params={"limit": 1000})["items"]
-    return found
-
-
-def confirmations(service: Api, name: str) -> list[dict[str, Any]]:
-    return [one for one in trials(service, name) if one["source"] == "confirmation"]
-
-
-def shown(service: Api, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = service.get(f"/v1/experiments/{name}")
-    return found
-
-
-def best(service: Api, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = service.get(f"/v1/experiments/{name}/best")
-    return found
 
 
 def test_the_best_configurations_run_again_with_other_seeds_inside_the_budget(service: Api) -> None:
@@ -86,106 +41,6 @@ def test_each_trial_gets_its_seed_in_the_config(service: Api) -> None:
     plain = asked(service, service.create()["name"])
     assert "seed" not in plain.assignment["config"]
     assert plain.shown()["seed"] is None
-
-
-def test_the_best_is_the_one_with_the_best_mean_of_its_confirmations(service: Api) -> None:
-    name = started(service)
-    assert best_or_none(service, name) is None
-    searched(service, name)
-    assert (best(service, name)["number"], best(service, name)["confirmation"]["state"]) == (1, "running")
-    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
-    found = best(service, name)
-    assert (found["number"], found["value"]) == (3, 0.8)
-    confirmation = found["confirmation"]
-    assert confirmation["state"] == "complete"
-    first, second = confirmation["ranking"]
-    assert (first["number"], first["value"], first["n"]) == (3, 0.8, 3)
-    assert (first["mean"], first["standard_error"]) == pytest.approx((0.8, 0.01 / 3**0.5))
-    assert (second["number"], second["value"], second["mean"]) == (1, 0.9, pytest.approx(0.61))
-    assert [one["seed"] for one in first["confirmations"]] == [1, 2, 3]
-    assert confirmation["lead"]["runner_up"] == 1
-    assert confirmation["lead"]["within_noise"] is False
-    assert "more than noise" in confirmation["verdict"]
-    assert shown(service, name)["best"]["number"] == 3
-
-
-def best_or_none(service: Api, name: str) -> Any:
-    response = service.http.get(f"/v1/experiments/{name}/best")
-    return response.json() if response.status_code == 200 else None
-
-
-def test_the_best_says_when_the_lead_is_within_noise(service: Api) -> None:
-    name = started(service)
-    searched(service, name)
-    confirmed(service, name, {1: [0.5, 0.7, 0.9], 3: [0.52, 0.69, 0.95]})
-    confirmation = best(service, name)["confirmation"]
-    assert confirmation["lead"]["within_noise"] is True
-    assert confirmation["lead"]["p_value"] == pytest.approx(0.913, abs=0.001)
-    assert "within noise (Welch's t-test, p=0.91)" in confirmation["verdict"]
-
-
-def test_values_that_do_not_vary_with_the_seed_are_noticed(service: Api) -> None:
-    name = started(service)
-    searched(service, name)
-    confirmed(service, name, {1: [0.9] * 3, 3: [0.8] * 3})
-    confirmation = best(service, name)["confirmation"]
-    assert confirmation["lead"]["within_noise"] is False
-    assert "does the training function use config.seed?" in confirmation["verdict"]
-
-
-def test_a_configuration_that_fails_with_another_seed_does_not_win(service: Api) -> None:
-    name = started(service)
-    searched(service, name)
-    for _ in range(6):
-        held = asked(service, name)
-        one = held.shown()
-        if one["confirms"] == 1 and one["seed"] == 2:
-            held.fail("out_of_memory")
-        else:
-            ended(held, {1: 0.9, 3: 0.8}[one["confirms"]])
-    found = best(service, name)
-    assert found["number"] == 3
-    assert [(one["number"], one["n"], one["failed_count"]) for one in found["confirmation"]["ranking"]] == [
-        (3, 3, 0),
-        (1, 2, 1),
-    ]
-    assert found["confirmation"]["lead"] is None
-
-
-def test_infeasible_confirmations_count_as_failed(service: Api) -> None:
-    name = started(service, constraints=[{"metric": "size", "max": 5}])
-    for value in SEARCHED:
-        held = asked(service, name)
-        held.report(accuracy=value, size=1)
-        held.finish()
-    for _ in range(6):
-        held = asked(service, name)
-        held.report(accuracy=0.9, size=9 if held.shown()["confirms"] == 1 else 1)
-        held.finish()
-    ranking = best(service, name)["confirmation"]["ranking"]
-    assert [(one["number"], one["n"], one["failed_count"]) for one in ranking] == [(3, 3, 0), (1, 0, 3)]
-
-
-def test_the_events_say_which_trials_were_chosen_and_what_was_found(service: Api) -> None:
-    name = started(service)
-    searched(service, name)
-    [confirming] = kinds(service, name, "experiment.confirming")
-    assert confirming["reason"] == (
-        "the search has ended (max_trials); its best trials by accuracy run again with other seeds: trial 1 (0.9), "
-        "trial 3 (0.8)"
-    )
-    assert (confirming["seeds"], confirming["count"]) == ([1, 2, 3], 6)
-    assert [one["number"] for one in confirming["chosen"]] == [1, 3]
-    confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})
-    [found] = kinds(service, name, "experiment.confirmed")
-    assert [one["number"] for one in found["ranking"]] == [3, 1]
-    [created] = [one for one in kinds(service, name, "trial.created") if one["number"] == 4]
-    assert (created["origin"], created["source"], created["confirms"], created["seed"]) == (
-        "confirm",
-        "confirmation",
-        1,
-        1,
-    )
 
 
 def test_confirmations_are_the_same_after_the_service_is_killed(settings: Settings) -> None:
