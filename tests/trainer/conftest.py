@@ -28,12 +28,13 @@ os.environ["RAY_prestart_worker_first_driver"] = "0"  # noqa: SIM112 - as Ray sp
 # Where the workers look for the kernel's count of its kills, once a test puts a file there.
 os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom-{os.getpid()}"
 
-from tests.trainer import agent_process
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService, go_on
 from trainer.ray_train.processes import setup_worker
 
 OOM_COUNTER = Path(os.environ["PACELINE_OOM_COUNTER"])
 USER_CODE = Path(__file__).parent / "user_code" / "train.py"
+# A path, because its import takes seconds.
+AGENT_PROCESS = str(Path(__file__).with_name("agent_process.py"))
 IDLE_SECONDS = 120.0
 
 # Ray 2.60's own, on import and in its threads; none is caused by how it is called here.
@@ -117,7 +118,7 @@ def another_agent(url: str, name: str, ray_address: str) -> Iterator[None]:
 
     if ray.is_initialized():  # by the session's agent
         free_the_cluster()
-    process = subprocess.Popen([sys.executable, agent_process.__file__, url, name, ray_address], cwd="/")
+    process = subprocess.Popen([sys.executable, AGENT_PROCESS, url, name, ray_address], cwd="/")
     try:
         yield
     finally:

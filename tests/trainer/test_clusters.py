@@ -18,8 +18,7 @@ from service.stack.ports import free_port
 from service.store.tables import AttemptRow
 from tests.conftest import Api, a_spec, changed, running
 from tests.processes import family_of, kill_all
-from tests.trainer import agent_process
-from tests.trainer.conftest import USER_CODE, another_agent, until
+from tests.trainer.conftest import AGENT_PROCESS, USER_CODE, another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from trainer.wire import FailureKind
 
@@ -59,7 +58,7 @@ def far(api: Api) -> Iterator[Site]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # short: it gets sockets
         try:
             address = _start_cluster(site, Path(directory), cpus=6)
-            command = [sys.executable, agent_process.__file__, str(api.http.base_url), "far", address]
+            command = [sys.executable, AGENT_PROCESS, str(api.http.base_url), "far", address]
             site.processes.append(subprocess.Popen(command, cwd="/", start_new_session=True))
             yield site
         finally:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer import agent_process, ray_inventory
-from tests.trainer.conftest import Add, until
+from tests.trainer import ray_inventory
+from tests.trainer.conftest import AGENT_PROCESS, Add, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.wire import FailureKind, Outcome
 
@@ -29,7 +29,7 @@ def shared(tmp_path: Path) -> Iterator[FakeService]:
 
 @contextmanager
 def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    script = str(Path(agent_process.__file__))
+    script = AGENT_PROCESS
     with log.open("ab") as output:
         process = subprocess.Popen([sys.executable, script, service.url, name, address], cwd="/", stderr=output)
     try:
