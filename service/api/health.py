@@ -15,7 +15,7 @@ from service.store.agents import storage_errors
 from service.store.checkpoint_deletions import count_deletions
 from service.store.mirrors import lag
 from service.store.sql.database import database_now
-from service.store.sql.schema import is_current
+from service.store.sql.schema import SchemaState, state_of
 
 router = APIRouter(tags=["health"], route_class=Route)
 
@@ -99,7 +99,13 @@ def _describe_storage(errors: Mapping[str, str | None]) -> str:
 def _database(context: Context) -> str:
     try:
         with context.database.engine.connect() as connection:
-            current = is_current(connection)
+            state = state_of(connection)
     except SQLAlchemyError as error:
         return f"away: {type(error).__name__}"
-    return "ok" if current else "has another schema version; run `paceline db upgrade`"
+    match state:
+        case SchemaState.OLDER:
+            return "has an older schema; run `paceline db upgrade`"
+        case SchemaState.TOO_NEW:
+            return "has the schema of a later version; start that version"
+        case _:
+            return "ok"

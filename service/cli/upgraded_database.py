@@ -7,7 +7,7 @@ from pathlib import Path
 from service import private_files
 from service.settings import BadSettings, Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import WouldLoseData, downgrade, upgrade
+from service.store.sql.schema import SchemaTooNew, WouldLoseData, downgrade, upgrade
 
 
 @contextmanager
@@ -18,11 +18,18 @@ def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
         settings.prepare_directories()
         database = Database(settings.database_url)
         try:
-            upgrade(database)
+            _upgrade(database)
             _restrict_files(database)
             yield database
         finally:
             database.close()
+
+
+def _upgrade(database: Database) -> None:
+    try:
+        upgrade(database)
+    except SchemaTooNew as error:
+        raise BadSettings(str(error)) from error
 
 
 def _restrict_files(database: Database) -> None:

@@ -416,6 +416,16 @@ class ServiceRow(Base):
     reachable_since: Mapped[datetime]
 
 
+class SchemaCompatibilityRow(Base):
+    """One row: the oldest revision whose services work with the present schema, beside newer ones.
+
+    Migrations only add, so it stays; one that removes something raises it (`migrations/versions`).
+    """
+
+    __tablename__ = "schema_compatibility"
+    oldest_revision: Mapped[str] = mapped_column(String(10), primary_key=True)
+
+
 class TokenRow(Base):
     """An access token. Only its SHA-256 digest is stored.
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.settings import BadSettings, Settings, without_password
 from service.store.sql.database import Database
-from service.store.sql.schema import is_current
+from service.store.sql.schema import SchemaState, state_of
 
 SETTINGS = {"PACELINE_DATABASE_URL", "PACELINE_DATA_DIR", "PACELINE_STORAGE", "PACELINE_MLFLOW_URI"}
 LITTLE_SPACE = 5_000_000_000
@@ -53,15 +53,21 @@ def _database(settings: Settings) -> Check:
         return warning("database", f"{url} does not exist", "start the service; it creates the database")
     try:
         with database.engine.connect() as connection:
-            current = is_current(connection)
+            state = state_of(connection)
     except SQLAlchemyError as error:
         reason = without_password(str(error.__cause__ or error)).strip().partition("\n")[0]
         return failed("database", f"{url} does not answer: {reason}", "see PACELINE_DATABASE_URL and the server's log")
     finally:
         database.close()
-    if not current:
-        return failed("database", f"{url} has another schema", "run `paceline db upgrade`, or a newer service")
-    return ok("database", f"{url} answers, with the newest schema")
+    match state:
+        case SchemaState.OLDER:
+            return failed("database", f"{url} has an older schema", "run `paceline db upgrade`")
+        case SchemaState.TOO_NEW:
+            return failed("database", f"{url} has the schema of a later version", "run that version")
+        case SchemaState.NEWER:
+            return ok("database", f"{url} answers; a later version has upgraded its schema, which works with this one")
+        case SchemaState.CURRENT:
+            return ok("database", f"{url} answers, with the newest schema")
 
 
 def _mlflow(uri: str) -> Check:

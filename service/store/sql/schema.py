@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +20,32 @@ _SCRIPTS = Path(migrations.__file__).parent
 _UPGRADE_LOCK = 7_205_759_403  # any number, the same for every service process
 
 
-def upgrade(database: Database) -> None:
-    """Several service processes may call this concurrently: on PostgreSQL one upgrades and the others wait.
+class SchemaState(Enum):
+    """The schema of a database, as this version of the service sees it."""
 
-    Alembic is imported only if there is something to do: a service that was killed must be back soon.
+    OLDER = auto()
+    CURRENT = auto()
+    NEWER = auto()
+    """of a later version, and known to work with this one"""
+    TOO_NEW = auto()
+
+    @property
+    def works(self) -> bool:
+        return self in (SchemaState.CURRENT, SchemaState.NEWER)
+
+
+class SchemaTooNew(Exception):
+    """A service of this version does not know the schema, and could damage what is stored."""
+
+
+def upgrade(database: Database) -> None:
+    """Upgrade an older schema. Raises SchemaTooNew for one that this version does not work with.
+
+    Several service processes may call this concurrently: on PostgreSQL one upgrades and the others wait. Alembic is
+    imported only if there is something to do: a service that was killed must be back soon.
     """
     with database.engine.connect() as connection:
-        if is_current(connection):
+        if not _is_older(connection):
             return
     from alembic import command  # noqa: PLC0415
 
@@ -34,6 +54,8 @@ def upgrade(database: Database) -> None:
             connection.execute(text("set local statement_timeout = 0"))
             connection.execute(text("set local lock_timeout = 0"))
             connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+            if not _is_older(connection):  # another service has upgraded it meanwhile
+                return
         command.upgrade(config(connection), "head")
         broken = connection.execute(text("pragma foreign_key_check")).all() if database.is_sqlite else []
         if broken:
@@ -92,8 +114,31 @@ def _unchecked_keys(database: Database) -> Iterator[Connection]:
             raw.execute("pragma foreign_keys = on")
 
 
-def is_current(connection: Connection) -> bool:
-    return revision_of(connection) == newest_revision()
+def state_of(connection: Connection) -> SchemaState:
+    present, own = revision_of(connection), newest_revision()
+    if present == own:
+        return SchemaState.CURRENT
+    if present is None or present < own:
+        return SchemaState.OLDER
+    return SchemaState.NEWER if _oldest_revision(connection) <= own else SchemaState.TOO_NEW
+
+
+def _is_older(connection: Connection) -> bool:
+    """Raises SchemaTooNew."""
+    state = state_of(connection)
+    if state is SchemaState.TOO_NEW:
+        own = newest_revision()
+        raise SchemaTooNew(
+            f"the database has the schema of a later version (revision {revision_of(connection)}), which works with "
+            f"services from revision {_oldest_revision(connection)} on, and this one has {own}. Start the later "
+            f"version; or stop all services and take the schema back with it: `paceline db downgrade {own}`"
+        )
+    return state is SchemaState.OLDER
+
+
+def _oldest_revision(connection: Connection) -> str:
+    """The oldest revision whose services work with the schema."""
+    return str(connection.execute(text("select oldest_revision from schema_compatibility")).scalar_one())
 
 
 def revision_of(connection: Connection) -> str | None:
