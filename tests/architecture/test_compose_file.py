@@ -1,12 +1,16 @@
 """docker-compose.yml, as far as it can be checked without a container engine (`tests/stack` runs it)."""
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 import yaml
 
 from service.stack.components import NODE_ENVIRONMENT
+from tests.conftest import Api
 
 FILE = Path(__file__).parents[2] / "docker-compose.yml"
 
@@ -26,3 +30,17 @@ def test_its_ray_nodes_start_as_those_of_up() -> None:
     assert len(nodes) == 3
     for node in nodes:
         assert NODE_ENVIRONMENT.items() <= node["environment"].items()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_the_agents_health_check_finds_its_agent(service: Api) -> None:
+    command = yaml.safe_load(FILE.read_text())["services"]["agent"]["healthcheck"]["test"]
+    assert command[:3] == ["CMD", "python", "-c"]
+    code = command[3].replace("http://service:8000", str(service.http.base_url))
+
+    def exit_code() -> int:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode
+
+    assert exit_code() == 1
+    service.claim("compose", 204)
+    assert exit_code() == 0
