@@ -9,6 +9,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ SERVERS = ("postgres", "mlflow", "service", "ray-head", "ray-worker", "agent")
 VICTIMS = ("ray-worker", "service", "mlflow", "postgres", "agent", "ray-head")
 # Of these once more, and a new container takes the place of the killed one.
 RECREATED = ("agent",)
+# Each is cut off from the network for longer than a lease.
+CUT_OFF = ("service", "postgres", "ray-worker")
+CUT_SECONDS = 45
 UP_SECONDS, RUN_SECONDS, MIRROR_SECONDS, AGENT_SECONDS = 180, 1200, 60, 120
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -58,6 +62,15 @@ class Compose:
             container = self("ps", "-q", name).split()[0]
             found[name] = docker("inspect", "--format", "{{.State.Health.Status}}", container).strip()
         return found
+
+    @contextmanager
+    def cut_off(self, name: str) -> Iterator[None]:
+        container, network = self("ps", "-q", name).split()[0], f"{self.project}_default"
+        docker("network", "disconnect", network, container)
+        try:
+            yield
+        finally:
+            docker("network", "connect", "--alias", name, network, container)
 
     def left_behind(self) -> str:
         mine = f"label=com.docker.compose.project={self.project}"
@@ -99,6 +112,10 @@ def test_the_stack_survives_kills_mirrors_to_mlflow_and_leaves_nothing_behind(co
         if victim == "agent":
             wait_until(lambda at=killed_at: agent_seen(compose.port, at), AGENT_SECONDS, lambda: compose("logs"))
             assert "works under the name" not in log_since(compose, "agent", killed_at), "it had to wait for its name"
+    for number, name in enumerate(CUT_OFF, len(VICTIMS) + len(RECREATED)):
+        wait_until(lambda count=2 * number: finished(experiment) >= count, RUN_SECONDS, lambda: compose("logs"))
+        with compose.cut_off(name):
+            time.sleep(CUT_SECONDS)
     wait_until(lambda: seen(experiment).get("status") != "running", RUN_SECONDS, lambda: str(get(experiment)))
     ended = get(experiment)
     assert ended["status"] == "completed", f"{ended}\n{compose('logs', '--tail', '100')}"
