@@ -128,8 +128,8 @@ def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
     searches["Optuna"] = search_with_optuna, optuna_start
     if importlib.util.find_spec("ray.tune") is not None:
         searches["Ray Tune"] = search_with_ray_tune, ray_tune_start
-    budget = options.trials * (_mean_seconds(task) if by_time else 1)
-    limit = {"seconds": budget / options.workers * task.steps / 3} if by_time else {"trials": options.trials}
+    seconds = options.trials / 3 * whole_seconds(task) / options.workers
+    limit = {"seconds": seconds} if by_time else {"trials": options.trials}
     print(f"\n{name}: {'after simulated seconds' if by_time else 'after trials'}, {options.seeds} seeds", flush=True)
     ends: dict[tuple[str, str | None], list[float]] = {}
     for rule in options.rules if by_time else [None]:
@@ -149,7 +149,7 @@ def compare(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
 def compare_scores(name: str, http: httpx.Client, options: argparse.Namespace) -> None:
     """Paceline with the curve score and without, on the same seeds."""
     task = slowed(prepared(name), options.pace)
-    seconds = options.trials * _mean_seconds(task) / options.workers * task.steps / 3
+    seconds = options.trials / 3 * whole_seconds(task) / options.workers
     for rule in options.rules:
         regrets = {
             scored: np.array(
@@ -196,9 +196,10 @@ def _shown(searcher: str, rule: str | None) -> str:
     return f"{searcher}, {rule}" if rule else searcher
 
 
-def _mean_seconds(task: Task) -> float:
+def whole_seconds(task: Task) -> float:
+    """The duration of a whole training, between that of the lowest point and that of the highest."""
     low, high = ({name: one[end] for name, one in task.space.items()} for end in ("low", "high"))
-    return (task.seconds(low) + task.seconds(high)) / 2
+    return task.steps * (task.seconds(low) + task.seconds(high)) / 2
 
 
 def _show(searcher: str, courses: Sequence[BestCurve], least: float, limit: tuple[str, float]) -> list[float]:

@@ -37,11 +37,12 @@ Search = Callable[[Task, str | None, int], Ask]
 
 @dataclass
 class PacelineTrial:
-    """`saved`: the trainer's memory of paused trials, the steps by trial id."""
+    """`saved`: the trainer's memory of paused trials, the steps by trial id. `tells`: the service learns of it."""
 
     http: httpx.Client
     given: Mapping[str, Any]
     saved: dict[str, int]
+    tells: bool = False
     sequence: int = 0
 
     @property
@@ -54,6 +55,8 @@ class PacelineTrial:
 
     def report(self, step: int, value: float) -> bool:
         report = {"sequence": self.sequence, "step": step, "metrics": {METRIC: value}}
+        if self.tells:
+            report["checkpoint"] = f"/{self.given['trial']}/{step}"
         self.sequence += 1
         self.saved[self.given["trial"]] = step
         return bool(self._call("reports", {"reports": [report]})["decision"] == "continue")
@@ -81,19 +84,23 @@ def search_with_paceline(
     """`search` is a part of the spec's `search`."""
     halving = {"rule": rule, "min_step": MIN_STEP, "reduction_factor": REDUCTION_FACTOR, "max_step": task.steps}
     halving |= {"promote": promote, "extra_count": int(promote)}
-    spec = {
+    parts = {
         "name": "-".join(map(str, (name, rule, promote, workers, *search.values(), seed))),
-        "space": task.space,
-        "objectives": [{"metric": METRIC, "direction": "minimize"}],
         "search": {"sampler": "tpe", "seed": seed, **search},
         "early_stopping": halving if rule else {"rule": "none"},
-        "trainer": {"kind": "external"},
         "limits": {"max_trials": 100_000, "parallelism": workers},
     }
+    return trials_of_paceline(http, task, parts)
+
+
+def trials_of_paceline(http: httpx.Client, task: Task, parts: Mapping[str, Any], *, saves: bool = False) -> Ask:
+    """Of a new experiment with these parts of a spec. `saves`: its reports have checkpoints."""
+    objectives = [{"metric": METRIC, "direction": "minimize"}]
+    spec = {"space": task.space, "objectives": objectives, "trainer": {"kind": "external"}, **parts}
     http.post("/v1/experiments", json=spec).raise_for_status()
     saved: dict[str, int] = {}
     return lambda: PacelineTrial(
-        http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json(), saved
+        http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json(), saved, saves
     )
 
 

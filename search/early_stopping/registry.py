@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from search.early_stopping.rule import Rule
 from search.early_stopping.rule_parser import one_of
+from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.patient import Patient
 from search.early_stopping.rules.pbt import Pbt
 from search.early_stopping.rules.wrappable import PLUGINS, WRAPPABLE_RULES
@@ -13,6 +14,7 @@ RULES: dict[str, type[Rule]] = {
     **WRAPPABLE_RULES,
     "patient": Patient,
     "pbt": Pbt,
+    "auto": Auto,
     **{name: kind for name, kind in PLUGINS.kinds.items() if name not in WRAPPABLE_RULES},
 }
 

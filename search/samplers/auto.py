@@ -58,7 +58,7 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     if Feature.CONDITIONS in features:
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
     if problem.prunes:
-        return ChosenSampler("tpe", Tpe(), "early stopping ends trials, and tpe learns from stopped trials too")
+        return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
     if max_trials <= MAX_GP_TRIALS and parallelism <= MAX_GP_PARALLELISM and not Gp().mistakes_with(problem):
         reason = f"{budget} and a parallelism of {parallelism} are small enough for gp, which makes the most of a trial"
         return ChosenSampler("gp", Gp(), reason)

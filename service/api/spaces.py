@@ -9,7 +9,7 @@ from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
 from service.api.http.error_responses import problems
 from service.api.http.routes import Route
-from service.api.views.experiments import SamplerView, SpecWarning
+from service.api.views.experiments import RuleView, SamplerView, SpecWarning
 from service.api.views.rows import View
 from service.errors import TooMuchWork
 from service.specification.preview import SpecPreview, preview_document
@@ -38,6 +38,8 @@ class SpacePreview(View):
     """parts of the spec that no configuration can have"""
     sampler: SamplerView
     """the sampler that would propose"""
+    early_stopping: RuleView
+    """the rule that would stop trials"""
     warnings: list[SpecWarning]
     """what the spec allows but may not mean"""
     samples: list[dict[str, JsonValue]]
@@ -51,7 +53,7 @@ class SpacePreview(View):
     openapi_extra={"requestBody": _BODY},
 )
 async def preview_space(body: UnreadDocument, context: Ctx, request: Request) -> Response:
-    """Draws samples, counts a finite space, names what can never be tried, and says which sampler `auto` chooses."""
+    """Draws samples, counts a finite space, names what can never be tried, and says what `auto` chooses."""
     shown = await computed(request, context.compute, preview_document, body.content, body.is_json)
     return Response(await run_in_threadpool(_content, shown), media_type="application/json")
 
@@ -63,6 +65,7 @@ def _content(shown: SpecPreview) -> str:
         size=preview.size,
         dead=[DeadBranch(path=mistake.where, message=mistake.message) for mistake in preview.dead],
         sampler=SamplerView.of(preview.sampler),
+        early_stopping=RuleView.of(shown.rule, shown.why_rule),
         warnings=[SpecWarning(path=one.where, message=one.message) for one in shown.warnings],
         samples=list(preview.samples),
     )

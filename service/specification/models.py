@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -25,7 +25,7 @@ from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
 from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.json_types import JsonModel
-from search.mistakes import Mistake, refuse
+from search.mistakes import Mistake, refuse, shortened
 from search.plugins import STORED
 from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
@@ -51,6 +51,8 @@ Name = Annotated[
 ]
 
 
+AUTO = "auto"
+"""`search: auto` leaves the choice of the sampler and of the stopping rule to the service."""
 SEED = "seed"
 """With `confirm`, the field of `config` that has the trial's seed."""
 MAX_SEED = 2**31 - 1
@@ -180,6 +182,21 @@ class ExperimentSpec(SpecPart):
     """experiments with a higher one get free resources first"""
     tags: dict[str, str] = Field(default_factory=dict)
     """`name: value`, to find experiments by"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _search_auto_chooses_both(cls, given: Any) -> Any:
+        """`search: auto` stands for the sampler `auto` and, where no rule is given, for the rule `auto`."""
+        if not isinstance(given, dict) or given.get("search") != AUTO:
+            return given
+        return {"early_stopping": {"rule": AUTO}, **given, "search": {"sampler": AUTO}}
+
+    @field_validator("search", mode="before")
+    @classmethod
+    def _search_is_an_object(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            raise ValueError(f"must be {AUTO}, or an object such as {{sampler: {shortened(given)}}}")  # noqa: TRY004
+        return given
 
     @field_validator("space")
     @classmethod

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.analysis.preview import Preview, preview
+from search.early_stopping import Rule
 from search.mistakes import Mistake
 from search.study import Study
 from service.errors import Invalid
 from service.specification.documents import read_document
+from service.specification.first_choice import first_choice
 from service.specification.parser import parse_spec
 
 MAX_SAMPLES = 1000
@@ -25,7 +27,11 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class SpecPreview:
+    """`why_rule` is why the service chose the rule; None for the user's own."""
+
     preview: Preview
+    rule: Rule
+    why_rule: str | None
     warnings: Sequence[Mistake]
 
 
@@ -41,8 +47,10 @@ def preview_document(body: bytes, is_json: bool) -> SpecPreview:
         raise Invalid([*mistakes, *error.mistakes], error.more) from error
     if mistakes:
         raise Invalid(mistakes)
+    spec, chosen_rule = first_choice(spec)
     seed = SEED if spec.search.seed is None else spec.search.seed
-    return SpecPreview(preview(Study(spec.problem, spec.search, seed), count), spec.warnings)
+    why = chosen_rule.reason if chosen_rule else None
+    return SpecPreview(preview(Study(spec.problem, spec.search, seed), count), spec.early_stopping, why, spec.warnings)
 
 
 def _sample_count(document: dict[str, Any]) -> tuple[int, list[Mistake]]:

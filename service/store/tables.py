@@ -60,7 +60,8 @@ class ExperimentRow(Base):
     `end_reason` may be set while trials are still running; the status changes when the last of them has ended.
     `spec_changed_at_event` identifies the version of the spec. `milestone_count` counts the changes of the
     experiment's milestones. `cost` is that of the attempts that have ended, as `service.domain.cost.Cost`.
-    `checkpoint_bytes` is the sum over the checkpoints that are present.
+    `checkpoint_bytes` is the sum over the checkpoints that are present. `rule_choice`, if the service chooses the
+    early-stopping rule: why it chose the one in the spec, and what it knew of a whole training; None if a user did.
     """
 
     __tablename__ = "experiments"
@@ -80,6 +81,7 @@ class ExperimentRow(Base):
     created_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     cost: Mapped[dict[str, Any] | None]
+    rule_choice: Mapped[dict[str, Any] | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_digest: Mapped[str | None] = mapped_column(String(64))
     __table_args__ = (

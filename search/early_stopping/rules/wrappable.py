@@ -39,7 +39,7 @@ def _flaw(name: str, kind: type[Rule]) -> str | None:
     return None
 
 
-PLUGINS = plugins(RULE_GROUP, Rule, {*_OWN, "patient", "pbt"}, _flaw)
+PLUGINS = plugins(RULE_GROUP, Rule, {*_OWN, "patient", "pbt", "auto"}, _flaw)
 WRAPPABLE_RULES: dict[str, type[Rule]] = {
     **_OWN,
     **{name: kind for name, kind in PLUGINS.kinds.items() if issubclass(kind, StoppingRule)},

@@ -28,7 +28,7 @@ from service.errors import (
 )
 from service.specification.changes import CHANGEABLE
 from service.specification.enqueued_params import EnqueuedTrial
-from service.specification.models import ExperimentSpec
+from service.specification.models import AUTO, ExperimentSpec
 from service.specification.preview import DEFAULT_SAMPLES, MAX_SAMPLES
 from trainer.wire import Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports, WorkerRange
 
@@ -129,9 +129,17 @@ def _request_schemas() -> dict[str, Any]:
     schemas: dict[str, Any] = found["$defs"]
     add_elastic_trainer(schemas)
     parts = schemas["ExperimentSpec"]["properties"]
+    parts["search"] = _or_auto(parts["search"])
     schemas["PreviewRequest"] = _preview_request(parts)
     schemas["ExperimentChanges"] = _changes(parts)
     return schemas
+
+
+def _or_auto(search: dict[str, Any]) -> dict[str, Any]:
+    """Requests may have `search: auto`, which answers have as an object."""
+    described = {name: one for name, one in search.items() if name != "$ref"}
+    word = {"type": "string", "const": AUTO, "description": "the service also chooses the early-stopping rule"}
+    return {"anyOf": [{"$ref": search["$ref"]}, word], **described}
 
 
 def _preview_request(parts: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
+from search.early_stopping import Rule
 from search.mistakes import Mistake
 from search.samplers import ChosenSampler
 from service.api.views.costs import CostView
@@ -43,6 +44,21 @@ class SamplerView(View):
     @classmethod
     def of(cls, chosen: ChosenSampler) -> Self:
         return cls(name=chosen.name, options=chosen.sampler.model_dump(mode="json"), why=chosen.reason)
+
+
+class RuleView(View):
+    """The early-stopping rule that decides on reports."""
+
+    name: str
+    """the rule's name; `auto` until one is chosen"""
+    options: dict[str, Any]
+    """all of its options"""
+    why: str | None
+    """why the service chose it; null for a rule that a user names"""
+
+    @classmethod
+    def of(cls, rule: Rule, why: str | None) -> Self:
+        return cls(name=rule.rule, options=rule.model_dump(mode="json", exclude={"rule"}), why=why)
 
 
 class SpecWarning(View):
@@ -99,6 +115,8 @@ class ExperimentView(View):
     """the whole specification, with defaults"""
     sampler: SamplerView
     """the sampler that proposes"""
+    early_stopping: RuleView
+    """the rule that stops trials"""
     warnings: list[SpecWarning]
     """what the spec allows but may not mean"""
     created_at: datetime
@@ -142,6 +160,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             tags=row.tags,
             spec=row.spec,
             sampler=SamplerView.of(spec.search.chosen_for(spec.problem)),
+            early_stopping=RuleView.of(spec.early_stopping, row.rule_choice["why"] if row.rule_choice else None),
             warnings=SpecWarning.all_of(spec),
             created_at=row.created_at,
             ended_at=row.ended_at,

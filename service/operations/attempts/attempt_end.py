@@ -10,6 +10,7 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.trial_time import function_began_at, out_of_time
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
+from service.operations.early_stopping.rule_choice import choose_after_trial
 from service.operations.experiments.termination import advance_experiment
 from service.operations.transitions import move_trial
 from service.runtime.search_view.objective_values import broken_constraints, missing_objectives
@@ -53,8 +54,12 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
     move_trial(session, experiment, trial, ending.to, reason=ending.reason, at=now, kind=ending.kind, cost=trial.cost)
     if ending.to is TrialStatus.COMPLETED:
         Decider(session, experiment, leased.spec, now).record_completion(trial)
+    spec = choose_after_trial(session, experiment, leased.spec, trial, now)
+    if spec is not leased.spec:
+        advance_experiment(session, experiment, spec, now)
+        return
     paused_at = trial.paused_milestone if ending.to is TrialStatus.PAUSED else None
-    advance_experiment(session, experiment, leased.spec, now, [] if paused_at is None else [paused_at])
+    advance_experiment(session, experiment, spec, now, [] if paused_at is None else [paused_at])
 
 
 def revoke_lease(leased: LeasedAttempt, failure: Failure) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import EXPERIMENT_REVIVALS, EndReason
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import rebuild_milestones
+from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.end_reason import find_ending
 from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended
 from service.operations.transitions import revive_experiment
@@ -65,6 +66,8 @@ def _apply(
     for one in changes:
         data = {"field": one.field, "before": one.before, "after": one.after}
         experiment.spec_changed_at_event = append_event(session, experiment, "experiment.changed", data, at=now)
+    if not _fields(changes) <= LABELS:
+        after = choose_after_change(session, experiment, before, after, now)
     if after.early_stopping != before.early_stopping:
         rebuild_milestones(session, experiment, after, now)
     if experiment.ended_at is None:
@@ -73,8 +76,12 @@ def _apply(
         if has_ended_search(experiment) and _is_lifted(session, experiment, after, changes, now):
             revive_experiment(session, experiment, at=now)
         advance_experiment(session, experiment, after, now)
-    elif not {one.field.partition(".")[0] for one in changes} <= LABELS:
+    elif not _fields(changes) <= LABELS:
         _reopen(session, experiment, after, now)
+
+
+def _fields(changes: list[Difference]) -> set[str]:
+    return {one.field.partition(".")[0] for one in changes}
 
 
 def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import secrets
-from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
+from search.early_stopping.choice import ChosenRule
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound
+from service.operations.early_stopping.rule_choice import announce, stored_choice
 from service.operations.packages.entrypoint import mistakes_in_entrypoint, read_member
 from service.operations.packages.storage import find_package, unknown_package
 from service.operations.proposals.warm_start import WarmStart, gather_warm_start, store_warm_start
@@ -17,6 +18,7 @@ from service.operations.transitions import create_trial
 from service.runtime.caches.spec_cache import cache_spec, spec_of
 from service.runtime.context import Context
 from service.specification.dataset_mistakes import missing_files
+from service.specification.first_choice import first_choice
 from service.specification.models import ExperimentSpec
 from service.specification.runtime_env_mistakes import mistakes_in_requirements, package_warnings
 from service.store.events import append_event
@@ -36,14 +38,14 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     Conflict for a key that was used with another spec, and Invalid for code that cannot run and for experiments in
     `search.warm_start` that the search cannot learn from.
     """
-    document = spec.model_dump(mode="json")
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
     if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, digest)):
         return earlier
     _check_code(context, spec)
+    spec, chosen_rule = first_choice(spec)
     warm_start = gather_warm_start(context, spec)
     try:
-        experiment = _insert(context, spec, document, idempotency_key, digest, warm_start)
+        experiment = _insert(context, spec, chosen_rule, idempotency_key, digest, warm_start)
     except IntegrityError as error:  # a concurrent call has created one with this name, or is a repeat of this call
         if idempotency_key is not None and (concurrent := _created_with(context, idempotency_key, digest)):
             return concurrent
@@ -56,7 +58,7 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
 def _insert(
     context: Context,
     spec: ExperimentSpec,
-    document: dict[str, Any],
+    chosen_rule: ChosenRule | None,
     key: str | None,
     digest: str,
     warm_start: WarmStart | None,
@@ -70,7 +72,8 @@ def _insert(
         experiment = ExperimentRow(
             id=f"x-{secrets.token_hex(6)}",
             name=spec.name,
-            spec=document,
+            spec=spec.model_dump(mode="json"),
+            rule_choice=stored_choice(chosen_rule) if chosen_rule else None,
             tags=dict(spec.tags),
             status=ExperimentStatus.RUNNING,
             priority=spec.priority,
@@ -82,7 +85,8 @@ def _insert(
         )
         session.add(experiment)
         session.flush()
-        append_event(session, experiment, "experiment.created", {"name": spec.name, "spec": document}, at=now)
+        append_event(session, experiment, "experiment.created", {"name": spec.name, "spec": experiment.spec}, at=now)
+        announce(session, experiment, spec, now)
         if warm_start is not None:
             store_warm_start(session, experiment, warm_start, now)
         for params in spec.enqueue:

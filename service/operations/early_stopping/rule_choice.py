@@ -1,0 +1,103 @@
+"""The early-stopping rule of an experiment that leaves it to the service (`search: auto`).
+
+The rule takes the place of `auto` in the stored spec, as if a user had changed it. `ExperimentRow.rule_choice` has the
+reason and what was known of trials, and says that the service may choose again. A user's own change ends that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from search.early_stopping.choice import ChosenRule, Training, choose_rule
+from search.early_stopping.rules.auto import Auto
+from service.operations.early_stopping.rule_change import rebuild_milestones
+from service.runtime.caches.spec_cache import cache_spec
+from service.specification.changes import differences
+from service.specification.first_choice import with_rule
+from service.specification.models import ExperimentSpec
+from service.store.early_stopping.training import longest_whole_trial, ran_to_its_end, training_of
+from service.store.events import append_event
+from service.store.tables import ExperimentRow, TrialRow
+
+
+def choose_after_trial(
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow, now: datetime
+) -> ExperimentSpec:
+    """Choose again if the trial, which has ended, has shown something new. Returns the spec that holds from now on."""
+    if experiment.rule_choice is None or experiment.end_reason is not None or not ran_to_its_end(trial):
+        return spec
+    known, ended = _training_in(experiment.rule_choice), training_of(session, trial)
+    if ended is None or (known is not None and known.after(ended) == known):
+        return spec
+    after = _choose(session, experiment, spec, known.after(ended) if known else ended, now)
+    if after.early_stopping != spec.early_stopping:
+        rebuild_milestones(session, experiment, after, now)
+    return after
+
+
+def choose_after_change(
+    session: Session, experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, now: datetime
+) -> ExperimentSpec:
+    """Choose again for changed limits, or for a user who hands the choice back with `rule: auto`.
+
+    A user's own rule, or another option of a chosen one, ends the service's choice. The caller rebuilds the milestones
+    for the spec that is returned.
+    """
+    if isinstance(after.early_stopping, Auto) and before.early_stopping != after.early_stopping:
+        trial = longest_whole_trial(session, experiment.id)
+        return _choose(session, experiment, after, None if trial is None else training_of(session, trial), now)
+    if before.early_stopping != after.early_stopping:
+        experiment.rule_choice = None
+    if experiment.rule_choice is not None:
+        after = _choose(session, experiment, after, _training_in(experiment.rule_choice), now)
+    elif _sampler_of(before) != _sampler_of(after):
+        announce(session, experiment, after, now)
+    return after
+
+
+def announce(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """Say what the service has chosen and why, if it was to choose anything."""
+    choice, sampler = experiment.rule_choice, _sampler_of(spec)
+    if choice is None and sampler["why"] is None:
+        return
+    rule = {"options": spec.early_stopping.model_dump(mode="json"), "why": choice and choice["why"]}
+    data = {"sampler": sampler, "early_stopping": rule, "training": choice and choice["training"]}
+    append_event(session, experiment, "experiment.search_chosen", data, at=now)
+
+
+def _choose(
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, training: Training | None, now: datetime
+) -> ExperimentSpec:
+    """Store the choice for what is known now, with its events, under the experiment's lock."""
+    chosen = choose_rule(spec.problem, training)
+    stored = stored_choice(chosen, training)
+    if stored == experiment.rule_choice and chosen.rule == spec.early_stopping:
+        return spec
+    known = spec.early_stopping, experiment.rule_choice and experiment.rule_choice["why"]
+    after = with_rule(spec, chosen.rule)
+    experiment.rule_choice = stored
+    for one in differences(spec, after):
+        data = {"field": one.field, "before": one.before, "after": one.after}
+        experiment.spec_changed_at_event = append_event(session, experiment, "experiment.changed", data, at=now)
+    experiment.spec = after.model_dump(mode="json")
+    cache_spec(experiment, after)
+    if (chosen.rule, chosen.reason) != known or _sampler_of(after) != _sampler_of(spec):
+        announce(session, experiment, after, now)
+    return after
+
+
+def _sampler_of(spec: ExperimentSpec) -> dict[str, str | None]:
+    chosen = spec.search.chosen_for(spec.problem)
+    return {"name": chosen.name, "why": chosen.reason}
+
+
+def stored_choice(chosen: ChosenRule, training: Training | None = None) -> dict[str, Any]:
+    """The `rule_choice` of an experiment."""
+    return {"why": chosen.reason, "training": None if training is None else asdict(training)}
+
+
+def _training_in(choice: Mapping[str, Any]) -> Training | None:
+    return None if choice["training"] is None else Training(**choice["training"])

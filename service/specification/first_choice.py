@@ -1,0 +1,21 @@
+"""The early-stopping rule of a specification that leaves it to the service, before the first trial."""
+
+from search.early_stopping import Rule
+from search.early_stopping.choice import ChosenRule, choose_rule
+from search.early_stopping.rules.auto import Auto
+from search.plugins import STORED
+from service.specification.models import ExperimentSpec
+
+
+def first_choice(spec: ExperimentSpec) -> tuple[ExperimentSpec, ChosenRule | None]:
+    """The spec with the rule that is chosen, and that rule with its reason; None if it is the user's own."""
+    if not isinstance(spec.early_stopping, Auto):
+        return spec, None
+    chosen = choose_rule(spec.problem, None)
+    return with_rule(spec, chosen.rule), chosen
+
+
+def with_rule(spec: ExperimentSpec, rule: Rule) -> ExperimentSpec:
+    """Parsed again, because the spec caches what depends on the rule."""
+    document = spec.model_dump(mode="json") | {"early_stopping": rule.model_dump(mode="json")}
+    return ExperimentSpec.model_validate(document, context=STORED)

@@ -1,0 +1,60 @@
+"""What an ended trial has shown of how trials run, from its reports and checkpoints."""
+
+from itertools import pairwise
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from search.early_stopping.choice import Training
+from service.domain.statuses import StopCause, TrialStatus
+from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
+from service.store.trials import trials_with
+
+
+def longest_whole_trial(session: Session, experiment_id: str) -> TrialRow | None:
+    """The trial of the search with the most steps that ran to its end; None if none did."""
+    found = trials_with(session, experiment_id, TrialStatus.COMPLETED, TrialStatus.STOPPED)
+    return max(filter(ran_to_its_end, found), key=lambda trial: trial.last_step or 0, default=None)
+
+
+def ran_to_its_end(trial: TrialRow) -> bool:
+    """Whether the trial's last step is that of a whole training: it ended by itself, or by a limit in time."""
+    is_own_end = trial.stop_cause in {None, StopCause.MAX_TRIAL_SECONDS}
+    is_stopped_whole = trial.status == TrialStatus.STOPPED and is_own_end
+    return trial.confirms is None and (trial.status == TrialStatus.COMPLETED or is_stopped_whole)
+
+
+def training_of(session: Session, trial: TrialRow) -> Training | None:
+    """Measured by the database's clock; None for a trial without reports."""
+    count = session.scalar(select(func.count()).where(ReportRow.trial_id == trial.id)) or 0
+    if not count or trial.last_step is None:
+        return None
+    start, step = _seconds(session, trial)
+    return Training(
+        number=trial.number,
+        report_count=count,
+        last_step=trial.last_step,
+        checkpoint_gap=_checkpoint_gap(session, trial),
+        start_seconds=start,
+        seconds=None if step is None else step * count,
+    )
+
+
+def _seconds(session: Session, trial: TrialRow) -> tuple[float | None, float | None]:
+    """Of the start and of a step in the trial's last attempt. What its function does before the first step is start."""
+    own = ReportRow.trial_id == trial.id, ReportRow.attempt == trial.attempt_count
+    query = select(func.count(), func.min(ReportRow.at), func.max(ReportRow.at)).where(*own)
+    count, first, last = session.execute(query).one()
+    attempt = AttemptRow.trial_id == trial.id, AttemptRow.number == trial.attempt_count
+    claimed = session.scalar(select(AttemptRow.started_at).where(*attempt))
+    if count < 2 or claimed is None:  # noqa: PLR2004 - no time between two
+        return None, None
+    step = (last - first).total_seconds() / (count - 1)
+    return max(0.0, (first - claimed).total_seconds() - step), step
+
+
+def _checkpoint_gap(session: Session, trial: TrialRow) -> int | None:
+    """From the events, because only the newest checkpoints are kept."""
+    own = EventRow.experiment_id == trial.experiment_id, EventRow.trial_id == trial.id, EventRow.kind == "checkpoint"
+    saved = sorted({int(data["step"]) for data in session.scalars(select(EventRow.data).where(*own))})
+    return max((after - before for before, after in pairwise([0, *saved])), default=None)

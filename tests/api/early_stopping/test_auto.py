@@ -1,0 +1,275 @@
+"""`search: auto` over HTTP: the service chooses the sampler and the stopping rule, says why, and may choose again."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.settings import Settings
+from service.store.tables import AttemptRow, ReportRow
+from tests.api.early_stopping.promotion import asked, decisions, experiment, given, patched, train, trials
+from tests.conftest import Api, Held, a_spec, running
+
+STEPS = 9
+LIMITS = {"max_trials": 30, "parallelism": 8}
+LR = {"type": "float", "low": 0, "high": 1}
+STOPPING = {"rule": "hyperband", "max_step": STEPS, "min_step": 1}
+PROMOTING = STOPPING | {"promote": True, "extra_count": 1}
+
+
+def created(service: Api, **changes: Any) -> dict[str, Any]:
+    return service.create(**{"search": "auto", "limits": LIMITS} | changes)
+
+
+def ran(
+    held: Held, steps: int = STEPS, *, saves_every: int | None = None, value: float = 0.5, start: float = 1.0
+) -> None:
+    """Run a trial to its end, with steps of ten seconds after a start of so many seconds."""
+    for step in range(1, steps + 1):
+        saves = saves_every is not None and step % saves_every == 0
+        held.report(accuracy=value, checkpoint=f"/{held.trial}/{step}" if saves else None)
+    takes(held, start)
+    held.finish()
+
+
+def takes(held: Held, start: float) -> None:
+    with held.api.app.state.context.database.write() as session:
+        attempt = session.scalars(select(AttemptRow).where(AttemptRow.trial_id == held.trial)).one()
+        for row in session.scalars(select(ReportRow).where(ReportRow.trial_id == held.trial)):
+            row.at = attempt.started_at + timedelta(seconds=start + 10 * row.step)
+
+
+def chosen(service: Api, name: str) -> list[dict[str, Any]]:
+    return [event["data"] for event in service.events(name) if event["kind"] == "experiment.search_chosen"]
+
+
+def rule(service: Api, name: str) -> dict[str, Any]:
+    """What the experiment shows of its rule, as far as it is not a default."""
+    shown = experiment(service, name)["early_stopping"]
+    interesting = ("max_step", "min_step", "promote", "extra_count")
+    return {"rule": shown["name"]} | {key: shown["options"][key] for key in interesting if shown["options"].get(key)}
+
+
+def test_one_word_leaves_both_to_the_service(service: Api) -> None:
+    shown = created(service)
+    assert shown["spec"]["search"]["sampler"] == "auto"
+    assert shown["spec"]["early_stopping"] == {"rule": "auto"}
+    assert (shown["sampler"]["name"], shown["early_stopping"]["name"]) == ("tpe", "auto")
+    assert "until the first one has completed" in shown["early_stopping"]["why"]
+    [event] = chosen(service, shown["name"])
+    assert event["sampler"] == {"name": "tpe", "why": shown["sampler"]["why"]}
+    assert event["early_stopping"] == {"options": {"rule": "auto"}, "why": shown["early_stopping"]["why"]}
+    previewed = service.post("/v1/spaces/preview", json={"space": {"lr": LR}, "search": "auto", "limits": LIMITS})
+    assert previewed["early_stopping"] == shown["early_stopping"]
+
+
+@pytest.mark.parametrize(
+    ("trains", "wanted", "reason"),
+    [
+        ({"saves_every": 1}, PROMOTING, "9 reports up to step 9 and saved checkpoints, and a start takes 1 s of 90 s"),
+        ({"saves_every": 2}, PROMOTING | {"min_step": 2}, "may be promoted later"),
+        ({"saves_every": 4}, STOPPING, "because it trained 4 steps without saving a checkpoint"),
+        ({}, STOPPING, "because it saved no checkpoint to continue from"),
+        ({"steps": 1, "saves_every": 1}, {"rule": "none"}, "trial 0 made one report up to step 1: too few to compare"),
+        ({"steps": 2}, {"rule": "none"}, "made 2 reports up to step 2: too few to compare"),
+    ],
+)
+def test_the_first_whole_trial_decides_on_the_rule(
+    service: Api, trains: dict[str, Any], wanted: dict[str, Any], reason: str
+) -> None:
+    name = created(service)["name"]
+    ran(given(service, name), **trains)
+    assert rule(service, name) == wanted
+    shown = experiment(service, name)
+    assert reason in shown["early_stopping"]["why"]
+    assert shown["spec"]["early_stopping"]["rule"] == wanted["rule"]
+    assert shown["sampler"]["name"] == ("gp" if wanted["rule"] == "none" else "tpe")
+    before, after = chosen(service, name)
+    assert (before["training"], after["training"]["number"]) == (None, 0)
+    assert after["early_stopping"] == {
+        "options": shown["spec"]["early_stopping"],
+        "why": shown["early_stopping"]["why"],
+    }
+    assert after["sampler"]["name"] == shown["sampler"]["name"]
+    changes = [event["data"] for event in service.events(name) if event["kind"] == "experiment.changed"]
+    assert [(one["field"], one["before"]) for one in changes] == [("early_stopping", {"rule": "auto"})]
+
+
+def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
+    """The first starts are cold ones."""
+    name = created(service)["name"]
+    cold, also_cold, warm, last = (given(service, name) for _ in range(4))
+    ran(cold, saves_every=1, start=200)
+    assert rule(service, name) == STOPPING
+    why = "because another start takes 200 s, and a whole training 90 s"
+    assert why in experiment(service, name)["early_stopping"]["why"]
+    ran(also_cold, saves_every=1, start=100, value=0.6)
+    assert rule(service, name) == STOPPING
+    ran(warm, saves_every=1, start=1, value=0.7)
+    assert rule(service, name) == PROMOTING
+    ran(last, saves_every=1, start=200, value=0.8)
+    assert len(chosen(service, name)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"limits": LIMITS | {"max_trials": 9}}, "9 trials are too few"),
+        ({"limits": LIMITS | {"max_trials": 18}, "confirm": {"top": 3, "seeds": 3}}, "9 trials are too few"),
+        ({"constraints": [{"metric": "size", "max": 1}]}, "early stopping knows nothing of constraints"),
+        (
+            {"objectives": [{"metric": one, "direction": "minimize"} for one in ("loss", "size")]},
+            "trials have 2 objectives",
+        ),
+    ],
+    ids=["few trials", "few before confirmations", "constraints", "objectives"],
+)
+def test_some_searches_never_stop_a_trial(service: Api, changes: dict[str, Any], reason: str) -> None:
+    shown = created(service, **changes)
+    assert shown["spec"]["early_stopping"] == {"rule": "none"}
+    assert reason in shown["early_stopping"]["why"]
+    held = given(service, shown["name"])
+    for step in range(STEPS):
+        held.report(accuracy=step, loss=step, size=0, checkpoint=f"/{step}")
+    held.finish()
+    assert rule(service, shown["name"]) == {"rule": "none"}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"rule": "none"}, {"rule": "median"}, {"rule": "pbt", "interval": 3, "max_step": 9}],
+    ids=lambda own: own["rule"],
+)
+def test_a_users_rule_stays(service: Api, own: dict[str, Any]) -> None:
+    shown = created(service, early_stopping=own)
+    assert shown["early_stopping"]["why"] is None
+    assert shown["sampler"]["why"]
+    ran(given(service, shown["name"]), steps=4, saves_every=1)
+    assert experiment(service, shown["name"])["spec"]["early_stopping"] == shown["spec"]["early_stopping"]
+
+
+def test_the_sampler_alone_may_be_left_to_the_service(service: Api) -> None:
+    shown = created(service, search={"sampler": "auto"})
+    assert shown["spec"]["early_stopping"] == {"rule": "none"}
+    assert shown["early_stopping"] == {"name": "none", "options": {}, "why": None}
+    assert [one["sampler"]["name"] for one in chosen(service, shown["name"])] == [shown["sampler"]["name"]]
+    patched(service, shown["name"], limits={"max_trials": 900})
+    assert [one["sampler"]["name"] for one in chosen(service, shown["name"])] == ["gp", "tpe"]
+
+
+def test_the_rule_alone_may_be_left_to_the_service(service: Api) -> None:
+    name = created(service, search={"sampler": "random"}, early_stopping={"rule": "auto"})["name"]
+    ran(given(service, name))
+    assert rule(service, name) == STOPPING
+
+
+def test_other_words_are_refused(service: Api) -> None:
+    refused = service.post("/v1/experiments", 422, json=a_spec(search="tpe"))
+    assert "search: must be auto, or an object such as {sampler: tpe}" in refused["detail"]
+
+
+def test_a_failed_trial_a_stopped_one_and_a_confirmation_show_nothing(service: Api) -> None:
+    name = created(service)["name"]
+    failed, stopped = given(service, name), given(service, name)
+    failed.report(accuracy=0.5)
+    failed.fail()
+    stopped.report(accuracy=0.5)
+    service.post(f"/v1/trials/{stopped.trial}/stop")
+    stopped.finish("stopped")
+    assert rule(service, name) == {"rule": "auto"}
+    assert len(chosen(service, name)) == 1
+
+
+def test_a_much_longer_trial_changes_the_choice(service: Api) -> None:
+    name = created(service)["name"]
+    first, second, third = (given(service, name) for _ in range(3))
+    ran(first, steps=1)
+    assert rule(service, name) == {"rule": "none"}
+    ran(second, steps=2)
+    assert rule(service, name) == {"rule": "none"}
+    ran(third, steps=STEPS)
+    assert rule(service, name) == STOPPING
+    assert [one["sampler"]["name"] for one in chosen(service, name)] == ["tpe", "gp", "tpe"]
+
+
+def test_changed_limits_change_the_choice(service: Api) -> None:
+    name = created(service, limits=LIMITS | {"max_trials": 9})["name"]
+    ran(given(service, name))
+    patched(service, name, tags={"team": "vision"})
+    assert len(chosen(service, name)) == 1
+    patched(service, name, limits={"max_trials": 40})
+    assert rule(service, name) == STOPPING
+    patched(service, name, limits={"max_trials": 9})
+    assert rule(service, name) == {"rule": "none"}
+
+
+def test_a_changed_rule_is_the_users_until_it_is_handed_back(service: Api) -> None:
+    name = created(service)["name"]
+    held = [given(service, name) for _ in range(3)]
+    ran(held[0])
+    patched(service, name, early_stopping={"reduction_factor": 2})
+    shown = experiment(service, name)
+    assert shown["early_stopping"]["why"] is None
+    assert shown["early_stopping"]["options"]["reduction_factor"] == 2
+    ran(held[1], steps=10 * STEPS)
+    assert rule(service, name) == STOPPING
+    patched(service, name, early_stopping={"rule": "auto"})
+    assert rule(service, name)["max_step"] == 10 * STEPS
+    assert "trial 1 made 90 reports" in experiment(service, name)["early_stopping"]["why"]
+
+
+def test_the_choice_is_stored(settings: Settings) -> None:
+    """Two services on one database, the second one started later: they choose together, and the same."""
+    settings = replace(settings, lease_seconds=3600)
+    with running(settings) as first:
+        name = created(first)["name"]
+        held = [given(first, name) for _ in range(3)]
+        with running(settings) as second:
+            ran(replace(held[0], api=second))
+            assert rule(first, name) == rule(second, name) == STOPPING
+            assert experiment(first, name) == experiment(second, name)
+            ran(replace(held[1], api=first), value=0.9)
+        assert first.post(f"/v1/trials/{held[2].trial}/heartbeat", headers=held[2].headers)["decision"] == "continue"
+    with running(settings) as third:
+        assert rule(third, name) == STOPPING
+        ran(replace(held[2], api=third), steps=10 * STEPS, value=0.95)
+        assert [one["training"] and one["training"]["number"] for one in chosen(third, name)] == [None, 0, 2]
+
+
+@pytest.mark.parametrize("saves", [True, False], ids=["promoting", "stopping"])
+def test_decisions_are_those_of_the_same_rule_from_a_user(service: Api, saves: bool) -> None:
+    """The same trials, in the same order: one rule is chosen, the other one written by the user at that moment."""
+    search = {"sampler": "random", "seed": 3}
+    by_service = created(service, search=search, early_stopping={"rule": "auto"})["name"]
+    by_user = created(service, search=search)["name"]
+    chance = random.Random(7)  # noqa: S311
+    values = [chance.random() for _ in range(30)]
+    kinds = ("stop", "continue", "pause", "promote")
+    for number, value in enumerate(values):
+        for name in (by_service, by_user):
+            held = asked(service, name)
+            assert held
+            if number == 0:
+                ran(held, saves_every=1 if saves else None, value=value)
+            elif saves:
+                train(held, values[held.assignment["number"]], STEPS)
+            else:
+                stops_at = next((s for s in range(STEPS) if held.report(accuracy=value)["decision"] == "stop"), None)
+                held.finish("completed" if stops_at is None else "stopped")
+        if number == 0:
+            patched(service, by_user, early_stopping=experiment(service, by_service)["spec"]["early_stopping"])
+    assert decisions(service, by_service, *kinds) == decisions(service, by_user, *kinds)
+    assert any(one["decision"] in {"stop", "pause"} for one in decisions(service, by_service, *kinds))
+    assert [one["status"] for one in trials(service, by_service)] == [one["status"] for one in trials(service, by_user)]
+
+
+def test_an_open_choice_is_not_replayed(service: Api) -> None:
+    name = created(service)["name"]
+    ran(given(service, name))
+    refused = service.post(f"/v1/experiments/{name}/replay", 422, json={"early_stopping": {"rule": "auto"}})
+    assert "auto cannot be replayed" in refused["detail"]
+    own = experiment(service, name)["spec"]["early_stopping"]
+    assert service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": own})["step_count"] == STEPS
