@@ -28,6 +28,7 @@ Curve = list[float]
 
 STEPS = 27
 """The steps of the problems with curves; ASHA then has rungs at 1, 3 and 9."""
+LONG, SHORT = 100, 20
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,25 @@ def misleading(point: Point) -> Curve:
     ]
 
 
+def power_law(point: Point) -> Curve:
+    """Curves that rarely cross, with a noise that the differences between good points do not exceed by much."""
+    rate, size, mix = math.log10(point["rate"]) / 4 + 1, math.log2(point["size"]) / 10, point["mix"]
+    end = 0.1 + 0.6 * (rate - 0.65) ** 2 + 0.3 * (size - 0.7) ** 2 + 0.4 * (mix - 0.3) ** 2 + 0.2 * rate * size * mix
+    power, noise = 0.4 + 0.4 * point["smooth"], _chance(point).normal(0, 0.01, LONG)
+    return [end + (0.9 - end) * (step + 1) ** -power + noise[step] for step in range(LONG)]
+
+
+def plateau(point: Point) -> Curve:
+    """Nothing is learned before a step that depends on the point; the best points learn late."""
+    x, y = point["x0"], point["x1"]
+    end, begin = 0.1 + (x - 0.8) ** 2 + (y - 0.4) ** 2, 1 + 8 * x + 4 * y
+    noise = _chance(point).normal(0, 0.01, SHORT)
+    return [
+        end + (1 - end) * (1 if step < begin else math.exp(-0.5 * (step - begin))) + noise[step]
+        for step in range(SHORT)
+    ]
+
+
 def _chance(point: Point) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(repr(sorted(point.items())).encode()))
 
@@ -194,6 +214,19 @@ TASKS = {
     "mf_hartmann_noisy": Task(floats(6, 0, 1), partial(mf_hartmann, 0.5, 0.2), -3.32237, steps=STEPS),
     "crossing": Task({name: _unit() for name in ("rate", "depth", "decay")}, crossing, 0.1, steps=STEPS),
     "misleading": Task(floats(4, 0, 1), misleading, 0.05, steps=STEPS),
+    "power_law": Task(
+        {
+            "rate": _log(1e-4, 1),
+            "size": {"type": "int", "low": 1, "high": 1024, "log": True},
+            "mix": _unit(),
+            "smooth": _unit(),
+        },
+        power_law,
+        least=0.1,
+        seconds=lambda point: 1 + point["size"] / 512,
+        steps=LONG,
+    ),
+    "plateau": Task(floats(2, 0, 1), plateau, 0.1, steps=SHORT),
     "digits": Task(
         {"rate": _log(1e-4, 0.3), "width": {"type": "int", "low": 8, "high": 64, "log": True}},
         digits,

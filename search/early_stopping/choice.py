@@ -18,8 +18,9 @@ MIN_REPORTS = 3
 REDUCTION_FACTOR = 3
 LOWEST_RUNG = REDUCTION_FACTOR**3
 """The lowest rung is at this part of a training."""
-MAX_START_SHARE = 0.1
-"""A promotion costs another start, and the training between its newest checkpoint and the rung."""
+MAX_START_SHARE = 0.5
+"""Of a whole training. Up to here promotion was measured to lose nothing to stopping when starts become dearer, because
+each trial that is stopped is also followed by the start of another one."""
 
 
 @dataclass(frozen=True)

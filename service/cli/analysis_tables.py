@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from service.cli.progress_view import parameters
-from service.cli.terminal_tables import columns, facts, number
+from service.cli.terminal_tables import chosen, columns, facts, number
 
 BAR_WIDTH = 30
 
@@ -70,10 +70,8 @@ def _best(found: Json) -> str:
 
 
 def preview(found: Json) -> RenderableType:
-    sampler = found["sampler"]
-    why = f": {sampler['why']}" if sampler["why"] else ""
     size = "not finite" if found["size"] is None else str(found["size"])
-    summary = facts([("configurations", size), ("sampler", escape(f"{sampler['name']}{why}"))])
+    summary = facts([("configurations", size), *chosen(found)])
     never = (f"never used: {escape(one['path'])}: {escape(one['message'])}" for one in found["dead"])
     samples = (escape(f"{place:>4}  {parameters(sample)}") for place, sample in enumerate(found["samples"]))
     warnings = (escape(f"{one['path']}: {one['message']}") for one in found.get("warnings", ()))

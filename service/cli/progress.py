@@ -49,6 +49,8 @@ class Progress:
         subject, _, status = event["kind"].partition(".")
         if subject == "trial" and status:
             self._set_status(status, event["data"])
+        elif event["kind"] == "experiment.search_chosen" and (why := event["data"]["early_stopping"]["why"]):
+            self._say(f"early stopping: {event['data']['early_stopping']['options']['rule']}: {why}")
         elif event["kind"] == "experiment.confirming":
             self._say(event["data"]["reason"])
         elif event["kind"] == "experiment.confirmed":

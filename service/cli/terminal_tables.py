@@ -1,6 +1,6 @@
 """Experiments, trials and what belongs to a trial as tables for the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -47,6 +47,7 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
     yield "status", f"{_status(one)} {escape(f'({why})') if why else ''}"
     if one.get("waiting_for"):
         yield "waiting for", escape(one["waiting_for"])
+    yield from chosen(one)
     if one.get("best"):
         yield "best", f"{_best(one)} by trial {one['best']['number']}: {escape(parameters(one['best']['params']))}"
     if one.get("cost"):
@@ -55,6 +56,14 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
         yield "MLflow", one["mlflow_url"]
     for warning in one.get("warnings", ()):
         yield "warning", escape(f"{warning['path']}: {warning['message']}")
+
+
+def chosen(one: Json) -> Iterator[tuple[str, str]]:
+    """The sampler and the stopping rule, with the reason of those that the service chose."""
+    for name in ("sampler", "early_stopping"):
+        if part := one.get(name):
+            why = f": {part['why']}" if part["why"] else ""
+            yield name.replace("_", " "), escape(f"{part['name']}{why}")
 
 
 def trials(found: Iterable[Json]) -> Table:

@@ -78,6 +78,13 @@ def warm_start(sources: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def search_choice(data: Mapping[str, Any]) -> dict[str, str]:
+    """`tpe: early stopping may end trials, and …`, for the sampler and the rule, as far as the service chose them."""
+    sampler, rule = data["sampler"], data["early_stopping"]
+    named = {"sampler": (sampler["name"], sampler["why"]), "early_stopping": (rule["options"]["rule"], rule["why"])}
+    return {name: f"{chosen}: {why}" for name, (chosen, why) in named.items() if why}
+
+
 def change(before: Any, after: Any) -> str:
     """`10 -> 20`, `nothing -> 60`"""
     return " -> ".join("nothing" if value is None else json.dumps(value) for value in (before, after))

@@ -107,6 +107,8 @@ def _apply_experiment_event(parent: RunUpdate, experiment: ExperimentRow, event:
         parent.set_status("RUNNING")
     elif event.kind == "experiment.warm_started":
         parent.set_tags(warm_start=descriptions.warm_start(event.data.get("sources") or []))
+    elif event.kind == "experiment.search_chosen":
+        parent.set_tags(**descriptions.search_choice(event.data))
     elif event.kind == "experiment.confirmed":
         _apply_confirmed(parent, event)
     elif event.kind == "experiment.changed":

@@ -269,6 +269,23 @@ def test_a_warm_start_is_shown() -> None:
     )
 
 
+def test_what_the_service_has_chosen_is_shown() -> None:
+    sampler = {"name": "tpe", "why": "the space has conditions"}
+    first = {"options": {"rule": "auto"}, "why": "no trial has completed"}
+    then = {"options": {"rule": "hyperband", "max_step": 9}, "why": "trial 0 made 9 reports"}
+    events = [
+        event(1, "experiment.search_chosen", None, sampler=sampler, early_stopping=first, training=None),
+        event(5, "experiment.search_chosen", None, sampler=sampler, early_stopping=then, training={}),
+    ]
+    tags = project(ProjectionInput(experiment()), events).parent.tags
+    assert tags["paceline.sampler"] == "tpe: the space has conditions"
+    assert tags["paceline.early_stopping"] == "hyperband: trial 0 made 9 reports"
+    own = event(
+        1, "experiment.search_chosen", None, sampler=sampler, early_stopping=then | {"why": None}, training=None
+    )
+    assert "paceline.early_stopping" not in project(ProjectionInput(experiment()), [own]).parent.tags
+
+
 def test_a_confirmation_is_not_the_best_and_the_winner_is() -> None:
     found = [{"number": 0, "value": 0.2, "mean": 0.25, "standard_error": 0.01, "n": 3, "failed_count": 0}]
     events = [

@@ -87,6 +87,7 @@ def test_preview_draws_configurations_from_a_whole_spec(run: Run, project: Path,
     assert [set(sample) for sample in found["samples"]] == [{"lr", "optimizer"}] * 3
     shown = run("preview", str(project / "experiment.yaml"), "-n", "3").out
     assert f"sampler         {found['sampler']['name']}" in shown
+    assert f"early stopping  {found['early_stopping']['name']}" in shown
     assert f"optimizer={found['samples'][2]['optimizer']}" in shown
     assert httpx.get(f"{url}/v1/experiments").json()["items"] == before
 

@@ -57,6 +57,14 @@ def test_confirmations_are_announced_and_their_verdict_is_in_the_summary(progres
     assert ("confirmed", "trial 3 leads") in summary(experiment, progress)
 
 
+def test_the_choice_of_a_rule_is_announced(progress: Progress) -> None:
+    chosen = {"options": {"rule": "hyperband"}, "why": "trial 0 made 9 reports"}
+    progress.add(event(1, "experiment.search_chosen", sampler={"name": "tpe", "why": None}, early_stopping=chosen))
+    own = chosen | {"why": None}
+    progress.add(event(2, "experiment.search_chosen", sampler={"name": "gp", "why": "small"}, early_stopping=own))
+    assert progress.pop_sentences() == ["early stopping: hyperband: trial 0 made 9 reports"]
+
+
 def test_other_events_only_advance_the_cursor(progress: Progress) -> None:
     progress.add(event(7, "report", step=1))
     progress.add(event(8, "experiment.completed", reason="max_trials"))
