@@ -28,7 +28,7 @@ Curve = list[float]
 
 STEPS = 27
 """The steps of the problems with curves; ASHA then has rungs at 1, 3 and 9."""
-LONG, SHORT = 100, 20
+LONG, SHORT = 50, 20
 
 
 @dataclass(frozen=True)
@@ -222,11 +222,11 @@ TASKS = {
             "smooth": _unit(),
         },
         power_law,
-        least=0.1,
+        least=0.155,
         seconds=lambda point: 1 + point["size"] / 512,
         steps=LONG,
     ),
-    "plateau": Task(floats(2, 0, 1), plateau, 0.1, steps=SHORT),
+    "plateau": Task(floats(2, 0, 1), plateau, 0.106, steps=SHORT),
     "digits": Task(
         {"rate": _log(1e-4, 0.3), "width": {"type": "int", "low": 8, "high": 64, "log": True}},
         digits,

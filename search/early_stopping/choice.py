@@ -51,9 +51,13 @@ class Training:
         """The lowest step at which trials can be compared: a part of the training, and not before the first report."""
         return max(1, -(-self.last_step // LOWEST_RUNG), self.last_step // self.report_count)
 
+    def is_short_beside(self, last_step: int) -> bool:
+        """Whether a training up to that step is so much longer that another rung fits into it."""
+        return last_step >= REDUCTION_FACTOR * max(1, self.last_step)
+
     def after(self, ended: "Training") -> "Training":
         """What is known after another trial has ended; the same unless it has shown something that matters."""
-        if ended.last_step >= REDUCTION_FACTOR * max(1, self.last_step):
+        if self.is_short_beside(ended.last_step):
             return ended
         if ended.starts_cheaply and not self.starts_cheaply:
             return replace(self, start_seconds=ended.start_seconds, seconds=ended.seconds)

@@ -29,7 +29,10 @@ def choose_after_trial(
     """Choose again if the trial, which has ended, has shown something new. Returns the spec that holds from now on."""
     if experiment.rule_choice is None or experiment.end_reason is not None or not ran_to_its_end(trial):
         return spec
-    known, ended = _training_in(experiment.rule_choice), training_of(session, trial)
+    known = _training_in(experiment.rule_choice)
+    if known and known.starts_cheaply and not known.is_short_beside(trial.last_step or 0):
+        return spec
+    ended = training_of(session, trial, known=known)
     if ended is None or (known is not None and known.after(ended) == known):
         return spec
     after = _choose(session, experiment, spec, known.after(ended) if known else ended, now)

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping.choice import Training
@@ -24,25 +24,35 @@ def ran_to_its_end(trial: TrialRow) -> bool:
     return trial.confirms is None and (trial.status == TrialStatus.COMPLETED or is_stopped_whole)
 
 
-def training_of(session: Session, trial: TrialRow) -> Training | None:
-    """Measured by the database's clock; None for a trial without reports."""
-    count = session.scalar(select(func.count()).where(ReportRow.trial_id == trial.id)) or 0
-    if not count or trial.last_step is None:
+def training_of(session: Session, trial: TrialRow, *, known: Training | None = None) -> Training | None:
+    """Measured by the database's clock; None for a trial that has not reported the objective.
+
+    Reports without the objective do not count: trials are not compared at them. Checkpoints are read from all events,
+    so only if the trial shows more of them than is `known`.
+    """
+    query = select(func.count(), func.max(ReportRow.step)).where(*_with_value(trial))
+    count, last_step = session.execute(query).one()
+    if not count:
         return None
+    known = None if known is None or known.is_short_beside(last_step) else known
     start, step = _seconds(session, trial)
     return Training(
         number=trial.number,
         report_count=count,
-        last_step=trial.last_step,
-        checkpoint_gap=_checkpoint_gap(session, trial),
+        last_step=last_step,
+        checkpoint_gap=known.checkpoint_gap if known else _checkpoint_gap(session, trial),
         start_seconds=start,
         seconds=None if step is None else step * count,
     )
 
 
+def _with_value(trial: TrialRow) -> tuple[ColumnElement[bool], ...]:
+    return ReportRow.trial_id == trial.id, ReportRow.value.is_not(None)
+
+
 def _seconds(session: Session, trial: TrialRow) -> tuple[float | None, float | None]:
     """Of the start and of a step in the trial's last attempt. What its function does before the first step is start."""
-    own = ReportRow.trial_id == trial.id, ReportRow.attempt == trial.attempt_count
+    own = *_with_value(trial), ReportRow.attempt == trial.attempt_count
     query = select(func.count(), func.min(ReportRow.at), func.max(ReportRow.at)).where(*own)
     count, first, last = session.execute(query).one()
     attempt = AttemptRow.trial_id == trial.id, AttemptRow.number == trial.attempt_count

@@ -183,6 +183,17 @@ def test_a_failed_trial_a_stopped_one_and_a_confirmation_show_nothing(service: A
     assert len(chosen(service, name)) == 1
 
 
+def test_only_reports_of_the_objective_count(service: Api) -> None:
+    name = created(service)["name"]
+    held = given(service, name)
+    for step in range(STEPS):
+        held.report(loss=step)
+    held.report(accuracy=0.5)
+    held.finish()
+    assert rule(service, name) == {"rule": "none"}
+    assert "made one report up to step 10" in experiment(service, name)["early_stopping"]["why"]
+
+
 def test_a_much_longer_trial_changes_the_choice(service: Api) -> None:
     name = created(service)["name"]
     first, second, third = (given(service, name) for _ in range(3))
