@@ -3,12 +3,15 @@
 A function of both, so that the same facts always give the same rule.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.hyperband import Hyperband
 from search.early_stopping.rules.wrappable import NoneSpec
+from search.mistakes import listed
 from search.problem import Problem
 
 MIN_TRIALS = 10
@@ -18,6 +21,10 @@ MIN_REPORTS = 3
 REDUCTION_FACTOR = 3
 LOWEST_RUNG = REDUCTION_FACTOR**3
 """The lowest rung is at this part of a training."""
+MIN_RANKED = 4
+"""So many whole trials show whether early ranks agree with those of the ends: six pairs."""
+MIN_CONCORDANCE = 0.8
+"""Of six pairs at most one may be in another order at a rung than at the end."""
 MAX_START_SHARE = 0.5
 """Of a whole training. Up to here promotion was measured to lose nothing to stopping when starts become dearer, because
 each trial that is stopped is also followed by the start of another one."""
@@ -29,7 +36,9 @@ class Training:
 
     `number` is the trial's. `checkpoint_gap` is the largest number of steps between two of its checkpoints, also before
     the first one; None if it saved none. `start_seconds` passed from the claim to the first report, without the time of
-    a step, and `seconds` is the time of all of its steps; both are None if they are not known.
+    a step, and `seconds` is the time of all of its steps; both are None if they are not known. By then `trial_count`
+    trials have run to their ends. `concordances` has by rung the share of their pairs that were in the order of their
+    ends; empty with fewer than MIN_RANKED of them.
     """
 
     number: int
@@ -38,6 +47,8 @@ class Training:
     checkpoint_gap: int | None = None
     start_seconds: float | None = None
     seconds: float | None = None
+    trial_count: int = 1
+    concordances: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def starts_cheaply(self) -> bool:
@@ -47,9 +58,25 @@ class Training:
         return self.start_seconds <= MAX_START_SHARE * self.seconds
 
     @property
-    def min_step(self) -> int:
-        """The lowest step at which trials can be compared: a part of the training, and not before the first report."""
-        return max(1, -(-self.last_step // LOWEST_RUNG), self.last_step // self.report_count)
+    def saves_often(self) -> bool:
+        """Whether there is a checkpoint in each third of a training."""
+        return self.checkpoint_gap is not None and self.checkpoint_gap * REDUCTION_FACTOR <= self.last_step
+
+    @property
+    def rungs(self) -> Sequence[int]:
+        """The steps at which trials can be compared, not before the first report and checkpoint."""
+        first = max(1, -(-self.last_step // LOWEST_RUNG), self.last_step // self.report_count)
+        if self.saves_often:
+            first = max(first, self.checkpoint_gap or 0)
+        found = [first]
+        while found[-1] * REDUCTION_FACTOR < self.last_step:
+            found.append(found[-1] * REDUCTION_FACTOR)
+        return found
+
+    @property
+    def min_step(self) -> int | None:
+        """The lowest rung whose ranks agree with those of the ends, as far as that is known; None if none do."""
+        return next((one for one in self.rungs if self.concordances.get(str(one), 1.0) >= MIN_CONCORDANCE), None)
 
     def is_short_beside(self, last_step: int) -> bool:
         """Whether a training up to that step is so much longer that another rung fits into it."""
@@ -72,27 +99,37 @@ class ChosenRule:
     reason: str
 
 
+def trials_needed(problem: Problem) -> int:
+    """How many trials run to their ends before a rule is chosen: those that run at the same time anyway."""
+    return min(MIN_RANKED, problem.parallelism)
+
+
+def concordance(early: Sequence[float], late: Sequence[float]) -> float:
+    """The share of pairs of trials that both sequences have in the same order; a tie counts half."""
+    pairs = [
+        (early[one] - early[other]) * (late[one] - late[other]) for one, other in combinations(range(len(early)), 2)
+    ]
+    return sum(0.5 if product == 0 else float(product > 0) for product in pairs) / len(pairs)
+
+
 def choose_rule(problem: Problem, training: Training | None) -> ChosenRule:
-    """The rule `auto` stands for. Without a training it may be `auto` itself: the choice comes with the first one."""
-    if (why_not := _why_never(problem)) is not None:
-        return ChosenRule(NoneSpec(), why_not)
-    if training is None:
-        reason = "no trial is stopped until the first one has completed and shown how many steps a training has"
-        return ChosenRule(Auto(), reason)
-    count, last = training.report_count, training.last_step
-    if count < MIN_REPORTS or last < MIN_REPORTS:
-        reports = "one report" if count == 1 else f"{count} reports"
-        return ChosenRule(NoneSpec(), f"trial {training.number} made {reports} up to step {last}: too few to compare")
-    seen = f"trial {training.number} made {count} reports up to step {last}"
-    obstacle = _why_no_promotion(training)
-    if obstacle is not None:
-        rule = Hyperband(max_step=last, min_step=training.min_step, reduction_factor=REDUCTION_FACTOR)
+    """The rule `auto` stands for; it is `auto` itself as long as too few trials have run to their ends."""
+    why_none = _why_never(problem) or (None if training is None else _why_no_rule(training))
+    if why_none is not None:
+        return ChosenRule(NoneSpec(), why_none)
+    if (why := _why_not_yet(problem, training)) is not None or training is None:
+        return ChosenRule(Auto(), why or "")
+    return _halving(training)
+
+
+def _halving(training: Training) -> ChosenRule:
+    rule = Hyperband(max_step=training.last_step, min_step=training.min_step or 1, reduction_factor=REDUCTION_FACTOR)
+    seen = f"trial {training.number} made {training.report_count} reports up to step {training.last_step}"
+    if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{seen}; trials that fall behind are stopped, not paused, because {obstacle}")
-    min_step = max(training.min_step, training.checkpoint_gap or 1)
-    rule = Hyperband(max_step=last, min_step=min_step, reduction_factor=REDUCTION_FACTOR, promote=True, extra_count=1)
     start = f"a start takes {training.start_seconds:.3g} s of {training.seconds:.3g} s of training"
     reason = f"{seen} and saved checkpoints, and {start}; trials that fall behind are paused, and may be promoted later"
-    return ChosenRule(rule, reason)
+    return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": 1}), reason)
 
 
 def _why_never(problem: Problem) -> str | None:
@@ -106,11 +143,31 @@ def _why_never(problem: Problem) -> str | None:
     return None
 
 
+def _why_no_rule(training: Training) -> str | None:
+    """Why no trial is stopped, as far as trainings have shown."""
+    count, last = training.report_count, training.last_step
+    if min(count, last) < MIN_REPORTS:
+        reports = "one report" if count == 1 else f"{count} reports"
+        return f"trial {training.number} made {reports} up to step {last}: too few to compare"
+    if training.min_step is None:
+        where = f"at step {listed(training.rungs)}"
+        return f"the ranks of the first {training.trial_count} trials {where} did not agree with those of their ends"
+    return None
+
+
+def _why_not_yet(problem: Problem, training: Training | None) -> str | None:
+    count, needed = 0 if training is None else training.trial_count, trials_needed(problem)
+    if count >= needed:
+        return None
+    what = "the first trial has" if needed == 1 else f"{needed} trials have"
+    return f"no trial is stopped until {what} run to the end and shown what a training is like, so far {count}"
+
+
 def _why_no_promotion(training: Training) -> str | None:
     gap = training.checkpoint_gap
     if gap is None:
         return "it saved no checkpoint to continue from"
-    if gap * REDUCTION_FACTOR > training.last_step:
+    if not training.saves_often:
         return f"it trained {gap} steps without saving a checkpoint"
     if training.start_seconds is None or training.seconds is None:
         return "it has not shown what a start costs"

@@ -11,14 +11,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping.choice import ChosenRule, Training, choose_rule
+from search.early_stopping.choice import ChosenRule, Training, choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.runtime.caches.spec_cache import cache_spec
 from service.specification.changes import differences
 from service.specification.first_choice import with_rule
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.training import longest_whole_trial, ran_to_its_end, training_of
+from service.store.early_stopping.training import longest_whole_trial, ran_to_its_end, training_of, with_ranks
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 
@@ -29,13 +29,10 @@ def choose_after_trial(
     """Choose again if the trial, which has ended, has shown something new. Returns the spec that holds from now on."""
     if experiment.rule_choice is None or experiment.end_reason is not None or not ran_to_its_end(trial):
         return spec
-    known = _training_in(experiment.rule_choice)
-    if known and known.starts_cheaply and not known.is_short_beside(trial.last_step or 0):
+    training = _learned(session, spec, trial, _training_in(experiment.rule_choice))
+    if training is None:
         return spec
-    ended = training_of(session, trial, known=known)
-    if ended is None or (known is not None and known.after(ended) == known):
-        return spec
-    after = _choose(session, experiment, spec, known.after(ended) if known else ended, now)
+    after = _choose(session, experiment, spec, training, now)
     if after.early_stopping != spec.early_stopping:
         rebuild_milestones(session, experiment, after, now)
     return after
@@ -51,7 +48,9 @@ def choose_after_change(
     """
     if isinstance(after.early_stopping, Auto) and before.early_stopping != after.early_stopping:
         trial = longest_whole_trial(session, experiment.id)
-        return _choose(session, experiment, after, None if trial is None else training_of(session, trial), now)
+        return _choose(
+            session, experiment, after, None if trial is None else _learned(session, after, trial, None), now
+        )
     if before.early_stopping != after.early_stopping:
         experiment.rule_choice = None
     if experiment.rule_choice is not None:
@@ -69,6 +68,21 @@ def announce(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, 
     rule = {"options": spec.early_stopping.model_dump(mode="json"), "why": choice and choice["why"]}
     data = {"sampler": sampler, "early_stopping": rule, "training": choice and choice["training"]}
     append_event(session, experiment, "experiment.search_chosen", data, at=now)
+
+
+def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Training | None) -> Training | None:
+    """What is known after the trial has run to its end; None if nothing has changed."""
+    needed = trials_needed(spec.problem)
+    is_complete = known is not None and known.trial_count >= needed and known.starts_cheaply
+    if known is not None and is_complete and not known.is_short_beside(trial.last_step or 0):
+        return None
+    ended = training_of(session, trial, known=known)
+    if ended is None:
+        return None
+    training = ended if known is None else known.after(ended)
+    if training.trial_count < needed:
+        training = with_ranks(session, trial.experiment_id, training)
+    return None if training == known else training
 
 
 def _choose(

@@ -1,14 +1,19 @@
 """What an ended trial has shown of how trials run, from its reports and checkpoints."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from search.early_stopping.choice import Training
+from search.early_stopping.choice import MIN_RANKED, Training, concordance
 from service.domain.statuses import StopCause, TrialStatus
 from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
 from service.store.trials import trials_with
+
+MAX_RANKED = 8
+"""The first whole trials are compared, which no rule has judged on their way."""
 
 
 def longest_whole_trial(session: Session, experiment_id: str) -> TrialRow | None:
@@ -44,6 +49,30 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
         start_seconds=start,
         seconds=None if step is None else step * count,
     )
+
+
+def with_ranks(session: Session, experiment_id: str, training: Training) -> Training:
+    """The training with what the first trials that ran to their ends have shown at its rungs."""
+    found = trials_with(session, experiment_id, TrialStatus.COMPLETED, TrialStatus.STOPPED)
+    whole = [trial for trial in found if ran_to_its_end(trial) and trial.value is not None][:MAX_RANKED]
+    if len(whole) < MIN_RANKED:
+        return replace(training, trial_count=max(1, len(whole)))
+    ends = [trial.value or 0.0 for trial in whole]
+    curves = [_curve(session, trial) for trial in whole]
+    shares = {
+        str(rung): round(concordance([_value_at(curve, rung) for curve in curves], ends), 3) for rung in training.rungs
+    }
+    return replace(training, trial_count=len(whole), concordances=shares)
+
+
+def _curve(session: Session, trial: TrialRow) -> Sequence[tuple[int, float]]:
+    query = select(ReportRow.step, ReportRow.value).where(*_with_value(trial)).order_by(ReportRow.step)
+    return [(step, value) for step, value in session.execute(query) if value is not None]
+
+
+def _value_at(curve: Sequence[tuple[int, float]], rung: int) -> float:
+    """The first value at the rung or beyond; of a shorter trial its last one."""
+    return next((value for step, value in curve if step >= rung), curve[-1][1])
 
 
 def _with_value(trial: TrialRow) -> tuple[ColumnElement[bool], ...]:

@@ -14,7 +14,7 @@ from tests.api.early_stopping.promotion import asked, decisions, experiment, giv
 from tests.conftest import Api, Held, a_spec, running
 
 STEPS = 9
-LIMITS = {"max_trials": 30, "parallelism": 8}
+LIMITS = {"max_trials": 30, "parallelism": 1}
 LR = {"type": "float", "low": 0, "high": 1}
 STOPPING = {"rule": "hyperband", "max_step": STEPS, "min_step": 1}
 PROMOTING = STOPPING | {"promote": True, "extra_count": 1}
@@ -58,7 +58,7 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
     assert shown["spec"]["search"]["sampler"] == "auto"
     assert shown["spec"]["early_stopping"] == {"rule": "auto"}
     assert (shown["sampler"]["name"], shown["early_stopping"]["name"]) == ("tpe", "auto")
-    assert "until the first one has completed" in shown["early_stopping"]["why"]
+    assert "until the first trial has run to the end" in shown["early_stopping"]["why"]
     [event] = chosen(service, shown["name"])
     assert event["sampler"] == {"name": "tpe", "why": shown["sampler"]["why"]}
     assert event["early_stopping"] == {"options": {"rule": "auto"}, "why": shown["early_stopping"]["why"]}
@@ -101,16 +101,15 @@ def test_the_first_whole_trial_decides_on_the_rule(
 def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
     """The first starts are cold ones."""
     name = created(service)["name"]
-    cold, also_cold, warm, last = (given(service, name) for _ in range(4))
-    ran(cold, saves_every=1, start=200)
+    ran(given(service, name), saves_every=1, start=200)
     assert rule(service, name) == STOPPING
     why = "because another start takes 200 s, and a whole training 90 s"
     assert why in experiment(service, name)["early_stopping"]["why"]
-    ran(also_cold, saves_every=1, start=100, value=0.6)
+    ran(given(service, name), saves_every=1, start=100, value=0.6)
     assert rule(service, name) == STOPPING
-    ran(warm, saves_every=1, start=1, value=0.7)
+    ran(given(service, name), saves_every=1, start=1, value=0.7)
     assert rule(service, name) == PROMOTING
-    ran(last, saves_every=1, start=200, value=0.8)
+    ran(given(service, name), saves_every=1, start=200, value=0.8)
     assert len(chosen(service, name)) == 3
 
 
@@ -173,14 +172,46 @@ def test_other_words_are_refused(service: Api) -> None:
 
 def test_a_failed_trial_a_stopped_one_and_a_confirmation_show_nothing(service: Api) -> None:
     name = created(service)["name"]
-    failed, stopped = given(service, name), given(service, name)
+    failed = given(service, name)
     failed.report(accuracy=0.5)
     failed.fail()
+    stopped = given(service, name)
     stopped.report(accuracy=0.5)
     service.post(f"/v1/trials/{stopped.trial}/stop")
     stopped.finish("stopped")
     assert rule(service, name) == {"rule": "auto"}
     assert len(chosen(service, name)) == 1
+
+
+AGREE, CROSS = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("at_1", "at_3", "wanted"),
+    [
+        (AGREE, AGREE, STOPPING),
+        ([0.1, 0.2, 0.4, 0.3], CROSS, STOPPING),  # the lowest rung counts, and five of six pairs are enough
+        (CROSS, AGREE, STOPPING | {"min_step": 3}),
+        (CROSS, CROSS, {"rule": "none"}),
+    ],
+)
+def test_trials_are_compared_where_their_ranks_agree_with_those_of_the_ends(
+    service: Api, at_1: list[float], at_3: list[float], wanted: dict[str, Any]
+) -> None:
+    """The first four trials run to their ends, as they run at the same time."""
+    name = created(service, limits=LIMITS | {"parallelism": 4})["name"]
+    held = [given(service, name) for _ in range(4)]
+    for one, early, later, end in zip(held, at_1, at_3, AGREE, strict=True):
+        assert rule(service, name) == {"rule": "auto"}
+        for value in (early, early, *[later] * 6, end):
+            one.report(accuracy=value)
+        one.finish()
+    assert rule(service, name) == wanted
+    training = chosen(service, name)[-1]["training"]
+    assert training["trial_count"] == 4
+    assert training["concordances"].keys() == {"1", "3"}
+    why = experiment(service, name)["early_stopping"]["why"]
+    assert ("at step 1, 3 did not agree" in why) == (wanted["rule"] == "none")
 
 
 def test_only_reports_of_the_objective_count(service: Api) -> None:
@@ -196,12 +227,11 @@ def test_only_reports_of_the_objective_count(service: Api) -> None:
 
 def test_a_much_longer_trial_changes_the_choice(service: Api) -> None:
     name = created(service)["name"]
-    first, second, third = (given(service, name) for _ in range(3))
-    ran(first, steps=1)
+    ran(given(service, name), steps=1)
     assert rule(service, name) == {"rule": "none"}
-    ran(second, steps=2)
+    ran(given(service, name), steps=2)
     assert rule(service, name) == {"rule": "none"}
-    ran(third, steps=STEPS)
+    ran(given(service, name), steps=STEPS)
     assert rule(service, name) == STOPPING
     assert [one["sampler"]["name"] for one in chosen(service, name)] == ["tpe", "gp", "tpe"]
 
@@ -219,13 +249,12 @@ def test_changed_limits_change_the_choice(service: Api) -> None:
 
 def test_a_changed_rule_is_the_users_until_it_is_handed_back(service: Api) -> None:
     name = created(service)["name"]
-    held = [given(service, name) for _ in range(3)]
-    ran(held[0])
+    ran(given(service, name))
     patched(service, name, early_stopping={"reduction_factor": 2})
     shown = experiment(service, name)
     assert shown["early_stopping"]["why"] is None
     assert shown["early_stopping"]["options"]["reduction_factor"] == 2
-    ran(held[1], steps=10 * STEPS)
+    ran(given(service, name), steps=10 * STEPS, value=0.9)
     assert rule(service, name) == STOPPING
     patched(service, name, early_stopping={"rule": "auto"})
     assert rule(service, name)["max_step"] == 10 * STEPS
@@ -237,16 +266,15 @@ def test_the_choice_is_stored(settings: Settings) -> None:
     settings = replace(settings, lease_seconds=3600)
     with running(settings) as first:
         name = created(first)["name"]
-        held = [given(first, name) for _ in range(3)]
         with running(settings) as second:
-            ran(replace(held[0], api=second))
+            ran(replace(given(first, name), api=second))
             assert rule(first, name) == rule(second, name) == STOPPING
             assert experiment(first, name) == experiment(second, name)
-            ran(replace(held[1], api=first), value=0.9)
-        assert first.post(f"/v1/trials/{held[2].trial}/heartbeat", headers=held[2].headers)["decision"] == "continue"
+            ran(replace(given(second, name), api=first), value=0.9)
+        held = given(first, name)
     with running(settings) as third:
         assert rule(third, name) == STOPPING
-        ran(replace(held[2], api=third), steps=10 * STEPS, value=0.95)
+        ran(replace(held, api=third), steps=10 * STEPS, value=0.95)
         assert [one["training"] and one["training"]["number"] for one in chosen(third, name)] == [None, 0, 2]
 
 
