@@ -26,7 +26,7 @@ from benchmarks.harness.searchers import MIN_STEP, REDUCTION_FACTOR, trials_of_p
 from benchmarks.search import LEAST_REGRET, SHARES, Regrets, paceline, simulate, whole_seconds
 
 AUTO = "auto"
-MORE_THAN_NEEDED = 10
+MORE_THAN_NEEDED = 3
 """A budget in time is no number of trials: `limits.max_trials` is so many times `--trials`, which is not reached."""
 
 
