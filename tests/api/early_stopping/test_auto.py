@@ -170,7 +170,7 @@ def test_other_words_are_refused(service: Api) -> None:
     assert "search: must be auto, or an object such as {sampler: tpe}" in refused["detail"]
 
 
-def test_a_failed_trial_a_stopped_one_and_a_confirmation_show_nothing(service: Api) -> None:
+def test_a_failed_trial_and_a_stopped_one_show_nothing(service: Api) -> None:
     name = created(service)["name"]
     failed = given(service, name)
     failed.report(accuracy=0.5)
@@ -223,6 +223,30 @@ def test_only_reports_of_the_objective_count(service: Api) -> None:
     held.finish()
     assert rule(service, name) == {"rule": "none"}
     assert "made one report up to step 10" in experiment(service, name)["early_stopping"]["why"]
+
+
+def test_a_trial_that_a_limit_in_time_ends_shows_a_whole_training(service: Api) -> None:
+    """A holder enforces the limit itself, and says that it has stopped."""
+    name = created(service, limits=LIMITS | {"max_trial_seconds": 600})["name"]
+    held = given(service, name)
+    for _ in range(STEPS):
+        held.report(accuracy=0.5)
+    assert held.finish("stopped")["status"] == "stopped"
+    assert rule(service, name) == STOPPING
+
+
+def test_confirmations_change_nothing(service: Api) -> None:
+    name = created(service, limits=LIMITS | {"max_trials": 14}, confirm={"top": 2, "seeds": 2})["name"]
+    ran(given(service, name), value=0.9)
+    for _ in range(9):
+        behind = given(service, name)
+        behind.report(accuracy=0.1)
+        behind.finish()
+    confirmation = given(service, name)
+    assert confirmation.shown()["confirms"] == 0
+    ran(confirmation, steps=10 * STEPS)
+    assert rule(service, name) == STOPPING
+    assert len(chosen(service, name)) == 2
 
 
 def test_a_much_longer_trial_changes_the_choice(service: Api) -> None:
