@@ -309,7 +309,7 @@ def test_decisions_are_those_of_the_same_rule_from_a_user(service: Api, saves: b
     by_service = created(service, search=search, early_stopping={"rule": "auto"})["name"]
     by_user = created(service, search=search)["name"]
     chance = random.Random(7)  # noqa: S311
-    values = [chance.random() for _ in range(30)]
+    values = [chance.random() for _ in range(15)]
     kinds = ("stop", "continue", "pause", "promote")
     for number, value in enumerate(values):
         for name in (by_service, by_user):

@@ -9,8 +9,8 @@ from alembic import op
 
 from service.store.sql.column_types import Json
 
-revision = "0024"
-down_revision = "0023"
+revision = "0025"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 
