@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
+from starlette.types import ASGIApp
 
 from service.api import (
     agents,
@@ -33,6 +34,7 @@ from service.api.http.guard import Guard
 from service.api.http.head import HeadAsGet
 from service.api.http.problems import add_error_handlers
 from service.api.http.queries import refuse_unknown_query
+from service.api.http.request_log import RequestLog
 from service.api.http.request_metrics import RequestMetrics
 from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
 from service.api.http.security.cross_origin import CrossOriginProtection
@@ -161,6 +163,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 class _App(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Starlette would put its own answer to unhandled errors outside of all middleware."""
+        return RequestLog(super().build_middleware_stack())
+
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             self.openapi_schema = document.complete(super().openapi())

@@ -17,6 +17,7 @@ from service.store import charts
 from service.store.mirrors import try_charts_lock
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow
+from trainer.process_log.context import log_context
 
 ARTIFACT_FOLDER = "pictures"
 FOLDER_PREFIX = "paceline-pictures-"
@@ -66,6 +67,10 @@ class Charting:
         return int(done)
 
     def _try(self, experiment_id: str) -> bool:
+        with log_context.bound(experiment=experiment_id):
+            return self._try_to_update(experiment_id)
+
+    def _try_to_update(self, experiment_id: str) -> bool:
         try:
             self._update_charts(experiment_id)
         except Exception as error:  # noqa: BLE001 - failing charts must not stop the loop

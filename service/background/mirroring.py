@@ -23,6 +23,7 @@ from service.store.generations import generations_of_all
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
 from service.store.trials import counts_by_status
+from trainer.process_log.context import log_context
 
 BATCH = 2000
 log = logging.getLogger(__name__)
@@ -80,6 +81,10 @@ class Mirroring:
         return [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
 
     def _try(self, experiment_id: str) -> int:
+        with log_context.bound(experiment=experiment_id):
+            return self._try_to_mirror(experiment_id)
+
+    def _try_to_mirror(self, experiment_id: str) -> int:
         try:
             count = self._mirror(experiment_id)
         except MlflowUnavailable as error:

@@ -1,6 +1,7 @@
 """The terminal: the two consoles, JSON output, and errors with their exit codes."""
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable
@@ -9,6 +10,10 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
+
+from trainer.process_log.setup import writes_json
+
+logger = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 PIPED_WIDTH = 200
@@ -19,6 +24,11 @@ err = Console(stderr=True)
 
 
 def fail(errors: Iterable[str], exit_code: int, hints: Iterable[str] = ()) -> NoReturn:
+    """A process whose log is JSON writes the errors there."""
+    if writes_json():
+        for line in (*errors, *hints):
+            logger.error("%s", line)
+        sys.exit(exit_code)
     for line in errors:
         err.print(f"[red]error:[/red] {escape(line)}", soft_wrap=True, highlight=False)
     for line in hints:

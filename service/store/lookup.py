@@ -1,16 +1,21 @@
-"""Finds what a caller names: an experiment by name or id, a trial by id. All functions raise NotFound."""
+"""Finds what a caller names: an experiment by name or id, a trial by id. All functions raise NotFound.
+
+What is found is bound to the lines of the log.
+"""
 
 from sqlalchemy.orm import Session
 
 from service.errors import NotFound
 from service.store.experiments import find_experiment, lock_experiment
 from service.store.tables import ExperimentRow, TrialRow
+from trainer.process_log.context import log_context
 
 
 def experiment_named(session: Session, name_or_id: str) -> ExperimentRow:
     experiment = find_experiment(session, name_or_id)
     if experiment is None:
         raise NotFound(f"there is no experiment {name_or_id!r}; GET /v1/experiments lists them")
+    log_context.add(experiment=experiment.id)
     return experiment
 
 
@@ -19,6 +24,7 @@ def locked_experiment(session: Session, name_or_id: str) -> ExperimentRow:
     experiment = lock_experiment(session, name_or_id)
     if experiment is None:
         raise NotFound(f"there is no experiment {name_or_id!r}")
+    log_context.add(experiment=experiment.id)
     return experiment
 
 
@@ -26,6 +32,7 @@ def trial_named(session: Session, trial_id: str) -> TrialRow:
     trial = session.get(TrialRow, trial_id)
     if trial is None:
         raise NotFound(f"there is no trial {trial_id!r}")
+    log_context.add(experiment=trial.experiment_id)
     return trial
 
 
@@ -36,4 +43,5 @@ def locked_trial(session: Session, trial_id: str) -> tuple[ExperimentRow, TrialR
     if trial is None or experiment is None:
         raise NotFound(f"there is no trial {trial_id!r}")
     session.refresh(trial)
+    log_context.add(experiment=experiment.id)
     return experiment, trial

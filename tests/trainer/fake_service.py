@@ -66,6 +66,7 @@ class FakeService:
         self.refused: dict[str, str] = {}
         self.queue: list[Assignment] = []
         self.packages: dict[str, tuple[bytes, str]] = {}
+        self.request_ids: list[str] = []
         self.claims: list[Claim] = []
         self.left: list[Instance] = []
         self.obsolete: list[str] = []
@@ -344,6 +345,7 @@ class FakeService:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                service.request_ids.append(self.headers["X-Request-ID"])
                 failure = (503, b"{}") if service.away else service.failing
                 if failure is not None:
                     self._send(*failure)

@@ -37,6 +37,7 @@ from trainer.client.http import (
     ServiceUnreachable,
     backoff_delays,
 )
+from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.slot.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
 
@@ -287,8 +288,9 @@ class Agent:
             has_time = time.monotonic() < self._claimed_at + SETTLE_SECONDS
             if has_time and self._pool.should_wait(assignment, self._claimed_at):
                 return
-            logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
-            self._run(assignment)
+            with log_context.bound(**_log_fields(assignment)):
+                logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
+                self._run(assignment)
         self._claim_call = self._claimed_at = None
 
     def _run(self, assignment: dict[str, Any]) -> None:
@@ -326,16 +328,18 @@ class Agent:
         """The lost attempts, without those that have ended before, as their slots have reported to the service."""
         held = sorted(lost.keys() & self._fetch_held_attempts())
         for trial, attempt in held:
-            logger.warning("no slot runs attempt %d of trial %s: it is reported as lost", attempt, trial)
+            with log_context.bound(trial=trial, attempt=attempt):
+                logger.warning("no slot runs attempt %d of trial %s: it is reported as lost", attempt, trial)
         return [{"trial": one[0], "attempt": one[1], "began": lost[one]} for one in held]
 
     def _extend_lease(self, assignment: dict[str, Any]) -> None:
         """For a slot that still starts. If the lease is lost, the slot will learn it."""
-        try:
-            client = ServiceClient(self._addresses, assignment["lease"]["token"])
-            client.post(f"/v1/trials/{assignment['trial']}/heartbeat", {})
-        except (CallRefused, ServiceUnreachable) as problem:
-            logger.info("the lease of %s could not be extended: %s", assignment["trial"], problem)
+        with log_context.bound(**_log_fields(assignment)), log_context.request():
+            try:
+                client = ServiceClient(self._addresses, assignment["lease"]["token"])
+                client.post(f"/v1/trials/{assignment['trial']}/heartbeat", {})
+            except (CallRefused, ServiceUnreachable) as problem:
+                logger.info("the lease of %s could not be extended: %s", assignment["trial"], problem)
 
     def _fetch_held_attempts(self) -> set[AttemptId]:
         answer = self._until_answered(lambda: self._client.get(f"{self._path}/attempts")) or {"attempts": []}
@@ -362,6 +366,10 @@ class Agent:
 
     def _until_answered(self, call: Callable[[], Result]) -> Result | None:
         """Repeat the call, so that an answer that is lost on the way comes again. None when the agent stops."""
+        with log_context.request():
+            return self._repeat_until_answered(call)
+
+    def _repeat_until_answered(self, call: Callable[[], Result]) -> Result | None:
         has_warned = False
         for delay in backoff_delays():
             try:
@@ -395,8 +403,19 @@ class Agent:
     def _refuse(self, assignment: dict[str, Any], kind: str, message: str) -> None:
         """Report that the attempt will not start, so that its trial need not wait until the lease expires."""
         body = {"outcome": "failed", "error": {"kind": kind, "message": message, "began": False}}
-        try:
-            client = ServiceClient(self._addresses, assignment["lease"]["token"])
-            client.post(f"/v1/trials/{assignment['trial']}/finish", body)
-        except (CallRefused, ServiceUnreachable) as problem:
-            logger.info("trial %s could not be given back; its lease will expire: %s", assignment["trial"], problem)
+        with log_context.bound(**_log_fields(assignment)), log_context.request():
+            try:
+                client = ServiceClient(self._addresses, assignment["lease"]["token"])
+                client.post(f"/v1/trials/{assignment['trial']}/finish", body)
+            except (CallRefused, ServiceUnreachable) as problem:
+                logger.info("trial %s could not be given back; its lease will expire: %s", assignment["trial"], problem)
+
+
+def _log_fields(assignment: Mapping[str, Any]) -> dict[str, Any]:
+    """What lines about the assignment show. Its token must be in none, whatever a library quotes."""
+    return {
+        "experiment": assignment["experiment_id"],
+        "trial": assignment["trial"],
+        "attempt": assignment["attempt"],
+        CREDENTIAL: assignment["lease"]["token"],
+    }

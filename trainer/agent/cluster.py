@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import ray
@@ -17,6 +17,8 @@ from ray.util.placement_group import PlacementGroup, placement_group_table, remo
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.client.addresses import ServiceAddresses
+from trainer.process_log.context import log_context
+from trainer.process_log.setup import LogSettings
 from trainer.ray_train import cluster_state
 from trainer.resources import NodeResources, Resources, release, without_internal
 from trainer.slot.slot import Slot
@@ -81,7 +83,8 @@ def start_slot(
         scheduling_strategy=strategy,
         runtime_env=runtime_env,
     )
-    return name, actor_class.remote(str(addresses), name, spare=spare)
+    log = asdict(LogSettings.from_env())
+    return name, actor_class.remote(str(addresses), name, spare=spare, log=log, agent=log_context.process.get("agent"))
 
 
 def find_slots(prefix: str) -> dict[str, Any]:

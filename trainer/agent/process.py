@@ -4,7 +4,8 @@ Its input is a pipe that closes when the parent ends.
 
 The agent's token is in PACELINE_TOKEN, because every user can read a command line. PACELINE_DATA_DIR is the directory
 of its liveness lock; it has no other data. PACELINE_PRESTARTED_WORKERS is how many idle worker processes are kept on
-each node; with 0 there are also no fork servers.
+each node; with 0 there are also no fork servers. The slots get
+PACELINE_LOG_FORMAT and PACELINE_LOG_LEVEL from this process.
 """
 
 import logging
@@ -17,6 +18,7 @@ from trainer.agent.agent import AgentRefused, AgentReplaced, run_agent
 from trainer.agent.cluster import ClusterUnreachable
 from trainer.agent.prestart_loop import default_count
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED, REPLACED
+from trainer.process_log.setup import LogSettings, set_up_process, writes_json
 
 
 def main(service_url: str, name: str, ray_address: str) -> int:
@@ -32,7 +34,10 @@ def main(service_url: str, name: str, ray_address: str) -> int:
             prestarted=_prestarted_workers(),
         )
     except AgentRefused as refused:
-        sys.stderr.write(f"error: {refused}\n")
+        if writes_json():
+            logging.getLogger(__name__).error("%s", refused)  # noqa: TRY400 - the message is enough
+        else:
+            sys.stderr.write(f"error: {refused}\n")
         return REFUSED
     except ClusterUnreachable as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the message is enough
@@ -70,5 +75,5 @@ def _exit_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_process(LogSettings.from_env(), "agent", agent=sys.argv[2])
     sys.exit(main(*sys.argv[1:4]))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceUnreachable, backoff_delays
+from trainer.process_log.context import log_context
 
 logger = logging.getLogger("paceline")
 
@@ -47,17 +48,20 @@ class Heartbeat(threading.Thread):
         self._on_lease_lost = on_lease_lost
         self._progress = progress
         self._closed = threading.Event()
+        self._log_fields = log_context.current()
 
     def run(self) -> None:
+        log_context.begin(**self._log_fields)
         delays = backoff_delays()
         while not self._closed.is_set():
             started_at = time.monotonic()
-            try:
-                due = started_at + self._beat()
-                delays = backoff_delays()
-            except ServiceUnreachable as error:
-                logger.warning("no heartbeat for %s: %s", self._path, error)
-                due = time.monotonic() + next(delays)
+            with log_context.request():
+                try:
+                    due = started_at + self._beat()
+                    delays = backoff_delays()
+                except ServiceUnreachable as error:
+                    logger.warning("no heartbeat for %s: %s", self._path, error)
+                    due = time.monotonic() + next(delays)
             self._closed.wait(max(0.0, due - time.monotonic()))
 
     def close(self) -> None:

@@ -13,11 +13,15 @@ from typing import Any, TypeVar
 import requests
 
 from trainer.client.addresses import ServiceAddresses
+from trainer.process_log.context import log_context, new_request_id
 
 logger = logging.getLogger("paceline")
 
 SERVICES_HEADER = "Paceline-Services"
 """In the answers to claims and heartbeats: the addresses of all service processes, with spaces between them."""
+
+REQUEST_ID = "X-Request-ID"
+"""The service's log has the same id for the same call."""
 
 LATE_SECONDS = 0.4
 """If there are other addresses: how long after it was due an answer counts as late. A service that is then late with
@@ -111,15 +115,18 @@ class ServiceClient:
         The service may hold the call for the `wait_seconds` of the body.
         """
         due = float(body.get("wait_seconds", 0)) + LATE_SECONDS
-        return _with_retries(lambda: _json_object(self._send("POST", path, read_seconds, due, json=body)))
+        with log_context.request():
+            return _with_retries(lambda: _json_object(self._send("POST", path, read_seconds, due, json=body)))
 
     def get(self, path: str) -> dict[str, Any]:
         """The answer's JSON. Raises as `post`."""
-        return _with_retries(lambda: _json_object(self._send("GET", path, READ_SECONDS)) or {})
+        with log_context.request():
+            return _with_retries(lambda: _json_object(self._send("GET", path, READ_SECONDS)) or {})
 
     def package(self, package_id: str) -> Package:
         """Raises as `post`."""
-        answer = _with_retries(lambda: self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS))
+        with log_context.request():
+            answer = _with_retries(lambda: self._send("GET", f"/v1/packages/{package_id}", READ_SECONDS))
         named = re.search(r'filename="?([^";]+)"?', answer.headers.get("Content-Disposition", ""))
         return Package(answer.content, named.group(1) if named else "package.zip")
 
@@ -155,7 +162,8 @@ class ServiceClient:
         self, method: str, address: str, path: str, timeout: tuple[float, float], **kwargs: Any
     ) -> requests.Response:
         try:
-            answer = self._session.request(method, address + path, timeout=timeout, **kwargs)
+            headers = {REQUEST_ID: log_context.request_id or new_request_id()}
+            answer = self._session.request(method, address + path, timeout=timeout, headers=headers, **kwargs)
         except requests.ReadTimeout as error:
             raise AnswerLate(f"{address} does not answer in time") from error
         except requests.RequestException as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceFailed, ServiceUnreachable, backoff_delays
+from trainer.process_log.context import log_context
 
 logger = logging.getLogger("paceline")
 
@@ -28,11 +29,14 @@ class Outbox(threading.Thread):
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._sending = False
+        self._log_fields = log_context.current()
 
     def run(self) -> None:
+        log_context.begin(**self._log_fields)
         try:
             while (batch := self._next()) is not None:
-                self._send(*batch)
+                with log_context.request():  # also what the answer causes
+                    self._send(*batch)
                 with self._changed:
                     self._sending = False
                     self._changed.notify_all()

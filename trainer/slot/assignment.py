@@ -37,6 +37,7 @@ class TrainerSpec:
 class Assignment:
     """As `trainer.wire.Assignment`. `resume` is the URI of the checkpoint to start from."""
 
+    experiment_id: str
     trial: str
     attempt: int
     params: dict[str, Any]
@@ -55,11 +56,17 @@ class Assignment:
     kill_after_seconds: float | None
     stop_grace_seconds: float
 
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What the lines of the log show while the attempt runs."""
+        return {"experiment": self.experiment_id, "trial": self.trial, "attempt": self.attempt}
+
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Assignment":
         """From the service's answer. Fields that the slot does not use, or does not know yet, are ignored."""
         trainer, lease, resume = body["trainer"], body["lease"], body.get("resume")
         return cls(
+            experiment_id=body["experiment_id"],
             trial=body["trial"],
             attempt=body["attempt"],
             params=body["params"],

@@ -16,6 +16,7 @@ from trainer.client.http import (
 )
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import ReportOutbox
+from trainer.process_log.context import log_context
 from trainer.slot.assignment import Assignment
 
 logger = logging.getLogger("paceline")
@@ -107,10 +108,11 @@ class Delivery:
         given_up = threading.Event()
         if seconds is not None:
             threading.Timer(seconds, given_up.set).start()
-        try:
-            answer = post_until_answered(self.client, f"{self._path}/finish", body, given_up)
-        except (LeaseLost, CallRefused, ServiceUnreachable) as error:
-            logger.warning("the outcome of %s could not be delivered: %s", self._run, error)
-            return None
+        with log_context.request():
+            try:
+                answer = post_until_answered(self.client, f"{self._path}/finish", body, given_up)
+            except (LeaseLost, CallRefused, ServiceUnreachable) as error:
+                logger.warning("the outcome of %s could not be delivered: %s", self._run, error)
+                return None
         following: dict[str, Any] | None = (answer or {}).get("next")
         return following

@@ -13,8 +13,9 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ import ray
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.command_template import filled_in
+from trainer.process_log.context import CREDENTIAL, log_context
+from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.backends import BACKENDS
 from trainer.ray_train.runners import FreshRunner, Runner, RunPlan, WarmRunner
 from trainer.slot.assignment import Assignment, TrainerSpec
@@ -64,10 +67,23 @@ SWITCH_SECONDS = 0.0005
 class Slot:
     """Its first assignment decides what it can run: the same experiment, package and shape. A `spare` one has none yet.
 
+    `log` has the fields of the agent's `LogSettings`.
+
     All `async` methods are called through Ray. None returns an ObjectRef to wait for, because its caller may die.
     """
 
-    def __init__(self, service_url: str, name: str, *, spare: bool = False) -> None:
+    def __init__(
+        self,
+        service_url: str,
+        name: str,
+        *,
+        spare: bool = False,
+        log: Mapping[str, str] | None = None,
+        agent: str | None = None,
+    ) -> None:
+        self._log_settings = LogSettings(**log or {})
+        self._log_fields = {"agent": agent, "slot": name}
+        set_up_logger(self._log_settings, "slot", **self._log_fields)
         self._addresses = ServiceAddresses(service_url)
         self._name = name
         self._spare = spare
@@ -118,6 +134,7 @@ class Slot:
         if self._takes_no_more or self._idle_since is None:
             return False
         self._key, self._scaling, self._secrets = key, scaling, secrets or {}
+        log_context.mask = Masker(self._secrets.values()).mask
         self._idle_since, self._received = None, Assignment.from_json(assignment)
         self._loop = asyncio.get_running_loop()
         self._inbox.put(self._received)
@@ -293,6 +310,7 @@ class Slot:
         """Run an attempt to its end; returns the next one. An exception is the slot's failure, not the attempt's."""
         assert self._loop is not None  # noqa: S101 - `run` sets it before it gives anything to this thread
         runner = self._runner = self._runner or self._make_runner(assignment.trainer)
+        self._bind_to_log(assignment)
         attempt = Attempt(
             assignment, self._addresses, self._loop, runner, self._remove_checkpoint, Masker(self._secrets.values())
         )
@@ -307,9 +325,19 @@ class Slot:
             raise
         finally:
             self._attempt = None
+            self._bind_to_log(None)
             if not self._has_frozen_gc:  # Ray and torch are loaded now: the GC would look through them for 0.2 s
                 self._has_frozen_gc = True
                 gc.freeze()
+
+    def _bind_to_log(self, assignment: Assignment | None) -> None:
+        """All lines of this process are about its attempt, except for what is left of the one before.
+
+        The threads of an attempt, which may outlive it, take over what is bound to this thread.
+        """
+        about = {} if assignment is None else assignment.log_fields
+        log_context.process = {"process": "slot", **self._log_fields, **about}
+        log_context.begin(**about, **({} if assignment is None else {CREDENTIAL: assignment.lease_token}))
 
     def _fit(self, attempt: Attempt, runner: Runner) -> Assignment | None:
         """Run it and report the outcome: in case of success, while Ray still shuts the run down."""
@@ -411,6 +439,8 @@ class Slot:
             resume=assignment.resume,
             event_files=assignment.event_files,
             has_secrets=bool(assignment.trainer.secrets),
+            log=asdict(self._log_settings) if self._log_settings.is_json else None,
+            log_fields={**self._log_fields, **assignment.log_fields},
         )
 
     def _read_remains(self, attempt: Attempt, rank: int) -> Remains:

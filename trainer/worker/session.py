@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from typing import Any
 import ray
 
 from trainer.phase_times import PhaseTimes
+from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.train_session import (
     finish_uploads,
     mark_training_done,
@@ -57,7 +58,8 @@ class Job:
 
     The workers fetch the secrets from the slot if `has_secrets`: what Ray Train carries could be stored or shown.
     Either `entrypoint` or `command` is given; `command` has the fields of a `Command`. `event_files` is the URI of the
-    directory in which TensorBoard's event files are kept, if they are.
+    directory in which TensorBoard's event files are kept, if they are. `log` has the fields of `LogSettings` if
+    Paceline's own lines in the workers' output are to be JSON, with `log_fields`. The user's output stays as it is.
     """
 
     run: str
@@ -71,6 +73,8 @@ class Job:
     resume: str | None
     event_files: str | None
     has_secrets: bool = False
+    log: dict[str, str] | None = None
+    log_fields: dict[str, Any] = field(default_factory=dict)
 
 
 def train_function(job: Job, code: Any) -> Callable[[], None]:
@@ -115,6 +119,8 @@ class RankSession:
     def run(self) -> None:
         """Run the user's function and report its end to the slot. Raises AttemptFailed if it failed."""
         prepare_context(self.job.resume)
+        if self.job.log is not None:
+            set_up_logger(LogSettings(**self.job.log), "worker", **self.job.log_fields, rank=self.rank)
         job, times = self.job, self.times
         reporter = Reporter(job.slot, job.run, self.rank, self.world_size, self.oom_counter, self._masker, times)
         set_hooks(reporter.report, not_saved, self._shards.shard_of, times.during)

@@ -25,6 +25,8 @@ class Problem(BaseModel):
     """the status code"""
     detail: str
     """a sentence for people: what is wrong and what would be right"""
+    request: str
+    """the id of the request, as in the header `X-Request-ID` and in the service's log"""
 
 
 class MistakeView(BaseModel):

@@ -29,6 +29,7 @@ from service.errors import (
     Unavailable,
 )
 from service.store.sql.database import is_full, is_outage
+from trainer.process_log.context import log_context
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,13 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def problem_response(error: ServiceError) -> Response:
-    return ProblemResponse(error.body(), error.status, _headers(error))
+    return ProblemResponse(_body(error), error.status, _headers(error))
+
+
+def _body(error: ServiceError) -> dict[str, Any]:
+    """With the id of the request, so that the service's log can be searched for it."""
+    request = log_context.request_id
+    return error.body() if request is None else {**error.body(), "request": request}
 
 
 async def _service_error(_: Request, error: Exception) -> Response:
@@ -94,7 +101,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         case 405:
             allowed = ", ".join(sorted(_methods_of(request)))
             return ProblemResponse(
-                MethodNotAllowed(f"{call}: this path has {allowed} only").body(), 405, {"Allow": allowed}
+                _body(MethodNotAllowed(f"{call}: this path has {allowed} only")), 405, {"Allow": allowed}
             )
         case _:
             return problem_response(BadRequest(f"{call}: {error.detail}"))
@@ -137,7 +144,7 @@ async def _outage(_: Request, error: Exception) -> Response:
 async def _full(_: Request, error: Exception) -> Response:
     logger.error("the database's disk is full: %s", error.__cause__ or error)
     full = InsufficientStorage("the database's disk is full; free space on it and retry, nothing was lost")
-    return ProblemResponse(full.body(), full.status, _RETRY_AFTER)
+    return ProblemResponse(_body(full), full.status, _RETRY_AFTER)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:

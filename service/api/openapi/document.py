@@ -43,6 +43,8 @@ A service that proposes configurations, runs each as a trial, and stops those th
 - Unknown fields and query parameters are mistakes, and so are names that are written twice.
 - Errors are `application/problem+json` (RFC 9457). `detail` says what is wrong, and `type` which error it is:
   docs/reference/errors.md says for each what to do.
+- Each answer has the header `X-Request-ID`: the caller's own, or one that the service makes. Errors have it as
+  `request`.
 - A request with several faults gets the first answer in this order: 400, 401, 403, 404, 409, 422.
 - Lists have pages: `next_cursor` of one page is the parameter `cursor` of the next, until it is null.
 - Times are UTC in ISO 8601; durations are seconds.

@@ -1,7 +1,6 @@
 """`paceline serve`, `agent`, `doctor`, `backup`, `restore` and `db`: the processes of a deployment, and their data."""
 
 import importlib
-import logging
 import os
 import socket
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from service.cli import console
+from service.cli.process_log import set_up_log
 from service.cli.shared_options import DEFAULT_DATA_DIR, LOCAL_URL, AsJson, DataDir, Url, access_token
 from service.clock import utc_now
 from service.runtime import garbage_collection
@@ -18,10 +18,6 @@ from service.settings import Settings
 PANEL = "Deployment"
 app = typer.Typer()
 database = typer.Typer(help="Manage the service's database.", no_args_is_help=True)
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
 @app.command(
@@ -42,7 +38,7 @@ def serve(
     with garbage_collection.frozen_afterwards():
         from service.cli import server  # noqa: PLC0415
 
-    _log_to_stderr()
+    set_up_log("service")
     try:
         server.serve(host, port, insecure=insecure)
     except server.CannotServe as error:
@@ -61,10 +57,11 @@ def agent(
 
     While the cluster or the service is unreachable, the agent waits and tries again.
     """
-    _log_to_stderr()
+    name = name or socket.gethostname()
+    set_up_log("agent", agent=name)
     # By name, since the service may import only the trainer's wire format; this command is the one exception.
     supervisor = importlib.import_module("trainer.agent.supervisor")
-    raise typer.Exit(supervisor.supervise_agent(url, name or socket.gethostname(), ray_address, access_token()))
+    raise typer.Exit(supervisor.supervise_agent(url, name, ray_address, access_token()))
 
 
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline doctor --ray-address auto --storage s3://bucket/paceline")
@@ -140,6 +137,7 @@ def upgrade() -> None:
     """Upgrade the database (PACELINE_DATABASE_URL) to this version's schema. `paceline serve` does it, too."""
     from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
 
+    set_up_log("service")
     with upgraded_database():
         pass
 

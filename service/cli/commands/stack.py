@@ -6,6 +6,7 @@ import typer
 
 from service.cli import console
 from service.cli.commands.experiments import exit_code_of
+from service.cli.process_log import set_up_log
 from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port
 
 PANEL = "Everything on this machine"
@@ -25,6 +26,7 @@ def up(
     from service.stack.options import CannotStart, Options  # noqa: PLC0415
     from service.stack.supervisor import ComponentFailed  # noqa: PLC0415
 
+    set_up_log("up")
     try:
         stack.run(Options(data_dir, port, mlflow_port, mlflow, cpus))
     except (CannotStart, ComponentFailed) as error:

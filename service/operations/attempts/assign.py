@@ -25,6 +25,7 @@ from service.store.generations import resume_point
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import any_changed_after, counts_by_status, next_queued
+from trainer.process_log.context import log_context
 from trainer.wire import Assignment
 
 logger = logging.getLogger(__name__)
@@ -192,14 +193,16 @@ def _start_attempt(
 def _propose(context: Context, experiment_id: str, number: int) -> Proposal | None:
     """Return None if the space is exhausted. Raises ProposalFailed. Either ends the experiment."""
     try:
-        return context.proposals.propose(context.database, experiment_id, number)
+        with log_context.bound(experiment=experiment_id):
+            return context.proposals.propose(context.database, experiment_id, number)
     except SpaceExhausted as error:
         _end_proposals(context, experiment_id, number, EndReason.SPACE_EXHAUSTED, str(error))
         return None
     except SQLAlchemyError:
         raise
     except Exception as error:
-        logger.exception("the search failed for experiment %s", experiment_id)
+        with log_context.bound(experiment=experiment_id):
+            logger.exception("the search failed for experiment %s", experiment_id)
         why = f"the search could not propose trial {number}: {type(error).__name__}: {error}"
         _end_proposals(context, experiment_id, number, EndReason.SEARCH_FAILED, why)
         raise ProposalFailed(why) from error

@@ -25,6 +25,7 @@ from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, AttemptRow
 from service.store.trials import counts_of_all
+from trainer.process_log.context import log_context
 from trainer.wire import Assignment, Claim, HeldAttempt, HeldAttempts, Instance, Kind, LostAttempt, Node
 
 
@@ -44,6 +45,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
             if assignment is not None:
                 propose_ahead(context, experiment_id)
                 context.notify_changed()
+                _bind_to_log(assignment)
                 return assignment
     return None
 
@@ -72,7 +74,13 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
     if assignment is not None and earlier is None:
         propose_ahead(context, experiment_id)
     context.notify_changed()
+    if assignment is not None:
+        _bind_to_log(assignment)
     return assignment
+
+
+def _bind_to_log(given: Assignment) -> None:
+    log_context.add(experiment=given.experiment_id, trial=given.trial, attempt=given.attempt)
 
 
 def attempts_of_agent(context: Context, agent: str) -> HeldAttempts:

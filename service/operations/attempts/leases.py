@@ -15,6 +15,7 @@ from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from trainer.process_log.context import log_context
 
 LEASE_SLACK = 0.025
 """A lease may last longer than promised by this fraction, so that most reports need not change its expiry."""
@@ -30,6 +31,10 @@ class LeasedAttempt:
     trial: TrialRow
     attempt: AttemptRow
     now: datetime
+
+    def bind_to_log(self) -> None:
+        """Show what the present call is about on the lines of its log."""
+        log_context.add(experiment=self.experiment.id, trial=self.trial.id, attempt=self.attempt.number)
 
     def extend_lease(self, seconds: float) -> None:
         """Set the expiry to at least `seconds` from now, and at most `LEASE_SLACK` later than that.
@@ -77,6 +82,7 @@ def lock_leased_attempt(session: Session, trial_id: str, token: str | None) -> L
     [leased] = lock_leased_attempts(session, [(trial_id, token)])
     if isinstance(leased, ServiceError):
         raise leased
+    leased.bind_to_log()
     return leased
 
 
@@ -95,7 +101,9 @@ def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
         raise NotFound(f"there is no trial {attempt.trial_id!r}")
     session.refresh(attempt)
     trial = session.get_one(TrialRow, attempt.trial_id, populate_existing=True)
-    return LeasedAttempt(session, experiment, spec_of(experiment), trial, attempt, database_now(session))
+    leased = LeasedAttempt(session, experiment, spec_of(experiment), trial, attempt, database_now(session))
+    leased.bind_to_log()
+    return leased
 
 
 def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRow:
@@ -108,6 +116,7 @@ def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRo
         raise _refusal(session, trial_id, token)
     if attempt.ended_at is not None:
         raise lease_lost(attempt)
+    log_context.add(experiment=attempt.experiment_id, attempt=attempt.number)
     return attempt
 
 

@@ -1,9 +1,10 @@
 """Takes the reports and heartbeats of running attempts. An answer is sent after the commit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
+from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -20,17 +21,22 @@ from service.runtime.context import Context
 from service.store.sql.database import affects_all_calls
 from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, TrialRow
+from trainer.process_log.context import log_context
 from trainer.wire import Answer, Decision, Heartbeat, Report
 
 
 @dataclass(frozen=True)
 class ReportBatch:
-    """The reports of one call, with the trial and the lease token of the caller."""
+    """The reports of one call, with the trial and the lease token of the caller.
+
+    `log_fields` is what the call has bound to the lines of its log.
+    """
 
     trial_id: str
     token: str | None
     reports: Sequence[Report]
     world_size: int | None = None
+    log_fields: dict[str, Any] = field(default_factory=log_context.current, compare=False)
 
 
 def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | Exception]:
@@ -57,7 +63,7 @@ def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | E
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None
         }
         answers: list[Answer | Exception] = [
-            _ingest_batch(context, one, batch) if isinstance(one, LeasedAttempt) else one
+            _ingest_in_its_context(context, one, batch) if isinstance(one, LeasedAttempt) else one
             for one, batch in zip(found, batches, strict=True)
         ]
     context.new_events.notify()
@@ -66,6 +72,13 @@ def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | E
     if any(experiment.end_reason for experiment in open_before):
         context.holder_news.notify()
     return answers
+
+
+def _ingest_in_its_context(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
+    """In the thread that stores the batches of many calls."""
+    with log_context.resumed(batch.log_fields):
+        leased.bind_to_log()
+        return _ingest_batch(context, leased, batch)
 
 
 def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:

@@ -25,6 +25,7 @@ from service.store.lookup import experiment_named
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.trials import trials_changed_after
+from trainer.process_log.context import log_context
 
 logger = logging.getLogger(__name__)
 
@@ -169,6 +170,7 @@ class ProposalCache:
         self, entry: _Entry, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]
     ) -> None:
         entry.is_scheduled = False
+        log_context.begin(experiment=experiment_id)
         try:
             with database.read() as session:
                 number = next_number(session)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from service.errors import Busy, ServiceError, TooMuchWork, Unavailable
 from service.runtime.computation.compute_worker import IDLE_SECONDS, LENGTH_BYTES, framed, main
+from trainer.process_log.context import log_context
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -47,7 +48,7 @@ class ComputePool:
         """
         if not self._places.acquire(blocking=False):
             raise Busy(f"{WORKERS} computations run and {MAX_WAITING} wait for them; repeat the call later")
-        computation = _Computation(framed((work, arguments)))
+        computation = _Computation(framed((work, arguments, log_context.fields())))
         submitted = self._threads.submit(self._compute, computation)
         submitted.add_done_callback(lambda _: self._places.release())
         waiting = asyncio.wrap_future(submitted)

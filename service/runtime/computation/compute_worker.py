@@ -1,7 +1,7 @@
 """A process that computes for the service: it calls the functions that arrive at its standard input, one by one.
 
-A message is 8 bytes with a length and a pickle of that length: of a function and its arguments, and as the answer of
-whether the function has returned, and what it returned or raised.
+A message is 8 bytes with a length and a pickle of that length: of a function, its arguments and the fields of its log
+lines; and as the answer of whether the function has returned, and what it returned or raised.
 """
 
 import os
@@ -16,6 +16,8 @@ from queue import Empty, SimpleQueue
 from typing import BinaryIO
 
 from service.errors import ServiceError
+from trainer.process_log.context import log_context
+from trainer.process_log.setup import LogSettings, set_up_process
 
 LENGTH_BYTES = 8
 LOW_PRIORITY = 5
@@ -40,6 +42,7 @@ def main() -> None:
     """Serve until the standard input ends: when the service dies, also in the middle of a computation."""
     with suppress(OSError):  # not on Linux
         Path("/proc/self/oom_score_adj").write_text(FIRST_TO_KILL)
+    set_up_process(LogSettings.from_env(), "service")
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # so that a print cannot be taken for an answer
     requests: SimpleQueue[bytes] = SimpleQueue()
@@ -58,7 +61,8 @@ def _read(source: BinaryIO, requests: "SimpleQueue[bytes]") -> None:
 
 def _answer(request: bytes) -> bytes:
     try:
-        work, arguments = pickle.loads(request)  # noqa: S301 - the service has written it
+        work, arguments, log_fields = pickle.loads(request)  # noqa: S301 - the service has written it
+        log_context.begin(**log_fields)
         _lower_priority()
         return framed((True, work(*arguments)))
     except ServiceError as error:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 
 from anyio import CapacityLimiter, to_thread
@@ -134,7 +135,7 @@ class EventFeeds:
         feed.followers.add(woken)
         self._changed.set()
         if self._reader is None:
-            self._reader = asyncio.create_task(self._read_while_followed())
+            self._reader = asyncio.create_task(self._read_while_followed(), context=Context())  # of no request
         try:
             yield feed, woken
         finally:

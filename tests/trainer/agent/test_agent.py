@@ -1,10 +1,12 @@
 """An agent that ends in an orderly way or is killed, and its slots."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,9 +41,44 @@ def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[
         process.wait(PATIENCE_SECONDS)
 
 
+def check_log(log: Path, agent: str) -> None:
+    """Each line is an object, and those about a trial name its attempt."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {(line["process"], line["agent"]) for line in lines} == {("agent", agent)}
+    about = [line for line in lines if "trial" in line]
+    assert about
+    assert {(line["experiment"], line["attempt"]) for line in about} == {("x-1", 1)}
+
+
+def check_workers_lines(output: str, agent: str, trial: str) -> None:
+    """Paceline's own line in a rank's output, which is beside the user's."""
+    [line] = [json.loads(line) for line in output.splitlines() if "metric 'e' is of type" in line]
+    assert {name: line[name] for name in ("process", "agent", "trial", "attempt", "rank", "level")} == {
+        "process": "worker",
+        "agent": agent,
+        "trial": trial,
+        "attempt": 1,
+        "rank": 0,
+        "level": "WARNING",
+    }
+
+
+def check_slots_lines(slot: str, agent: str, trial: str) -> None:
+    """In the file of Ray that has the slot's output."""
+    files = Path(tempfile.gettempdir()).glob("ray/session_*/logs/worker-*.err")
+    of_slot = (line for file in files for line in file.read_text(errors="replace").splitlines() if slot in line)
+    lines = [line for line in map(json.loads, of_slot) if (line["process"], line.get("trial")) == ("slot", trial)]
+    assert lines
+    assert {(line["agent"], line["slot"], line["attempt"], line["experiment"]) for line in lines} == {
+        (agent, slot, 1, "x-1")
+    }
+
+
 def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_adopts_the_slot(
-    service: FakeService, add: Add, ray_address: str, record: Path, tmp_path: Path
+    service: FakeService, add: Add, ray_address: str, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PACELINE_LOG_FORMAT", "json")
+
     def logged(pattern: str) -> list[str]:
         return re.findall(pattern, log.read_text())
 
@@ -61,6 +98,8 @@ def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_a
         assert service.finished(second).outcome == Outcome.COMPLETED
         said = sorted(line for line in record.read_text().splitlines() if "forked" in line)
         assert said == ["0 forked True", "1 forked True"]
+        odd = add("report_odd_values")
+        assert service.finished(odd).outcome == Outcome.COMPLETED
         third = add(config={"steps": 10_000, "pause": 0.1})
         service.wait_for(lambda: service.reports[third], what="a report")
     # The agent has ended: it gave back what ran, and left nothing behind.
@@ -71,6 +110,9 @@ def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_a
         [sys.executable, ray_inventory.__file__, ray_address, name], capture_output=True, check=True
     )
     assert looked.stdout.decode().split() == []
+    check_log(log, name)
+    check_workers_lines(service.log(odd), name, odd)
+    check_slots_lines(spare[0], name, third)
 
 
 def test_an_unreachable_cluster_is_reported_after_the_timeout() -> None:

@@ -10,8 +10,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service.api.http.problems import problem_response
+from service.api.http.request_log import REQUEST_ID
 from service.api.http.server.connection_watch import CHECK_SECONDS, ConnectionWatch
 from service.errors import BadRequest, Busy, HeaderTooLarge, RequestTimeout, ServiceError
+from trainer.process_log.context import log_context, new_request_id
 
 logger = logging.getLogger(__name__)
 
@@ -138,10 +140,12 @@ class HttpProtocol(HttpToolsProtocol):
         """Close the connection. Before that, answer with the error if the client may expect an answer next."""
         is_first = self.waiting_since is not None or (self._body_since is not None and not self.cycle.response_started)
         self.waiting_since = self._body_since = None
-        logger.info("%s: %s", self.client, error.detail)
-        if is_first:
+        with log_context.resumed({"request": new_request_id()}):  # no request, but what the client meant as one
+            logger.info("%s: %s", self.client, error.detail)
             response = problem_response(error)
-            head = [*self.server_state.default_headers, *response.raw_headers, (b"connection", b"close")]
+            request = (REQUEST_ID, str(log_context.request_id).encode())
+        if is_first:
+            head = [*self.server_state.default_headers, *response.raw_headers, request, (b"connection", b"close")]
             lines = b"".join(b"%b: %b\r\n" % header for header in head)
             self.transport.write(STATUS_LINE[error.status] + lines + b"\r\n" + bytes(response.body))
         self.transport.close()

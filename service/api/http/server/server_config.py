@@ -25,6 +25,7 @@ def server_config(app: FastAPI, settings: Settings, *, most_connections: int | N
         http=protocol,
         ws="none",
         access_log=False,  # the log would be mostly heartbeats
+        log_config=None,  # uvicorn's lines look as all others
         headers=PROTECTION_HEADERS,
         **more,
     )

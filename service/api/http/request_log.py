@@ -1,0 +1,75 @@
+"""Gives each request an id, which its answer, its log lines and its errors have, and binds what the URL names."""
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trainer.process_log.context import CREDENTIAL, log_context, new_request_id
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = b"x-request-id"
+
+_WELL_FORMED = re.compile(rb"[\w.:=+/@-]{1,128}", re.ASCII)
+_NAMED = {"experiments": "experiment", "trials": "trial", "agents": "agent"}
+MAX_NAME = 200
+
+
+class RequestLog:
+    """The outermost middleware, so that also Starlette's answer to an unhandled error has the id.
+
+    A request is a line of its own at the level DEBUG only: most are reports and heartbeats.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request = given_id(headers.get(REQUEST_ID)) or new_request_id()
+        # Not for this block only: uvicorn logs what is raised here, in the same task.
+        log_context.begin(
+            request=request, **{CREDENTIAL: _credential(headers.get(b"authorization"))}, **dict(_named(scope["path"]))
+        )
+        began, status = time.perf_counter(), 500
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), (REQUEST_ID, request.encode())]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            if logger.isEnabledFor(logging.DEBUG):
+                seconds = round(time.perf_counter() - began, 4)
+                fields = {"status": status, "seconds": seconds}
+                logger.debug("%s %s %d", scope["method"], scope["path"], status, extra={"fields": fields})
+
+
+def given_id(header: bytes | None) -> str | None:
+    """The client's own id, if it is one word of ordinary characters."""
+    return header.decode() if header is not None and _WELL_FORMED.fullmatch(header) else None
+
+
+def _credential(authorization: bytes | None) -> str | None:
+    """The token, which may be in a URL or in an error, too."""
+    if authorization is None:
+        return None
+    return authorization.rpartition(b" ")[2].decode("latin-1") or None
+
+
+def _named(path: str) -> Iterator[tuple[str, str]]:
+    """What the path names. Once it is found, its ids take the place of what the caller has written."""
+    for collection, name in pairwise(path.split("/", 4)[2:4]):
+        if collection in _NAMED and name:
+            yield _NAMED[collection], name[:MAX_NAME]

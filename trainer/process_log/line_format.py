@@ -1,0 +1,64 @@
+"""The lines of a log: text for a person at a terminal, or one JSON object each for a log collector."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from trainer.process_log.context import log_context
+from trainer.process_log.redaction import redacted
+
+SHOWN_IN_TEXT = ("experiment", "trial", "attempt", "rank", "request")
+
+MAX_MESSAGE, MAX_EXCEPTION = 4_000, 10_000
+"""In characters: container runtimes split lines of more than 16 kB, and half an object cannot be parsed."""
+
+
+class TextLines(logging.Formatter):
+    """Ends the first line with the ids that are bound."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        fields = log_context.fields()
+        ids = " ".join(f"{name}={_in_one_line(fields[name])}" for name in SHOWN_IN_TEXT if name in fields)
+        line = super().formatMessage(record)
+        return f"{line} [{ids}]" if ids else line
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
+class JsonLines(logging.Formatter):
+    """A record's attribute `fields` has more fields for its own line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "timestamp": _rfc_3339(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": redacted(_message(record))[:MAX_MESSAGE],
+        }
+        for name, value in {**log_context.fields(), **getattr(record, "fields", {})}.items():
+            line[name] = redacted(value) if isinstance(value, str) else value
+        if record.exc_info:
+            line["exception"] = redacted(self.formatException(record.exc_info))[-MAX_EXCEPTION:]
+        return json.dumps(line, default=str)
+
+
+def _rfc_3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message, also if a library has logged it with the wrong arguments."""
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):
+        return f"{record.msg} {record.args}"
+
+
+def _in_one_line(value: Any) -> str:
+    text = str(value)
+    return text if text.isprintable() else ascii(text)
