@@ -1,7 +1,7 @@
 """Builds the service's application: its routes, its middleware and its background loops."""
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -59,6 +59,7 @@ from service.runtime.events.open_streams import follower_streams
 from service.runtime.group_commit import GroupCommit
 from service.settings import Settings
 from service.store.sql.database import Database
+from trainer.tracing import tracing
 
 HEAVY_IMPORTS_AFTER = 1.0
 """Seconds from the service's start to the imports of SciPy and MLflow: reports, claims and heartbeats come first."""
@@ -83,7 +84,15 @@ def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
         description=document.DESCRIPTION,
         openapi_tags=document.TAGS,
         lifespan=_lifespan,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # RequestMetrics costs less
+        # RequestMetrics costs less than its metrics.
+        telemetry={
+            "tracing": settings.tracing,
+            "tracer_provider": tracing.provider,
+            "operation_spans": False,
+            "metrics": False,
+            "logs": False,
+            "exclude": _is_probe,
+        },
         docs_url=None,  # `docs` has its own page, which loads nothing from other hosts
         redoc_url=None,
         openapi_url=None,
@@ -117,6 +126,10 @@ def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
     app.add_middleware(CrossOriginProtection, context)
     app.add_middleware(RequestMetrics, registry=app.state.registry)
     return app
+
+
+def _is_probe(scope: MutableMapping[str, Any]) -> bool:
+    return scope["path"] in {"/healthz", "/readyz", "/metrics"}
 
 
 def _loops(context: Context) -> list[Loop]:

@@ -12,6 +12,7 @@ from typing import Self
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
+from trainer.tracing import wanted
 
 LEASE_KEY_FILE = "lease-key"
 LEASE_KEY_BYTES = 32
@@ -58,6 +59,7 @@ class Settings:
     stall_seconds: float = 30
     insecure: bool = False
     require_tokens: bool = False
+    tracing: bool = False
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
@@ -88,6 +90,7 @@ class Settings:
             stall_seconds=_number(env, "PACELINE_STALL_SECONDS", cls.stall_seconds),
             insecure=_switch(env, "PACELINE_INSECURE"),
             require_tokens=_switch(env, "PACELINE_REQUIRE_TOKENS"),
+            tracing=wanted(env),
         )
 
     @property

@@ -262,6 +262,8 @@ class Assignment(Message):
     """so long after its training function began, its workers are killed"""
     stop_grace_seconds: float = 30
     """how long a stopped attempt has to save and leave"""
+    traceparent: str | None = None
+    """of the attempt's trace (W3C Trace Context), for the header of the same name; null: no tracing"""
 
 
 class Node(Message):

@@ -23,6 +23,7 @@ from service.runtime.context import Context
 from service.settings import Settings
 from service.stack.ports import becomes_free, taken
 from service.store.sql.database import Database
+from trainer.tracing import TracingNotInstalled, tracing
 
 SHUTDOWN_SECONDS = 2
 """How long open streams and long polls may continue after SIGTERM."""
@@ -46,6 +47,8 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         insecure=insecure or settings.insecure,
     )
     settings = replace(settings, advertised_url=settings.advertised_url or _own_url(settings))
+    if settings.tracing:
+        _set_up_tracing()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     garbage_collection.collect_rarely()
     numeric_libraries.limit_threads()
@@ -83,6 +86,13 @@ class Server(uvicorn.Server):
         # In the event loop, because the code that the signal interrupted may hold a lock that `stop` takes.
         self._loop.call_soon_threadsafe(context.stop)
         super().handle_exit(sig, frame)
+
+
+def _set_up_tracing() -> None:
+    try:
+        tracing.set_up("service")
+    except TracingNotInstalled as error:
+        raise CannotServe(str(error)) from error
 
 
 def _own_url(settings: Settings) -> str | None:

@@ -67,6 +67,7 @@ class FakeService:
         self.queue: list[Assignment] = []
         self.packages: dict[str, tuple[bytes, str]] = {}
         self.request_ids: list[str] = []
+        self.traceparents: list[str | None] = []
         self.claims: list[Claim] = []
         self.left: list[Instance] = []
         self.obsolete: list[str] = []
@@ -346,6 +347,7 @@ class FakeService:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 service.request_ids.append(self.headers["X-Request-ID"])
+                service.traceparents.append(self.headers["traceparent"])
                 failure = (503, b"{}") if service.away else service.failing
                 if failure is not None:
                     self._send(*failure)

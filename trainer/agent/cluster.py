@@ -22,6 +22,7 @@ from trainer.process_log.setup import LogSettings
 from trainer.ray_train import cluster_state
 from trainer.resources import NodeResources, Resources, release, without_internal
 from trainer.slot.slot import Slot
+from trainer.tracing import exporter_settings
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def start_slot(
     """The name and the handle of a new slot, without waiting for its start.
 
     The slot starts on `node`, and never starts if that node is gone; None: on any node. Its workers inherit
-    `runtime_env`.
+    `runtime_env`. It logs as this process does, and exports spans to the same place.
     """
     name = f"{prefix}{uuid.uuid4().hex[:8]}"
     # `soft=True` has no effect on an actor that needs no resources.
@@ -83,8 +84,12 @@ def start_slot(
         scheduling_strategy=strategy,
         runtime_env=runtime_env,
     )
-    log = asdict(LogSettings.from_env())
-    return name, actor_class.remote(str(addresses), name, spare=spare, log=log, agent=log_context.process.get("agent"))
+    own = {
+        "log": asdict(LogSettings.from_env()),
+        "agent": log_context.process.get("agent"),
+        "traces": exporter_settings(),
+    }
+    return name, actor_class.remote(str(addresses), name, spare=spare, **own)
 
 
 def find_slots(prefix: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import requests
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.process_log.context import log_context, new_request_id
+from trainer.tracing import TRACEPARENT, tracing
 
 logger = logging.getLogger("paceline")
 
@@ -163,6 +164,8 @@ class ServiceClient:
     ) -> requests.Response:
         try:
             headers = {REQUEST_ID: log_context.request_id or new_request_id()}
+            if tracing.traceparent is not None:
+                headers[TRACEPARENT] = tracing.traceparent
             answer = self._session.request(method, address + path, timeout=timeout, headers=headers, **kwargs)
         except requests.ReadTimeout as error:
             raise AnswerLate(f"{address} does not answer in time") from error

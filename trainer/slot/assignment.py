@@ -55,11 +55,17 @@ class Assignment:
     max_seconds: float | None
     kill_after_seconds: float | None
     stop_grace_seconds: float
+    traceparent: str | None
 
     @property
     def log_fields(self) -> dict[str, Any]:
         """What the lines of the log show while the attempt runs."""
-        return {"experiment": self.experiment_id, "trial": self.trial, "attempt": self.attempt}
+        return {
+            "experiment": self.experiment_id,
+            "trial": self.trial,
+            "attempt": self.attempt,
+            "traceparent": self.traceparent,
+        }
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Assignment":
@@ -98,4 +104,5 @@ class Assignment:
             max_seconds=body.get("max_seconds"),
             kill_after_seconds=body.get("kill_after_seconds"),
             stop_grace_seconds=float(body["stop_grace_seconds"]),
+            traceparent=body.get("traceparent"),
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.outbox import SavedCheckpoint
+from trainer.process_log.context import log_context
 from trainer.ray_train.runners import Runner
 from trainer.resources import describe_workers
 from trainer.slot.assignment import Assignment
@@ -33,6 +34,7 @@ from trainer.slot.ranks import Ranks, Remains
 from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.slot.timers import Timers
+from trainer.tracing import tracing
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -84,6 +86,8 @@ class Attempt:
         self._began_at: float | None = None
         self._workers_done_at: float | None = None
         self._masker = masker
+        self._created_at = time.monotonic()
+        self.log_fields = log_context.current()
 
     def refuse_to_start(self, *, is_drained: bool) -> None:
         """Give it back, because the slot is about to close."""
@@ -253,6 +257,7 @@ class Attempt:
         `error` is what Ray Train raised. `read_remains(rank)` is called for each rank that has not reported its end.
         """
         self._workers_done_at = time.monotonic()
+        self._add_spans(self._workers_done_at)
         self.ranks.take_remains(read_remains, self._put_log)
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
         state = self.state.conclude()
@@ -270,6 +275,12 @@ class Attempt:
             classify=self._classify,
         )
         return outcome_of(end)
+
+    def _add_spans(self, ended: float) -> None:
+        began = self._began_at or ended
+        tracing.add_span("start workers", self._created_at, began, workers=self.ranks.world_size)
+        if self._began_at is not None:
+            tracing.add_span("train", began, ended)
 
     def abandon(self, error: Exception) -> None:
         """End it as lost, because the slot has failed. Reports that are not delivered yet are dropped."""

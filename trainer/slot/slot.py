@@ -39,6 +39,7 @@ from trainer.slot.ranks import Remains
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
 from trainer.slot.worker_reuse import WorkerReuse
+from trainer.tracing import TracingNotInstalled, tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -67,7 +68,7 @@ SWITCH_SECONDS = 0.0005
 class Slot:
     """Its first assignment decides what it can run: the same experiment, package and shape. A `spare` one has none yet.
 
-    `log` has the fields of the agent's `LogSettings`.
+    `log` has the fields of the agent's `LogSettings`, `traces` its variables OTEL_*, None without tracing.
 
     All `async` methods are called through Ray. None returns an ObjectRef to wait for, because its caller may die.
     """
@@ -80,10 +81,13 @@ class Slot:
         spare: bool = False,
         log: Mapping[str, str] | None = None,
         agent: str | None = None,
+        traces: Mapping[str, str] | None = None,
     ) -> None:
         self._log_settings = LogSettings(**log or {})
         self._log_fields = {"agent": agent, "slot": name}
         set_up_logger(self._log_settings, "slot", **self._log_fields)
+        if traces is not None:
+            _set_up_tracing(traces)
         self._addresses = ServiceAddresses(service_url)
         self._name = name
         self._spare = spare
@@ -307,10 +311,17 @@ class Slot:
         return self._idle_since is not None and time.monotonic() - self._status_asked_at > ORPHAN_SECONDS
 
     def _run_one(self, assignment: Assignment) -> Assignment | None:
+        self._bind_to_log(assignment)
+        try:
+            with tracing.span("attempt", **self._log_fields, **assignment.log_fields):
+                return self._run_attempt(assignment)
+        finally:
+            self._bind_to_log(None)
+
+    def _run_attempt(self, assignment: Assignment) -> Assignment | None:
         """Run an attempt to its end; returns the next one. An exception is the slot's failure, not the attempt's."""
         assert self._loop is not None  # noqa: S101 - `run` sets it before it gives anything to this thread
         runner = self._runner = self._runner or self._make_runner(assignment.trainer)
-        self._bind_to_log(assignment)
         attempt = Attempt(
             assignment, self._addresses, self._loop, runner, self._remove_checkpoint, Masker(self._secrets.values())
         )
@@ -325,7 +336,6 @@ class Slot:
             raise
         finally:
             self._attempt = None
-            self._bind_to_log(None)
             if not self._has_frozen_gc:  # Ray and torch are loaded now: the GC would look through them for 0.2 s
                 self._has_frozen_gc = True
                 gc.freeze()
@@ -386,6 +396,10 @@ class Slot:
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
+        with log_context.resumed(attempt.log_fields):  # in case of success, this is another thread
+            return self._finish_in_its_context(attempt, error)
+
+    def _finish_in_its_context(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         outcome = attempt.conclude(error, lambda rank: self._read_remains(attempt, rank))
         self._lost_nodes |= attempt.ranks.lost_nodes
         is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
@@ -465,11 +479,21 @@ class Slot:
         if self._runner is not None:
             self._runner.close()
         self._remover.close(REMOVAL_SECONDS)
+        tracing.flush(REMOVAL_SECONDS)
         for node in self._worker_nodes:
             try:
                 run_on_node(node, remove_folder, self._package.folder)
             except ray.exceptions.RayError as error:
                 logger.info("the package on node %s could not be removed: %s", node, error)
+
+
+def _set_up_tracing(variables: Mapping[str, str]) -> None:
+    """A node may lack what it needs. The slot then trains without spans of its own."""
+    os.environ.update(variables)
+    try:
+        tracing.set_up("slot")
+    except TracingNotInstalled as error:
+        logger.warning("no spans from this slot: %s", error)
 
 
 def _command(assignment: Assignment) -> dict[str, Any] | None:

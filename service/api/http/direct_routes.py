@@ -9,6 +9,8 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
+from trainer.tracing import tracing
+
 
 class DirectRoute:
     """Middleware that passes a POST to `path` directly to `answer`.
@@ -35,6 +37,7 @@ class DirectRoute:
             match, path_scope = self._route.matches(scope)
             if match is Match.FULL:
                 scope.update(path_scope, route=self._route)
+                tracing.rename(f"POST {self._route.path}")
                 await self._served(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -9,6 +9,8 @@ from itertools import pairwise
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainer.process_log.context import CREDENTIAL, log_context, new_request_id
+from trainer.process_log.redaction import redacted
+from trainer.tracing import tracing
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,10 @@ class RequestLog:
         request = given_id(headers.get(REQUEST_ID)) or new_request_id()
         # Not for this block only: uvicorn logs what is raised here, in the same task.
         log_context.begin(
-            request=request, **{CREDENTIAL: _credential(headers.get(b"authorization"))}, **dict(_named(scope["path"]))
+            request=request,
+            traceparent=tracing.traceparent,
+            **{CREDENTIAL: _credential(headers.get(b"authorization"))},
+            **dict(_named(scope["path"])),
         )
         began, status = time.perf_counter(), 500
 
@@ -44,6 +49,8 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if tracing.is_on:  # a span ends with its answer
+                    tracing.annotate({name: redacted(str(value)) for name, value in log_context.fields().items()})
                 message = {**message, "headers": [*message.get("headers", ()), (REQUEST_ID, request.encode())]}
             await send(message)
 

@@ -26,6 +26,7 @@ from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import any_changed_after, counts_by_status, next_queued
 from trainer.process_log.context import log_context
+from trainer.tracing import tracing
 from trainer.wire import Assignment
 
 logger = logging.getLogger(__name__)
@@ -183,6 +184,14 @@ def _start_attempt(
         next_sequence=0,
         queued_at=trial.queued_at,
         started_at=now,
+        traceparent=tracing.begin_trace(
+            "assign",
+            experiment.traceparent,
+            experiment=experiment.id,
+            trial=trial.id,
+            attempt=trial.attempt_count,
+            holder=claimant.holder,
+        ),
     )
     session.add(attempt)
     facts = {"attempt": attempt.number, "agent": claimant.holder}
@@ -193,7 +202,7 @@ def _start_attempt(
 def _propose(context: Context, experiment_id: str, number: int) -> Proposal | None:
     """Return None if the space is exhausted. Raises ProposalFailed. Either ends the experiment."""
     try:
-        with log_context.bound(experiment=experiment_id):
+        with log_context.bound(experiment=experiment_id), tracing.span("propose", trial_number=number):
             return context.proposals.propose(context.database, experiment_id, number)
     except SpaceExhausted as error:
         _end_proposals(context, experiment_id, number, EndReason.SPACE_EXHAUSTED, str(error))

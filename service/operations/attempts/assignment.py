@@ -80,4 +80,5 @@ def build_assignment(
         earlier_runs=earlier.runs,
         max_seconds=spec.limits.max_trial_seconds,
         kill_after_seconds=spec.limits.kill_trial_after_seconds,
+        traceparent=attempt.traceparent,
     )

@@ -26,6 +26,7 @@ from service.store.experiments import find_experiment, find_experiment_by_key
 from service.store.packages import hold_package
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, PackageRow
+from trainer.tracing import tracing
 from trainer.wire import REQUIREMENTS_FILE, DatasetFunction
 
 DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")
@@ -82,6 +83,7 @@ def _insert(
             created_at=now,
             idempotency_key=key,
             request_digest=digest,
+            traceparent=tracing.traceparent,
         )
         session.add(experiment)
         session.flush()

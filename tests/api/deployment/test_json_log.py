@@ -34,9 +34,9 @@ def parsed(output: str) -> list[Line]:
 
 
 @contextmanager
-def serving(data_dir: Path, output: Path) -> Iterator[httpx.Client]:
+def serving(data_dir: Path, output: Path, *, tokens: bool = True) -> Iterator[httpx.Client]:
     port = free_port()
-    env = os.environ | JSON | {"PACELINE_DATA_DIR": str(data_dir), "PACELINE_REQUIRE_TOKENS": "1"}
+    env = os.environ | JSON | {"PACELINE_DATA_DIR": str(data_dir), "PACELINE_REQUIRE_TOKENS": str(int(tokens))}
     with output.open("wb") as file:
         process = subprocess.Popen(command("serve", "--port", str(port)), env=env, stdout=file, stderr=file)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS) as client:
