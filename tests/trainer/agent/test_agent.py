@@ -63,15 +63,14 @@ def check_workers_lines(output: str, agent: str, trial: str) -> None:
     }
 
 
-def check_slots_lines(slot: str, agent: str, trial: str) -> None:
-    """In the file of Ray that has the slot's output."""
+def check_slots_lines(agent: str, trial: str) -> None:
+    """In the file of Ray that has the output of the slot that ran it. On a busy machine, it may be a new slot."""
     files = Path(tempfile.gettempdir()).glob("ray/session_*/logs/worker-*.err")
-    of_slot = (line for file in files for line in file.read_text(errors="replace").splitlines() if slot in line)
-    lines = [line for line in map(json.loads, of_slot) if (line["process"], line.get("trial")) == ("slot", trial)]
+    about = (line for file in files for line in file.read_text(errors="replace").splitlines() if f'"{trial}"' in line)
+    lines = [line for line in map(json.loads, about) if line["process"] == "slot"]
     assert lines
-    assert {(line["agent"], line["slot"], line["attempt"], line["experiment"]) for line in lines} == {
-        (agent, slot, 1, "x-1")
-    }
+    assert {(line["agent"], line["attempt"], line["experiment"]) for line in lines} == {(agent, 1, "x-1")}
+    assert all(line["slot"].startswith(f"slot.{agent}.") for line in lines)
 
 
 def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_adopts_the_slot(
@@ -112,7 +111,7 @@ def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_a
     assert looked.stdout.decode().split() == []
     check_log(log, name)
     check_workers_lines(service.log(odd), name, odd)
-    check_slots_lines(spare[0], name, third)
+    check_slots_lines(name, third)
 
 
 def test_an_unreachable_cluster_is_reported_after_the_timeout() -> None:
