@@ -24,6 +24,7 @@ from trainer.agent.audit import Audit
 from trainer.agent.checkpoint_deletions import CheckpointDeletions
 from trainer.agent.cluster import ClusterUnreachable, connect
 from trainer.agent.liveness_lock import LivenessLock
+from trainer.agent.pending_assignment import PendingAssignment
 from trainer.agent.process_identity import Instance, instance_of, is_dead
 from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
 from trainer.agent.slot_pool import AttemptId, SlotPool
@@ -37,7 +38,7 @@ from trainer.client.http import (
     ServiceUnreachable,
     backoff_delays,
 )
-from trainer.process_log.context import CREDENTIAL, log_context
+from trainer.process_log.context import log_context
 from trainer.slot.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
 
@@ -225,7 +226,7 @@ class Agent:
             self._lost |= self._pool.refresh()
             self._pool.close_idle(self._idle_seconds)
             for assignment in self._pool.leases_to_extend():
-                self._calls.submit(self._extend_lease, assignment)
+                self._calls.submit(self._pending(assignment).extend_lease)
             self._audit_attempts()
             self._run_claimed()
             if self._claim_call is None:
@@ -288,7 +289,7 @@ class Agent:
             has_time = time.monotonic() < self._claimed_at + SETTLE_SECONDS
             if has_time and self._pool.should_wait(assignment, self._claimed_at):
                 return
-            with log_context.bound(**_log_fields(assignment)):
+            with self._pending(assignment).logged():
                 logger.info("trial %s, attempt %d", assignment["trial"], assignment["attempt"])
                 self._run(assignment)
         self._claim_call = self._claimed_at = None
@@ -298,9 +299,12 @@ class Agent:
             secrets = self._secret_sources.resolve(assignment)
         except SecretNotAvailable as problem:
             logger.warning("trial %s cannot start: %s", assignment["trial"], problem)
-            self._calls.submit(self._refuse, assignment, CANNOT_START, str(problem))
+            self._calls.submit(self._pending(assignment).refuse, CANNOT_START, str(problem))
         else:
             self._pool.run(assignment, secrets)
+
+    def _pending(self, assignment: dict[str, Any]) -> PendingAssignment:
+        return PendingAssignment(self._addresses, assignment)
 
     def _start_claim(self) -> None:
         if self._held_call is None and self._audit is None and time.monotonic() >= self._audit_at:
@@ -331,15 +335,6 @@ class Agent:
             with log_context.bound(trial=trial, attempt=attempt):
                 logger.warning("no slot runs attempt %d of trial %s: it is reported as lost", attempt, trial)
         return [{"trial": one[0], "attempt": one[1], "began": lost[one]} for one in held]
-
-    def _extend_lease(self, assignment: dict[str, Any]) -> None:
-        """For a slot that still starts. If the lease is lost, the slot will learn it."""
-        with log_context.bound(**_log_fields(assignment)), log_context.request():
-            try:
-                client = ServiceClient(self._addresses, assignment["lease"]["token"])
-                client.post(f"/v1/trials/{assignment['trial']}/heartbeat", {})
-            except (CallRefused, ServiceUnreachable) as problem:
-                logger.info("the lease of %s could not be extended: %s", assignment["trial"], problem)
 
     def _fetch_held_attempts(self) -> set[AttemptId]:
         answer = self._until_answered(lambda: self._client.get(f"{self._path}/attempts")) or {"attempts": []}
@@ -395,27 +390,5 @@ class Agent:
             logger.info("the last claim got no assignment: %s", error or "no answer in time")
             return
         if assignment is not None:
-            self._give_back(assignment)
-
-    def _give_back(self, assignment: dict[str, Any]) -> None:
-        self._refuse(assignment, PREEMPTED, "the agent was shut down before the attempt had started")
-
-    def _refuse(self, assignment: dict[str, Any], kind: str, message: str) -> None:
-        """Report that the attempt will not start, so that its trial need not wait until the lease expires."""
-        body = {"outcome": "failed", "error": {"kind": kind, "message": message, "began": False}}
-        with log_context.bound(**_log_fields(assignment)), log_context.request():
-            try:
-                client = ServiceClient(self._addresses, assignment["lease"]["token"])
-                client.post(f"/v1/trials/{assignment['trial']}/finish", body)
-            except (CallRefused, ServiceUnreachable) as problem:
-                logger.info("trial %s could not be given back; its lease will expire: %s", assignment["trial"], problem)
-
-
-def _log_fields(assignment: Mapping[str, Any]) -> dict[str, Any]:
-    """What lines about the assignment show. Its token must be in none, whatever a library quotes."""
-    return {
-        "experiment": assignment["experiment_id"],
-        "trial": assignment["trial"],
-        "attempt": assignment["attempt"],
-        CREDENTIAL: assignment["lease"]["token"],
-    }
+            why = "the agent was shut down before the attempt had started"
+            self._pending(assignment).refuse(PREEMPTED, why)
