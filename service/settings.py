@@ -34,6 +34,7 @@ class Settings:
     by which callers without a token may reach the service, besides loopback and its own address.
     The `keep_…_days` are described in `service.operations.retention`; 0 is no limit.
     `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; 0 is never.
+    `system_metrics_seconds` is the interval at which the nodes of running trials are sampled; 0 is never.
     """
 
     data_dir: Path
@@ -47,6 +48,7 @@ class Settings:
     mlflow_ui: str | None = None
     picture_seconds: float = 60
     lease_seconds: float = 30
+    system_metrics_seconds: float = 10
     max_package_bytes: int = 50_000_000
     max_log_bytes: int = 100_000_000
     keep_logs_days: float = 90
@@ -78,6 +80,7 @@ class Settings:
             mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
             picture_seconds=_number(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
             lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
+            system_metrics_seconds=_number(env, "PACELINE_SYSTEM_METRICS_SECONDS", cls.system_metrics_seconds),
             max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
             max_log_bytes=int(1e6 * _number(env, "PACELINE_MAX_LOG_MB", cls.max_log_bytes / 1e6)),
             keep_logs_days=_number(env, "PACELINE_KEEP_LOGS_DAYS", cls.keep_logs_days),

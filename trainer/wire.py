@@ -47,6 +47,8 @@ from trainer.wire_types import (
     Rank,
     ReadableText,
     Seconds,
+    SystemMetric,
+    SystemValue,
     WorldSize,
 )
 from trainer.wire_types import Count as Count  # noqa: PLC0414
@@ -264,6 +266,8 @@ class Assignment(Message):
     """how long a stopped attempt has to save and leave"""
     traceparent: str | None = None
     """of the attempt's trace (W3C Trace Context), for the header of the same name; null: no tracing"""
+    system_metrics_seconds: float | None = None
+    """how often the load of each of its nodes is to be sampled; null: never"""
 
 
 class Node(Message):
@@ -401,6 +405,25 @@ class PhaseSeconds(Message):
         return self.data + self.training + self.checkpointing + self.reporting + self.idle
 
 
+class SystemSample(Message):
+    """The load of one node at one moment, under the names that MLflow has for it.
+
+    The same sample may be sent again: its `sequence` tells it from others.
+    """
+
+    sequence: Count
+    """counts the attempt's samples from 0"""
+    age_seconds: PhaseTime
+    """for how long it has waited for this call"""
+    node: Count | None = None
+    """the node among those of the attempt, from 0; absent if there is only one"""
+    metrics: dict[SystemMetric, SystemValue] = Field(max_length=500)
+    """such as `cpu_utilization_percentage` and `gpu_0_memory_usage_megabytes`"""
+
+
+SystemSamples = Annotated[list[SystemSample], Field(max_length=1000)]
+
+
 class Heartbeat(Message):
     """Extends the lease. The service answers immediately if there is something to do, else after `wait_seconds`.
 
@@ -415,6 +438,8 @@ class Heartbeat(Message):
     """the seconds so far, by phase"""
     world_size: WorldSize | None = None
     """how many workers an elastic group has; absent before they start"""
+    system_metrics: SystemSamples = Field(default_factory=list)
+    """samples that the service has not confirmed yet, in the order of their sequence"""
     has_alternatives: Bool = False
     """the holder knows further addresses of the service"""
 
@@ -526,6 +551,8 @@ class Finish(Message):
     """why it failed"""
     phases: PhaseSeconds | None = None
     """the seconds since the training function's first line, by phase"""
+    system_metrics: SystemSamples = Field(default_factory=list)
+    """samples that the service has not confirmed yet, in the order of their sequence"""
     next: Bool = False
     """whether to answer with the next trial of the same experiment"""
 

@@ -47,6 +47,8 @@ Ordinal = Annotated[int, Field(ge=1, le=MAX_COUNT), JsonNumber]
 Rank = Annotated[int, Field(ge=0, le=1_000_000), JsonNumber]
 WorldSize = Annotated[int, Field(ge=1, le=MAX_WORKERS), JsonNumber]
 Seconds = Annotated[float, Field(ge=0, le=60, allow_inf_nan=False), JsonNumber]
+SystemMetric = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=100)]
+SystemValue = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False), JsonNumber]
 Capacity = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False), JsonNumber]
 Amount = Annotated[Capacity, AfterValidator(_amount)]
 

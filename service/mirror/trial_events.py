@@ -1,6 +1,7 @@
 """From a trial's events to the update of its run. Pure. The names of tags are an interface: users filter by them."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from service.mirror import descriptions
 from service.mirror.run_update import RunStatus, RunUpdate
@@ -42,6 +43,11 @@ def cost_metric(field: str) -> str:
     return f"paceline/{field}" if name in {"worker", "gpu"} else f"paceline/seconds_{name}"
 
 
+def system_metric(name: str, node: int | None) -> str:
+    """As MLflow's own monitor names it: MLflow's UI shows these in a tab of their own."""
+    return f"system/{name}" if node is None else f"system/node_{node}/{name}"
+
+
 def _add_cost(update: RunUpdate, event: EventRow) -> None:
     """The cost of the trial's attempts so far, in an event that follows the end of one."""
     metrics = {cost_metric(field): seconds for field, seconds in (event.data.get("cost") or {}).items()}
@@ -57,6 +63,13 @@ def _world_size(update: RunUpdate, event: EventRow) -> None:
     size = event.data.get("world_size")
     update.set_tags(world_size=size)
     update.add_metrics({"paceline/world_size": size}, event.at, int(event.data.get("step") or 0))
+
+
+def _system_metrics(update: RunUpdate, event: EventRow) -> None:
+    """Points at the times of the samples."""
+    for sample in event.data.get("samples") or []:
+        metrics = {system_metric(name, sample.get("node")): value for name, value in sample["metrics"].items()}
+        update.add_metrics(metrics, datetime.fromisoformat(sample["at"]), int(sample["step"]))
 
 
 def _running(update: RunUpdate, event: EventRow) -> None:
@@ -124,6 +137,7 @@ _HANDLERS: Mapping[str, Callable[[RunUpdate, EventRow], None]] = {
     "checkpoint.removed": _checkpoint_removed,
     "attempt.ended": _attempt_ended,
     "attempt.world_size": _world_size,
+    "attempt.system_metrics": _system_metrics,
     "trial.exploited": _exploited,
     **dict.fromkeys(TRIAL_ENDS, _ended),
 }

@@ -33,6 +33,7 @@ _DEFERRED = (
         for column in (
             AttemptRow.failure,
             AttemptRow.phases,
+            AttemptRow.utilization,
             AttemptRow.queued_at,
             AttemptRow.started_at,
             AttemptRow.last_report_at,

@@ -196,9 +196,9 @@ class AttemptRow(Base):
     comes after it does not count. `began_at` is when the training function began, as far as its holder has told.
     `phases` are the seconds since then, as the holder has told them last: `trainer.wire.PhaseSeconds`. `queued_at` is
     when its trial was queued for it. `world_size` is the number of workers of an elastic group, once they have started.
-    `traceparent` is of its trace, where there is tracing.
-    `service` is the only one whose address the holder may know. `service.runtime.lease_tokens` computes the lease
-    token, whose digest is stored, from `lease_salt`.
+    `utilization` sums up the samples of its nodes: `service.domain.utilization.Utilization`. `traceparent` is of its
+    trace, where there is tracing. `service` is the only one whose address the holder may know.
+    `service.runtime.lease_tokens` computes the lease token, whose digest is stored, from `lease_salt`.
     """
 
     __tablename__ = "attempts"
@@ -224,6 +224,7 @@ class AttemptRow(Base):
     started_at: Mapped[datetime]
     began_at: Mapped[datetime | None]
     world_size: Mapped[int | None]
+    utilization: Mapped[dict[str, Any] | None]
     traceparent: Mapped[str | None] = mapped_column(String(55))
     last_report_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]

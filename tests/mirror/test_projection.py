@@ -311,6 +311,25 @@ def test_the_run_of_a_confirmation_says_what_it_confirms_and_its_seed() -> None:
     assert run.params == {"seed": "1", "epochs": "3", "lr": "0.1"}
 
 
+def test_a_run_has_its_system_metrics_at_the_times_of_the_samples() -> None:
+    times = [START + timedelta(seconds=seconds) for seconds in (10, 20)]
+    names = ("cpu_utilization_percentage", "gpu_0_memory_usage_megabytes")
+    samples = [
+        {"at": times[0].isoformat(), "step": 9, "metrics": {names[0]: 30.0, names[1]: 512.0}},
+        {"at": times[1].isoformat(), "step": 19, "node": 1, "metrics": {names[0]: 40.0}},
+    ]
+    events = [
+        event(1, "trial.running", attempt=1, agent="here"),
+        event(60, "attempt.system_metrics", attempt=1, samples=samples),
+    ]
+    update = project(ProjectionInput(experiment(), {"t-0": trial()}), events).runs[RunKey("t-0")]
+    assert update.metrics == [
+        MetricPoint("system/cpu_utilization_percentage", 30.0, times[0], 9),
+        MetricPoint("system/gpu_0_memory_usage_megabytes", 512.0, times[0], 9),
+        MetricPoint("system/node_1/cpu_utilization_percentage", 40.0, times[1], 19),
+    ]
+
+
 def test_a_run_has_the_number_of_workers_over_the_steps_of_an_elastic_group() -> None:
     events = [
         event(1, "trial.running", attempt=1, agent="here"),

@@ -31,6 +31,7 @@ from trainer.wire import (
     PhaseSeconds,
     Report,
     Reports,
+    SystemSample,
     Trainer,
 )
 
@@ -80,6 +81,7 @@ class FakeService:
         self.finishes: dict[str, Finish] = {}
         self.heartbeats: dict[str, int] = defaultdict(int)
         self.phases: dict[str, list[PhaseSeconds | None]] = defaultdict(list)
+        self.samples: dict[str, list[SystemSample]] = defaultdict(list)
         self.times: dict[str, dict[str, float]] = defaultdict(dict)
         self._assigned: dict[str, Assignment] = {}
         self._holders: dict[str, str] = {}
@@ -270,6 +272,7 @@ class FakeService:
         with self._changed:
             self.heartbeats[trial] += 1
             self.phases[trial].append(message.phases)
+            self.samples[trial] += message.system_metrics
             self._changed.notify_all()
             self._changed.wait_for(lambda: trial in self.orders or self.refusal(trial, "heartbeat"), seconds)
             return self.refusal(trial, "heartbeat") or self.orders.get(trial, Answer())
@@ -293,6 +296,7 @@ class FakeService:
         finish = Finish.model_validate_json(body)
         with self._changed:
             self.finishes[trial] = finish
+            self.samples[trial] += finish.system_metrics
             self.times[trial]["finished"] = time.monotonic()
             experiment = self._assigned[trial].experiment_id
             same = [a for a in self.queue if a.experiment_id == experiment] if finish.next else []

@@ -1,5 +1,6 @@
 """Trials on a real Ray: what the service gets, what the training functions do, and what is left afterwards."""
 
+import os
 import re
 import time
 import uuid
@@ -11,6 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, free_the_cluster, until
+from tests.trainer.fake_nvidia_smi import program
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.wire import Answer, Decision, Outcome, Report
 
@@ -275,16 +277,29 @@ def test_training_continues_while_the_service_is_away_and_nothing_is_lost(servic
     assert [r.sequence for r in service.reports[trial]] == [0, 1, 2, 3]
 
 
-def test_each_worker_has_its_own_gpu_and_the_specs_environment(service: FakeService, add: Add, record: Path) -> None:
+def test_each_worker_has_the_specs_environment_and_its_own_gpu_and_these_are_sampled_until_the_attempt_ends(
+    service: FakeService, add: Add, record: Path, tmp_path: Path
+) -> None:
+    shown = "".join(f"{n}, GPU-{n}, {10 * n}, 1000, 2000, [N/A], [N/A]\\n" for n in range(4))
+    calls = program(tmp_path, f"printf '{shown}'")
     scaling = {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1, "GPU": 1}}
-    trial = add("say_who", trainer={"scaling": scaling, "env": {"FROM_SPEC": "yes"}})
-    finish = service.finished(trial)
-    assert finish.outcome == Outcome.COMPLETED, finish.error
+    spec = {"scaling": scaling, "env": {"FROM_SPEC": "yes", "PATH": f"{tmp_path}:{os.environ['PATH']}"}}
+    sampled = add("be_sampled", trainer=spec, config={"calls": str(calls)}, system_metrics_seconds=0.05)
+    after = add("say_who", trainer=spec)
+    for trial in (sampled, after):
+        finish = service.finished(trial)
+        assert finish.outcome == Outcome.COMPLETED, finish.error
     seen = [line.split() for line in lines(record) if line.startswith("env")]
-    own = [line.split()[1] for line in lines(record) if line.startswith("gpu")]
+    own = sorted(line.split()[1] for line in lines(record) if line.startswith("gpu"))
     assert {who for _, who, _ in seen} == {"yes"}
     assert len(set(own)) == 2
-    assert sorted(devices for *_, devices in seen) == sorted(own)
+    assert sorted(devices for *_, devices in seen) == own
+    load = service.samples[sampled][-1].metrics
+    utilization = {name: value for name, value in load.items() if name.endswith("_utilization_percentage")}
+    assert 0 <= utilization.pop("cpu_utilization_percentage") <= 100
+    assert utilization == {f"gpu_{n}_utilization_percentage": 10.0 * int(own[n]) for n in range(2)}
+    assert [line for line in lines(record) if line.startswith("samplers")] == ["samplers"] * 2
+    assert service.samples[after] == []
 
 
 def test_lightning_and_transformers_see_all_gpus_of_their_node(service: FakeService, add: Add, record: Path) -> None:

@@ -26,7 +26,8 @@ CONTINUE = "continue"
 class Heartbeat(threading.Thread):
     """Makes one call after the other; the service holds each until it has an order or the next call is due.
 
-    `progress()` returns the fields of `trainer.wire.Heartbeat` that describe the attempt.
+    `progress()` returns the fields of `trainer.wire.Heartbeat` that describe the attempt; `on_progress_known` gets them
+    when the service has taken them.
     `on_order(decision, reason)` and `on_lease_lost()` are called from this thread, but not after `close()`. `close()`
     does not wait for the open call, which ends when the attempt ends.
     """
@@ -39,6 +40,7 @@ class Heartbeat(threading.Thread):
         on_order: Callable[[str, str | None], None],
         on_lease_lost: Callable[[], None],
         progress: Callable[[], dict[str, Any]] = dict,
+        on_progress_known: Callable[[dict[str, Any]], None] = lambda _progress: None,
     ) -> None:
         super().__init__(name="paceline-heartbeat", daemon=True)
         self._client = client
@@ -47,6 +49,7 @@ class Heartbeat(threading.Thread):
         self._on_order = on_order
         self._on_lease_lost = on_lease_lost
         self._progress = progress
+        self._on_progress_known = on_progress_known
         self._closed = threading.Event()
         self._log_fields = log_context.current()
 
@@ -67,16 +70,17 @@ class Heartbeat(threading.Thread):
     def close(self) -> None:
         self._closed.set()
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Without the fields that say nothing: a service of an earlier version would refuse them."""
         more = {"has_alternatives": True} if self._client.has_alternatives else {}
-        return {"wait_seconds": self._interval, **self._progress(), **more}
+        return {"wait_seconds": self._interval, **progress, **more}
 
     def _beat(self) -> float:
         """Make one call; returns the seconds from its start to the next one. Raises ServiceUnreachable."""
+        progress = self._progress()
         try:
             # A call that gets no answer must end in time for two more within the lease.
-            answer = self._client.post(self._path, self._body(), read_seconds=2 * self._interval) or {}
+            answer = self._client.post(self._path, self._body(progress), read_seconds=2 * self._interval) or {}
         except LeaseLost:
             if not self._closed.is_set():
                 self.close()
@@ -85,6 +89,7 @@ class Heartbeat(threading.Thread):
         except CallRefused as refused:
             logger.warning("no heartbeat for %s: %s", self._path, refused)
             return self._interval
+        self._on_progress_known(progress)
         decision = answer.get("decision", CONTINUE)
         if decision == CONTINUE:
             return self._interval

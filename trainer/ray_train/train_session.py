@@ -49,6 +49,19 @@ def ranks_of_node() -> int:
     return count
 
 
+def rank_on_node() -> int:
+    """The rank of this worker among those of this run on its node."""
+    rank: int = ray_context.get_train_context().get_local_rank()
+    return rank
+
+
+def node_of_run() -> int | None:
+    """The number of this node among those of the run; None if there is only one."""
+    context = ray_context.get_train_context()
+    number: int = context.get_node_rank()
+    return number if context.get_local_world_size() < context.get_world_size() else None
+
+
 def prepare_context(resume: str | None) -> None:
     """Give this run its own copy of what Ray keeps once per process, and the checkpoint to resume from.
 

@@ -55,6 +55,7 @@ class Assignment:
     max_seconds: float | None
     kill_after_seconds: float | None
     stop_grace_seconds: float
+    system_metrics_seconds: float | None
     traceparent: str | None
 
     @property
@@ -104,5 +105,6 @@ class Assignment:
             max_seconds=body.get("max_seconds"),
             kill_after_seconds=body.get("kill_after_seconds"),
             stop_grace_seconds=float(body["stop_grace_seconds"]),
+            system_metrics_seconds=body.get("system_metrics_seconds"),
             traceparent=body.get("traceparent"),
         )

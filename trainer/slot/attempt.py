@@ -33,6 +33,7 @@ from trainer.slot.phases import phase_seconds
 from trainer.slot.ranks import Ranks, Remains
 from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
+from trainer.slot.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.timers import Timers
 from trainer.tracing import tracing
 from trainer.worker.failures import LOST, Failure
@@ -77,6 +78,7 @@ class Attempt:
         self.ranks = Ranks(self._workers.min_workers)
         self.checkpoints = CheckpointLedger(assignment, remove)
         self.delivery = Delivery(assignment, addresses, self, self._progress)
+        self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
         self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake())
         self._deciding_sequence: int | None = None
@@ -139,11 +141,12 @@ class Attempt:
 
     def _progress(self) -> dict[str, Any]:
         """What a heartbeat tells: fields of `trainer.wire.Heartbeat`. Called from its thread."""
-        world_size = self.delivery.reports.world_size
-        size = {} if world_size is None else {"world_size": world_size}
+        world_size, samples = self.delivery.reports.world_size, self.system_samples.due()
+        more: dict[str, Any] = {} if world_size is None else {"world_size": world_size}
+        more |= {"system_metrics": samples} if samples else {}
         if self._began_at is None:
-            return {"phases": {}, **size}
-        return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases(), **size}
+            return {"phases": {}, **more}
+        return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases(), **more}
 
     def _phases(self) -> dict[str, float]:
         if self._began_at is None:
@@ -151,6 +154,13 @@ class Attempt:
         now, times = time.monotonic(), dict(self.ranks.times)
         ran = min(now, self._workers_done_at or now) - self._began_at
         return phase_seconds(now - self._began_at, max(0.0, ran), times.values(), self.ranks.world_size)
+
+    def system_sampled(
+        self, rank: int, node: int | None, load: Mapping[str, float], gpus: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """The load of the rank's node, and all of its GPUs. Whose these are is known when all ranks have started."""
+        if self.ranks.have_all_started:
+            self.system_samples.add(node, {**load, **gpu_metrics(gpus, self.ranks.gpus_beside(rank))})
 
     def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
         self.ranks.add_log(rank, offset, text, positions, self.delivery.logs.put)
@@ -198,6 +208,9 @@ class Attempt:
             self.end_now(Killed())
         else:
             self.stop(reason)
+
+    def on_progress_known(self, progress: dict[str, Any]) -> None:
+        self.system_samples.confirm(progress.get("system_metrics", ()))
 
     def on_lease_lost(self) -> None:
         self.end_now(LeaseLost())
@@ -297,7 +310,13 @@ class Attempt:
     def finish(self, outcome: Outcome, *, wants_next: bool) -> Assignment | None:
         """Send the outcome; returns the next assignment, if the service gave one."""
         is_given_back = isinstance(self.state.current, Preempted | Abandoned)
-        body = {**self._masker.mask_json(outcome.to_json()), "phases": self._phases(), "next": wants_next}
+        samples = self.system_samples.all()
+        body = {
+            **self._masker.mask_json(outcome.to_json()),
+            "phases": self._phases(),
+            **({"system_metrics": samples} if samples else {}),
+            "next": wants_next,
+        }
         following = self.delivery.finish(body, GIVE_BACK_SECONDS if is_given_back else None)
         return Assignment.from_json(following) if following is not None else None
 

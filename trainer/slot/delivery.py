@@ -34,6 +34,9 @@ class ServiceListener(Protocol):
     def on_order(self, decision: str, reason: str | None) -> None:
         """The service wants the attempt to end: `stop` or `kill`."""
 
+    def on_progress_known(self, progress: dict[str, Any]) -> None:
+        """The service has taken what a heartbeat tells."""
+
     def on_lease_lost(self) -> None:
         """The service has given the trial to another holder."""
 
@@ -85,6 +88,7 @@ class Delivery:
             listener.on_order,
             listener.on_lease_lost,
             progress,
+            listener.on_progress_known,
         )
 
     def start(self) -> None:

@@ -47,6 +47,10 @@ class Ranks:
         self._oom_kills: dict[int, int | None] = {}
 
     @property
+    def have_all_started(self) -> bool:
+        return len(self.started) == self.world_size
+
+    @property
     def have_all_ended(self) -> bool:
         return len(self.ended) == self.world_size
 
@@ -59,6 +63,11 @@ class Ranks:
     def silent(self) -> list[int]:
         """The ranks that have started and not reported their end."""
         return sorted(self.started.keys() - self.ended.keys())
+
+    def gpus_beside(self, rank: int) -> set[str]:
+        """Those that the workers on this rank's node may use."""
+        node = self.started[rank].node
+        return {gpu for started in self.started.values() if started.node == node for gpu in started.gpus}
 
     def add_started(self, rank: int, started: WorkerStarted) -> None:
         self.started[rank] = started

@@ -221,6 +221,12 @@ class Slot:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.ranks.survived_oom_kills(rank, kills)
 
+    async def system_metrics(
+        self, run: str, rank: int, node: int | None, load: dict[str, float], gpus: list[dict[str, Any]]
+    ) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.system_sampled(rank, node, load, gpus)
+
     async def worker_ended(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             await attempt.worker_ended(rank, WorkerEnded.from_fields(fields))
@@ -455,6 +461,7 @@ class Slot:
             has_secrets=bool(assignment.trainer.secrets),
             log=asdict(self._log_settings) if self._log_settings.is_json else None,
             log_fields={**self._log_fields, **assignment.log_fields},
+            system_metrics_seconds=assignment.system_metrics_seconds,
         )
 
     def _read_remains(self, attempt: Attempt, rank: int) -> Remains:

@@ -15,7 +15,8 @@ class WorkerStarted:
 
     `log_positions` has how far each of its output files has been read. `oom_kills` is the count of the file
     `oom_counter`, if there is one. `exit_file`: where the process leaves its exit code, if it can.
-    `working_directory`: that of the run on its node, if the process uses it.
+    `working_directory`: that of the run on its node, if the process uses it. `gpus` are those that it may use, by index
+    or UUID.
     """
 
     actor: Any
@@ -27,6 +28,7 @@ class WorkerStarted:
     oom_kills: int | None
     exit_file: str | None = None
     working_directory: str | None = None
+    gpus: list[str] = field(default_factory=list)
 
     def to_fields(self) -> dict[str, Any]:
         return dict(vars(self))

@@ -22,7 +22,9 @@ from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.train_session import (
     finish_uploads,
     mark_training_done,
+    node_of_run,
     prepare_context,
+    rank_on_node,
     ranks_of_node,
     set_hooks,
     working_directory,
@@ -38,6 +40,8 @@ from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset import Baseline
+from trainer.worker.system_metrics.nvidia_smi import Gpu
+from trainer.worker.system_metrics.sampler import sampling, visible_gpus
 from trainer.worker.user_code import call, find_function, lock_folder, unpack
 from trainer.worker.working_directory import WorkingDirectory
 
@@ -60,6 +64,7 @@ class Job:
     Either `entrypoint` or `command` is given; `command` has the fields of a `Command`. `event_files` is the URI of the
     directory in which TensorBoard's event files are kept, if they are. `log` has the fields of `LogSettings` if
     Paceline's own lines in the workers' output are to be JSON, with `log_fields`. The user's output stays as it is.
+    `system_metrics_seconds`: how often one rank of each node samples the node's load; None: never.
     """
 
     run: str
@@ -75,6 +80,7 @@ class Job:
     has_secrets: bool = False
     log: dict[str, str] | None = None
     log_fields: dict[str, Any] = field(default_factory=dict)
+    system_metrics_seconds: float | None = None
 
 
 def train_function(job: Job, code: Any) -> Callable[[], None]:
@@ -112,6 +118,7 @@ class RankSession:
         self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
         self._masker = Masker(self._secrets.values())
         self._working_directory: WorkingDirectory | None = None
+        self._gpus = visible_gpus()
         self._shards = DatasetShards()
         # A command trains on while its reports are stored.
         self.times = PhaseTimes(self._shards.blocked_seconds, waits=job.command is None)
@@ -127,9 +134,11 @@ class RankSession:
         logs = LogTail(self._send_log, self._masker)
         logs.start()
         self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())
-        baseline = Baseline()
-        os.environ.update(self._secrets)
-        ended = self._train()
+        seconds = job.system_metrics_seconds if rank_on_node() == 0 else None
+        with sampling(seconds, self._send_sample, has_gpus=bool(self._gpus)):
+            baseline = Baseline()
+            os.environ.update(self._secrets)
+            ended = self._train()
         ended = replace(ended, times=self.times.at_end(), not_reusable=baseline.restore(self.folder))
         self._leave_folders()
         logs.finish()
@@ -196,7 +205,11 @@ class RankSession:
             oom_kills=read_oom_kills(self.oom_counter),
             exit_file=record_exit_code(next(iter(logs.positions), None)),
             working_directory=working_directory(),
+            gpus=self._gpus,
         )
+
+    def _send_sample(self, load: dict[str, float], gpus: list[Gpu]) -> None:
+        self.job.slot.system_metrics.remote(self.job.run, self.rank, node_of_run(), load, gpus)
 
     def _send_log(self, offset: int, text: str, positions: dict[str, int]) -> Callable[[], None]:
         accepted = self.job.slot.log.remote(self.job.run, self.rank, offset, text, positions)

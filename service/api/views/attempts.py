@@ -8,6 +8,7 @@ from pydantic import Field
 
 from service.api.views.costs import CostView
 from service.api.views.rows import RowView, View
+from service.api.views.utilization import UtilizationView
 from service.domain.cost import Cost
 from service.store.tables import AttemptRow, GenerationRow, TrialRow
 from trainer.wire import Scaling
@@ -73,6 +74,8 @@ class AttemptView(View):
     """when it ended"""
     cost: CostView
     """where its time went; until now, if it still runs"""
+    utilization: UtilizationView | None
+    """how busy its nodes and GPUs were; null without samples"""
 
     @classmethod
     def of(
@@ -96,4 +99,5 @@ class AttemptView(View):
             lease_expires_at=row.lease_expires_at if row.ended_at is None else None,
             ended_at=row.ended_at,
             cost=CostView.of(cost),
+            utilization=UtilizationView.of(row.utilization),
         )

@@ -81,4 +81,5 @@ def build_assignment(
         max_seconds=spec.limits.max_trial_seconds,
         kill_after_seconds=spec.limits.kill_trial_after_seconds,
         traceparent=attempt.traceparent,
+        system_metrics_seconds=context.settings.system_metrics_seconds or None,
     )

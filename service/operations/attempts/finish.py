@@ -17,6 +17,7 @@ from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
 from service.operations.attempts.capacity import is_first_in_line
 from service.operations.attempts.leases import LeasedAttempt, lease_lost, lock_attempt_by_token
+from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context
 from service.store.agents import storage_error_of
 from trainer.wire import Finish, Finished
@@ -39,6 +40,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             is_repeat = attempt.ended_at is not None
             if not is_repeat:
                 note_last_phases(leased, message.phases)
+                note_system_metrics(leased, message.system_metrics)
                 end_attempt(leased, message.outcome, message.error)
             elif attempt.lease_expires_at is None or attempt.outcome != message.outcome:
                 raise lease_lost(attempt)

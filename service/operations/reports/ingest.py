@@ -13,6 +13,7 @@ from service.domain.statuses import DECIDED_BY_REPORT, StopCause
 from service.errors import Invalid
 from service.operations.attempts.attempt_cost import note_phases
 from service.operations.attempts.leases import LeasedAttempt, check_lease, lock_leased_attempt, lock_leased_attempts
+from service.operations.attempts.system_metrics import note_system_metrics
 from service.operations.attempts.world_size import note_world_size
 from service.operations.early_stopping.paused_trials import has_released
 from service.operations.reports.checkpoints import add_checkpoint
@@ -124,6 +125,7 @@ def take_heartbeat(context: Context, trial_id: str, token: str | None, message: 
             leased.attempt.began_at = leased.now - timedelta(seconds=message.running_seconds)
         note_phases(leased, message.phases)
         note_world_size(leased, message.world_size)
+        note_system_metrics(leased, message.system_metrics)
         only_service = None if message.has_alternatives else context.service_name
         if leased.attempt.service != only_service:
             leased.attempt.service = only_service

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from service.mirror.trial_events import TRIAL_ENDS, cost_metric
+from service.mirror.trial_events import TRIAL_ENDS, cost_metric, system_metric
 from tests.chaos.evidence.snapshot import Experiment, MlflowRun, Snapshot, Trial
 
 
@@ -59,7 +59,7 @@ def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
 
 
 def _expected_curves(experiment: Experiment, trial: Trial) -> dict[str, list[tuple[int, float]]]:
-    """The points of the trial's curves, and what its events say of its cost and of its number of workers."""
+    """The points of the trial's curves, and what its events say of its cost, its workers and their load."""
     curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for point in trial.curve:
         for name, value in point.metrics.items():
@@ -67,6 +67,10 @@ def _expected_curves(experiment: Experiment, trial: Trial) -> dict[str, list[tup
     for event in experiment.events:
         if event.trial == trial.id and event.kind == "attempt.world_size":
             curves["paceline/world_size"].append((event.data["step"], event.data["world_size"]))
+        if event.trial == trial.id and event.kind == "attempt.system_metrics":
+            for sample in event.data["samples"]:
+                for name, value in sample["metrics"].items():
+                    curves[system_metric(name, sample.get("node"))].append((sample["step"], value))
         if event.trial == trial.id and event.kind.startswith("trial."):
             for field, seconds in (event.data.get("cost") or {}).items():
                 curves[cost_metric(field)].append((int(event.data.get("step") or 0), seconds))

@@ -47,6 +47,28 @@ def test_an_order_answers_a_waiting_heartbeat_and_so_does_the_next_one(service: 
         assert heard == ("kill", None)
 
 
+def test_what_a_heartbeat_tells_is_confirmed_once_the_service_has_taken_it(service: FakeService) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
+    told: queue.Queue[dict[str, Any]] = queue.Queue()
+    confirmed: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def progress() -> dict[str, Any]:
+        told.put(fields := {"running_seconds": float(told.qsize())})
+        return fields
+
+    service.away = True
+    calls = ServiceClient(service.url, f"lease-{trial}")
+    heartbeat = Heartbeat(calls, trial, 0.3, lambda *_order: None, lambda: None, progress, confirmed.put)
+    heartbeat.start()
+    assert [told.get(timeout=PATIENCE_SECONDS) for _ in range(2)]
+    assert confirmed.empty()
+    service.away = False
+    assert confirmed.get(timeout=PATIENCE_SECONDS)
+    heartbeat.close()
+    service.lose(trial)
+    heartbeat.join(PATIENCE_SECONDS)
+
+
 def test_a_lost_lease_answers_a_waiting_heartbeat_and_is_reported_once(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     with beating(service, trial) as said:

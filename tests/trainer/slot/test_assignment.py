@@ -33,6 +33,7 @@ def test_every_value_comes_from_the_wire_under_its_name(tmp_path: Path) -> None:
         "earlier_runs": ["x-1"],
         "max_seconds": 9.0,
         "stop_grace_seconds": 4.0,
+        "system_metrics_seconds": 5.0,
     }
     body = assignment(tmp_path, **given)
     found = dataclasses.asdict(Assignment.from_json(body))
@@ -48,7 +49,9 @@ def test_the_trainer_has_all_fields_of_the_wires() -> None:
     assert {field.name for field in dataclasses.fields(TrainerSpec)} == set(wire.Trainer.model_fields)
 
 
-@pytest.mark.parametrize("absent", ["resume", "earlier_checkpoints", "earlier_runs", "max_seconds"])
+@pytest.mark.parametrize(
+    "absent", ["resume", "earlier_checkpoints", "earlier_runs", "max_seconds", "system_metrics_seconds"]
+)
 def test_what_the_wire_has_a_default_for_may_be_absent(tmp_path: Path, absent: str) -> None:
     body = assignment(tmp_path)
     del body[absent]

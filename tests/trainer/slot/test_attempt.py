@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from trainer.slot.attempt import Attempt
 from trainer.slot.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused, State, Stopping
 from trainer.slot.outcome import Outcome
 from trainer.slot.report_barrier import ReportBarrier
+from trainer.slot.system_samples import SystemSamples
 from trainer.wire import Answer, Decision, PhaseSeconds
 from trainer.worker.failures import PREEMPTED
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -134,6 +136,37 @@ def test_heartbeats_and_the_end_tell_the_seconds_by_phase(tmp_path: Path) -> Non
             assert end is not None
             assert end.training == pytest.approx(0.01 - 1e-6)
             assert end.total >= told[-1].total
+
+    play(run)
+
+
+def test_the_load_of_the_nodes_arrives_with_heartbeats_and_with_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sample has the GPUs of all ranks on its node."""
+    set_constant(monkeypatch, SystemSamples.due, "SEND_SECONDS", 0)
+    gpus = [{"index": str(n), "uuid": f"GPU-{n}", "metrics": {"utilization_percentage": 10.0 * n}} for n in range(4)]
+
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": 3}, lease_seconds=0.3) as one:
+            told = one.service.samples[one.trial]
+            one.attempt.worker_started(0, replace(STARTED, gpus=["3"]))
+            one.attempt.worker_started(1, replace(STARTED, gpus=["1"]))
+            one.attempt.system_sampled(0, 0, {"cpu_utilization_percentage": 1.0}, gpus)  # too early
+            one.attempt.worker_started(2, replace(STARTED, node="other", gpus=["0"]))
+            one.attempt.system_sampled(0, 0, {"cpu_utilization_percentage": 5.0}, gpus)
+            await asyncio.to_thread(until, lambda: told, "a heartbeat with the sample", SECONDS)
+            shares = {"gpu_0_utilization_percentage": 10.0, "gpu_1_utilization_percentage": 30.0}
+            assert (told[0].sequence, told[0].node) == (0, 0)
+            assert told[0].metrics == {"cpu_utilization_percentage": 5.0} | shares
+            set_constant(monkeypatch, SystemSamples.due, "SEND_SECONDS", 600)
+            one.attempt.system_sampled(2, 1, {}, gpus)
+            for rank in range(3):
+                await one.attempt.worker_ended(rank, WorkerEnded())
+            outcome = await one.conclude()
+            assert outcome is not None
+            await one.finish(outcome)
+            assert one.service.finishes[one.trial].system_metrics[-1].metrics == {"gpu_0_utilization_percentage": 0.0}
 
     play(run)
 
