@@ -12,6 +12,8 @@ from tests.conftest import changed, running
 
 pytestmark = pytest.mark.slow
 
+CPU = "system/cpu_utilization_percentage"
+
 
 def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
     client = MlflowClient(tracking_uri=mlflow_server.uri)
@@ -22,7 +24,10 @@ def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_ser
             assert held is not None
             for value in values:
                 held.report(accuracy=value)
-            held.finish()
+            loads = [{"cpu_utilization_percentage": 10.0 * value} for value in values]
+            samples = [{"sequence": n, "age_seconds": 20 - 10 * n, "metrics": load} for n, load in enumerate(loads)]
+            held.call("heartbeat", body={"system_metrics": samples[:1]})
+            held.finish(system_metrics=samples)
         page = until_mirrored(api, client, name)
 
     found = re.fullmatch(r"http://mlflow\.example/#/experiments/(\d+)/runs\?.*", page)
@@ -31,7 +36,10 @@ def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_ser
     assert sorted(runs) == sorted([name, "trial 00", "trial 01"])
     assert [point.value for point in client.get_metric_history(runs["trial 00"].info.run_id, "accuracy")] == [0.5, 0.75]
     cost = costs_in(runs["trial 01"].data.metrics)
-    assert runs["trial 01"].data.metrics == {"accuracy": 0.25} | cost
+    assert runs["trial 01"].data.metrics == {"accuracy": 0.25, CPU: 2.5} | cost
+    loads = client.get_metric_history(runs["trial 00"].info.run_id, CPU)
+    assert [point.value for point in loads] == [5.0, 7.5]
+    assert loads[1].timestamp - loads[0].timestamp == pytest.approx(10_000, abs=5_000)
     assert cost["paceline/worker_seconds"] > 0
     assert "worker-seconds" in runs[name].data.tags["paceline.cost"]
     assert {run.info.status for run in runs.values()} == {"FINISHED"}

@@ -198,8 +198,11 @@ def test_a_repeated_batch_duplicates_nothing(
     history = begin_experiment()
     first, second = history.completed_trial(0, 0.5), history.completed_trial(1, 0.6)
     history.report(first, 2, val_accuracy="NaN")
+    sample = {"at": history.now.isoformat(), "step": 4, "metrics": {"cpu_utilization_percentage": 30.0}}
+    history.append("attempt.system_metrics", {"attempt": 1, "samples": [sample]}, first)
     mirror.catch_up()
     before = everything(mirror, history)
+    assert "'system/cpu_utilization_percentage': '[(4, 30.0)]'" in str(before)
 
     forget(database, history)
     assert mirror.catch_up() > 0
