@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.fake_nvidia_smi import BUSY, program
-from trainer.worker.system_metrics import sampler
+from trainer.worker.system_metrics import nvidia_smi, sampler
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the module imports Ray
@@ -52,6 +52,7 @@ def test_an_end_waits_for_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monk
     os.mkfifo(begun)
     program(tmp_path, f"echo begun > {begun}; exec sleep 600")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(nvidia_smi, "PATIENCE_SECONDS", 600)
     monkeypatch.setattr(sampler, "END_SECONDS", 60)  # the machine may be slow
     samples: Samples = queue.Queue()
     with sampling(0.01, lambda load, gpus: samples.put((load, gpus)), has_gpus=True):
