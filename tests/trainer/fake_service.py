@@ -58,6 +58,7 @@ class FakeService:
         self.orders: dict[str, Answer] = {}
         self._is_away = False
         self.keeps_no_logs = False
+        self.refuses_samples: set[str] = set()
         self.log_calls = 0
         self.takes_logs = threading.Event()
         self.takes_logs.set()
@@ -305,13 +306,15 @@ class FakeService:
             self._changed.notify_all()
         return {"status": finish.outcome, "next": following}
 
-    def refusal(self, trial: str, verb: str) -> dict[str, Any] | None:
+    def refusal(self, trial: str, verb: str, body: bytes = b"") -> dict[str, Any] | None:
         if verb == "logs" and self.keeps_no_logs:
             full = f"{PROBLEM_TYPES}insufficient-storage"
             return {"status": 507, "type": full, "title": "No room", "detail": "the disk is full"}
         if trial in self.lost or (trial in self.finishes and verb != "finish"):
             lost = f"{PROBLEM_TYPES}lease-lost"
             return {"status": 409, "type": lost, "title": "Lease lost", "detail": "it is another's now"}
+        if verb in self.refuses_samples and b'"system_metrics"' in body:
+            return {"status": 422, "type": f"{PROBLEM_TYPES}invalid", "title": "Mistakes", "detail": "unknown field"}
         if verb == "reports" and trial in self.refused:
             return {
                 "status": 422,
@@ -364,7 +367,7 @@ class FakeService:
             def _trial_call(self, body: bytes) -> None:
                 _, _, _, trial, verb = self.path.split("/")
                 assert self.headers["Authorization"] == f"Bearer lease-{trial}"
-                answer = service.refusal(trial, verb) or verbs[verb](trial, body)
+                answer = service.refusal(trial, verb, body) or verbs[verb](trial, body)
                 self._answer(answer["status"] if isinstance(answer, dict) and "detail" in answer else 200, answer)
 
             def _answer(self, status: int, value: Any) -> None:

@@ -4,9 +4,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceUnreachable, backoff_delays
+from trainer.client.http import (
+    CallRefused,
+    LeaseLost,
+    ServiceClient,
+    ServiceUnreachable,
+    backoff_delays,
+    post_with_samples,
+)
 from trainer.process_log.context import log_context
 
 logger = logging.getLogger("paceline")
@@ -80,7 +88,8 @@ class Heartbeat(threading.Thread):
         progress = self._progress()
         try:
             # A call that gets no answer must end in time for two more within the lease.
-            answer = self._client.post(self._path, self._body(progress), read_seconds=2 * self._interval) or {}
+            post = partial(self._client.post, self._path, read_seconds=2 * self._interval)
+            answer = post_with_samples(post, self._body(progress)) or {}
         except LeaseLost:
             if not self._closed.is_set():
                 self.close()

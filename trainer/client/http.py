@@ -79,6 +79,9 @@ class ServiceFailed(CallRefused):
     """The service failed at the call (500, or an answer that is not JSON) at every try."""
 
 
+SYSTEM_METRICS = "system_metrics"
+"""The field of heartbeats and ends that has the samples of the nodes."""
+
 PROBLEM_TYPES = "urn:paceline:error:"
 """The service's URI of an error's type is this and its code."""
 
@@ -230,6 +233,19 @@ def backoff_delays() -> Iterator[float]:
     while True:
         yield delay * jitter.uniform(0.5, 1.0)
         delay = min(2 * delay, MAX_DELAY_SECONDS)
+
+
+def post_with_samples(post: Callable[[dict[str, Any]], Answer], body: dict[str, Any]) -> Answer:
+    """Return `post(body)`. A service of an earlier version refuses samples, and then gets the call without them."""
+    try:
+        return post(body)
+    except LeaseLost:
+        raise
+    except CallRefused as refused:
+        if SYSTEM_METRICS not in body:
+            raise
+        logger.warning("the service refuses a call with samples of the nodes: %s", refused)
+        return post({name: value for name, value in body.items() if name != SYSTEM_METRICS})
 
 
 def post_until_answered(

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from trainer.client.addresses import ServiceAddresses
@@ -13,6 +14,7 @@ from trainer.client.http import (
     ServiceClient,
     ServiceUnreachable,
     post_until_answered,
+    post_with_samples,
 )
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import ReportOutbox
@@ -112,9 +114,10 @@ class Delivery:
         given_up = threading.Event()
         if seconds is not None:
             threading.Timer(seconds, given_up.set).start()
+        finish = partial(post_until_answered, self.client, f"{self._path}/finish", cancelled=given_up)
         with log_context.request():
             try:
-                answer = post_until_answered(self.client, f"{self._path}/finish", body, given_up)
+                answer = post_with_samples(finish, body)
             except (LeaseLost, CallRefused, ServiceUnreachable) as error:
                 logger.warning("the outcome of %s could not be delivered: %s", self._run, error)
                 return None

@@ -171,6 +171,28 @@ def test_the_load_of_the_nodes_arrives_with_heartbeats_and_with_the_end(
     play(run)
 
 
+def test_a_service_that_does_not_know_samples_gets_heartbeats_and_the_end_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_constant(monkeypatch, SystemSamples.due, "SEND_SECONDS", 0)
+
+    async def run() -> None:
+        async with played(tmp_path, lease_seconds=0.3) as one:
+            one.service.refuses_samples = {"heartbeat", "finish"}
+            one.attempt.system_sampled(0, None, {"cpu_utilization_percentage": 5.0}, [])
+            enough = one.service.heartbeats[one.trial] + 3
+            await asyncio.to_thread(until, lambda: one.service.heartbeats[one.trial] >= enough, "heartbeats", SECONDS)
+            one.attempt.system_sampled(0, None, {"cpu_utilization_percentage": 6.0}, [])
+            await one.attempt.worker_ended(0, WorkerEnded())
+            outcome = await one.conclude()
+            assert outcome is not None
+            await one.finish(outcome)
+            assert one.service.finishes[one.trial].outcome == "completed"
+            assert one.service.samples[one.trial] == []
+
+    play(run)
+
+
 def test_a_report_that_arrives_after_the_end_of_its_rank_changes_no_seconds(tmp_path: Path) -> None:
     """Ray may run a later call before an earlier one."""
 

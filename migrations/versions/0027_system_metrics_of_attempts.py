@@ -8,8 +8,8 @@ from alembic import op
 
 from service.store.sql.column_types import Json
 
-revision = "0026"
-down_revision = "0025"
+revision = "0027"
+down_revision = "0026"
 branch_labels = None
 depends_on = None
 
