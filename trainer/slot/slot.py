@@ -13,9 +13,8 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -23,27 +22,25 @@ import ray
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
-from trainer.command_template import filled_in
 from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.backends import BACKENDS
-from trainer.ray_train.runners import FreshRunner, Runner, RunPlan, WarmRunner
+from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt import Attempt, Report
 from trainer.slot.attempt_state import Preempted
 from trainer.slot.checkpoint_removal import DirectoryRemover
-from trainer.slot.datasets import dataset_server_starter
-from trainer.slot.node_tasks import read_remains, remove_folder, remove_working_directory, run_on_node
+from trainer.slot.dead_workers import remains_of, remove_working_directories
+from trainer.slot.job import Host
+from trainer.slot.node_tasks import remove_folder, run_on_node
 from trainer.slot.outcome import Outcome
-from trainer.slot.ranks import Remains
-from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.tracing import TracingNotInstalled, tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
-from trainer.worker.session import Job, run_job, train_function
+from trainer.worker.session import run_job, train_function
 
 logger = logging.getLogger("paceline")
 
@@ -58,8 +55,6 @@ SHUTDOWN_SECONDS = 10.0
 
 END_SECONDS = 30.0
 """How long the slot's cleanup may take. A Ray that no longer knows this process may never answer."""
-
-NODE_SILENT = "[paceline: the node of this rank does not answer, so the rest of its output is missing]\n"
 
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval. The threads here often wait for each other; the default is ten times as long."""
@@ -83,9 +78,9 @@ class Slot:
         agent: str | None = None,
         traces: Mapping[str, str] | None = None,
     ) -> None:
-        self._log_settings = LogSettings(**log or {})
+        settings = LogSettings(**log or {})
         self._log_fields = {"agent": agent, "slot": name}
-        set_up_logger(self._log_settings, "slot", **self._log_fields)
+        set_up_logger(settings, "slot", **self._log_fields)
         if traces is not None:
             _set_up_tracing(traces)
         self._addresses = ServiceAddresses(service_url)
@@ -115,6 +110,7 @@ class Slot:
         self._drain_deadlines: dict[str, float] = {}
         self._remover = DirectoryRemover()
         self._handle = ray.get_runtime_context().current_actor
+        self._host = Host(self._handle, self._package, settings, self._log_fields)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -358,7 +354,7 @@ class Slot:
     def _fit(self, attempt: Attempt, runner: Runner) -> Assignment | None:
         """Run it and report the outcome: in case of success, while Ray still shuts the run down."""
         try:
-            job = self._job(attempt)
+            self._download_package(attempt)
         except (ServiceUnreachable, CallRefused) as refusal:
             return self._finish_without_package(attempt, refusal)
         finished: list[Future[Assignment | None]] = []
@@ -369,8 +365,9 @@ class Slot:
             finished.append(self._finisher.submit(self._finish, attempt, None))
             watchdog.start()
 
-        train = train_function(job, self._code)
-        error = runner.fit(train, self._plan(attempt, on_success)) if attempt.state.is_running else None
+        train = train_function(self._host.job(attempt), self._code)
+        plan = self._host.plan(attempt, self._key or "", frozenset(self._lost_nodes), on_success)
+        error = runner.fit(train, plan) if attempt.state.is_running else None
         watchdog.cancel()
         reason = self._worker_reuse.why_replace(attempt, error if finished else None)
         if reason is not None:
@@ -382,23 +379,10 @@ class Slot:
         self._is_broken = error is not None and is_from_restarted_head(error)
         return following
 
-    def _plan(self, attempt: Attempt, on_success: Callable[[], None]) -> RunPlan:
-        assignment = attempt.assignment
-        return RunPlan(
-            kind=assignment.trainer.kind,
-            scaling=assignment.trainer.scaling,
-            env=assignment.trainer.env,
-            name=assignment.run_name,
-            storage_path=assignment.storage_path,
-            is_cancelled=lambda: attempt.state.is_ending_now,
-            on_success=on_success,
-            start_dataset_server=dataset_server_starter(assignment, self._package, self._handle, self._key or ""),
-            runtime_env=runtime_env_of(assignment.trainer.runtime_env, self._package.requirements),
-            torch_config=assignment.trainer.torch_config or {},
-            on_start=attempt.group_starts,
-            on_room=attempt.resize,
-            lost_nodes=frozenset(self._lost_nodes),
-        )
+    def _download_package(self, attempt: Attempt) -> None:
+        """Raises ServiceUnreachable and CallRefused."""
+        wanted = attempt.assignment.trainer.package
+        self._package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
@@ -406,7 +390,7 @@ class Slot:
             return self._finish_in_its_context(attempt, error)
 
     def _finish_in_its_context(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
-        outcome = attempt.conclude(error, lambda rank: self._read_remains(attempt, rank))
+        outcome = attempt.conclude(error, partial(remains_of, attempt))
         self._lost_nodes |= attempt.ranks.lost_nodes
         is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
         self._is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
@@ -414,7 +398,7 @@ class Slot:
             # A worker may have died while it saved.
             self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
         if attempt.ranks.silent:
-            self._remover.run_soon(partial(self._remove_working_directories, attempt))
+            self._remover.run_soon(partial(remove_working_directories, attempt))
         return self._send_outcome(attempt, outcome)
 
     def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
@@ -443,45 +427,6 @@ class Slot:
             self._runner.forget_checkpoint(uri)
         self._remover.remove(uri)
 
-    def _job(self, attempt: Attempt) -> Job:
-        """Raises ServiceUnreachable and CallRefused if the package cannot be downloaded."""
-        assignment, package = attempt.assignment, self._package
-        package.download(attempt.delivery.client, assignment.trainer.package, lambda: not attempt.state.is_running)
-        return Job(
-            run=attempt.run,
-            slot=self._handle,
-            entrypoint=assignment.trainer.entrypoint,
-            command=_command(assignment),
-            config=assignment.config,
-            package=package.content,
-            package_name=package.filename,
-            package_folder=package.folder,
-            resume=assignment.resume,
-            event_files=assignment.event_files,
-            has_secrets=bool(assignment.trainer.secrets),
-            log=asdict(self._log_settings) if self._log_settings.is_json else None,
-            log_fields={**self._log_fields, **assignment.log_fields},
-            system_metrics_seconds=assignment.system_metrics_seconds,
-        )
-
-    def _read_remains(self, attempt: Attempt, rank: int) -> Remains:
-        """What a dead worker has left, read on its node."""
-        worker, positions = attempt.ranks.started[rank], attempt.ranks.log_positions[rank]
-        try:
-            return run_on_node(worker.node, read_remains, positions, worker.oom_counter, worker.exit_file)
-        except (ray.exceptions.RayTaskError, OSError):  # the node answers
-            return NODE_SILENT, None, None
-        except ray.exceptions.RayError:
-            attempt.ranks.lost_nodes.add(worker.node)
-            return NODE_SILENT, None, None
-
-    def _remove_working_directories(self, attempt: Attempt) -> None:
-        """Those of workers that were killed; the others have removed theirs."""
-        used = {(one.node, one.working_directory) for one in attempt.ranks.started.values() if one.working_directory}
-        for node, directory in used:
-            with contextlib.suppress(ray.exceptions.RayError):  # the node is gone
-                run_on_node(node, remove_working_directory, directory, attempt.assignment.event_files)
-
     def _clean_up(self) -> None:
         if self._runner is not None:
             self._runner.close()
@@ -501,18 +446,3 @@ def _set_up_tracing(variables: Mapping[str, str]) -> None:
         tracing.set_up("slot")
     except TracingNotInstalled as error:
         logger.warning("no spans from this slot: %s", error)
-
-
-def _command(assignment: Assignment) -> dict[str, Any] | None:
-    """Return the fields of a `Command` with values in place of the placeholders; None for other kinds."""
-    trainer = assignment.trainer
-    if trainer.command is None:
-        return None
-    metrics = trainer.metrics or {}
-    return {
-        "argv": filled_in(trainer.command, assignment.params, assignment.config),
-        "params": assignment.params,
-        "stdout": list(metrics.get("stdout", ())),
-        "file": metrics.get("file"),
-        "stop_grace_seconds": assignment.stop_grace_seconds,
-    }

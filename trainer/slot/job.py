@@ -1,0 +1,79 @@
+"""What a slot's runner and its workers have to know of an attempt."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainer.command_template import filled_in
+from trainer.process_log.setup import LogSettings
+from trainer.ray_train.runners import RunPlan
+from trainer.slot.assignment import Assignment
+from trainer.slot.attempt import Attempt
+from trainer.slot.datasets import dataset_server_starter
+from trainer.slot.runtime_env import runtime_env_of
+from trainer.slot.user_package import UserPackage
+from trainer.worker.session import Job
+
+
+@dataclass(frozen=True)
+class Host:
+    """The slot as its attempts see it. `slot` is its actor's handle, `log_fields` what each line of its log shows."""
+
+    slot: Any
+    package: UserPackage
+    log_settings: LogSettings
+    log_fields: Mapping[str, Any]
+
+    def job(self, attempt: Attempt) -> Job:
+        """For the workers. The package has been downloaded."""
+        assignment, package = attempt.assignment, self.package
+        return Job(
+            run=attempt.run,
+            slot=self.slot,
+            entrypoint=assignment.trainer.entrypoint,
+            command=_command(assignment),
+            config=assignment.config,
+            package=package.content,
+            package_name=package.filename,
+            package_folder=package.folder,
+            resume=assignment.resume,
+            event_files=assignment.event_files,
+            has_secrets=bool(assignment.trainer.secrets),
+            log=asdict(self.log_settings) if self.log_settings.is_json else None,
+            log_fields={**self.log_fields, **assignment.log_fields},
+            system_metrics_seconds=assignment.system_metrics_seconds,
+        )
+
+    def plan(self, attempt: Attempt, key: str, lost_nodes: frozenset[str], on_success: Callable[[], None]) -> RunPlan:
+        """For the runner. `key` names what the attempt needs of a slot."""
+        assignment = attempt.assignment
+        return RunPlan(
+            kind=assignment.trainer.kind,
+            scaling=assignment.trainer.scaling,
+            env=assignment.trainer.env,
+            name=assignment.run_name,
+            storage_path=assignment.storage_path,
+            is_cancelled=lambda: attempt.state.is_ending_now,
+            on_success=on_success,
+            start_dataset_server=dataset_server_starter(assignment, self.package, self.slot, key),
+            runtime_env=runtime_env_of(assignment.trainer.runtime_env, self.package.requirements),
+            torch_config=assignment.trainer.torch_config or {},
+            on_start=attempt.group_starts,
+            on_room=attempt.resize,
+            lost_nodes=lost_nodes,
+        )
+
+
+def _command(assignment: Assignment) -> dict[str, Any] | None:
+    """Return the fields of a `Command` with values in place of the placeholders; None for other kinds."""
+    trainer = assignment.trainer
+    if trainer.command is None:
+        return None
+    metrics = trainer.metrics or {}
+    return {
+        "argv": filled_in(trainer.command, assignment.params, assignment.config),
+        "params": assignment.params,
+        "stdout": list(metrics.get("stdout", ())),
+        "file": metrics.get("file"),
+        "stop_grace_seconds": assignment.stop_grace_seconds,
+    }
