@@ -59,7 +59,7 @@ from service.runtime.events.open_streams import follower_streams
 from service.runtime.group_commit import GroupCommit
 from service.settings import Settings
 from service.store.sql.database import Database
-from trainer.tracing import tracing
+from trainer.traces import tracing
 
 HEAVY_IMPORTS_AFTER = 1.0
 """Seconds from the service's start to the imports of SciPy and MLflow: reports, claims and heartbeats come first."""

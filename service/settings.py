@@ -12,7 +12,7 @@ from typing import Self
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
-from trainer.tracing import wanted
+from trainer.traces import wanted
 
 LEASE_KEY_FILE = "lease-key"
 LEASE_KEY_BYTES = 32

@@ -23,7 +23,7 @@ from service.runtime.context import Context
 from service.settings import Settings
 from service.stack.ports import becomes_free, taken
 from service.store.sql.database import Database
-from trainer.tracing import TracingNotInstalled, tracing
+from trainer.traces import TracingNotInstalled, tracing
 
 SHUTDOWN_SECONDS = 2
 """How long open streams and long polls may continue after SIGTERM."""

@@ -22,7 +22,7 @@ from trainer.process_log.setup import LogSettings
 from trainer.ray_train import cluster_state
 from trainer.resources import NodeResources, Resources, release, without_internal
 from trainer.slot.slot import Slot
-from trainer.tracing import exporter_settings
+from trainer.traces import exporter_settings
 
 logger = logging.getLogger(__name__)
 

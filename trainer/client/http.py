@@ -14,7 +14,7 @@ import requests
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.process_log.context import log_context, new_request_id
-from trainer.tracing import TRACEPARENT, tracing
+from trainer.traces import TRACEPARENT, tracing
 
 logger = logging.getLogger("paceline")
 

@@ -35,7 +35,7 @@ from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.slot.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.timers import Timers
-from trainer.tracing import tracing
+from trainer.traces import tracing
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted

@@ -36,7 +36,7 @@ from trainer.slot.node_tasks import remove_folder, run_on_node
 from trainer.slot.outcome import Outcome
 from trainer.slot.user_package import UserPackage
 from trainer.slot.worker_reuse import WorkerReuse
-from trainer.tracing import TracingNotInstalled, tracing
+from trainer.traces import TracingNotInstalled, tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted

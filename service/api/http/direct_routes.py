@@ -9,7 +9,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from trainer.tracing import tracing
+from trainer.traces import tracing
 
 
 class DirectRoute:

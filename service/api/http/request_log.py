@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainer.process_log.context import CREDENTIAL, log_context, new_request_id
 from trainer.process_log.redaction import redacted
-from trainer.tracing import tracing
+from trainer.traces import tracing
 
 logger = logging.getLogger(__name__)
 

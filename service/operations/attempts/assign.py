@@ -26,7 +26,7 @@ from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import any_changed_after, counts_by_status, next_queued
 from trainer.process_log.context import log_context
-from trainer.tracing import tracing
+from trainer.traces import tracing
 from trainer.wire import Assignment
 
 logger = logging.getLogger(__name__)

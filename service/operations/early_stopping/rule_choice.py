@@ -18,7 +18,7 @@ from service.runtime.caches.spec_cache import cache_spec
 from service.specification.changes import differences
 from service.specification.first_choice import with_rule
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.training import longest_whole_trial, ran_to_its_end, training_of, with_ranks
+from service.store.early_stopping.whole_trials import longest_whole_trial, ran_to_its_end, training_of, with_ranks
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 

@@ -26,7 +26,7 @@ from service.store.experiments import find_experiment, find_experiment_by_key
 from service.store.packages import hold_package
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, PackageRow
-from trainer.tracing import tracing
+from trainer.traces import tracing
 from trainer.wire import REQUIREMENTS_FILE, DatasetFunction
 
 DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")

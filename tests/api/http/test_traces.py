@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from service.settings import Settings
 from tests.conftest import Api, running
 from tests.patience import wait_until
-from trainer.tracing import tracing
+from trainer.traces import tracing
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

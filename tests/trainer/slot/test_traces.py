@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.trainer.slot.test_attempt import Played, play, played
 from trainer.process_log.context import log_context
-from trainer.tracing import tracing
+from trainer.traces import tracing
 from trainer.worker.messages import WorkerEnded
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
