@@ -417,7 +417,7 @@ class SystemSample(Message):
     """for how long it has waited for this call"""
     node: Count | None = None
     """the node among those of the attempt, from 0; absent if there is only one"""
-    metrics: dict[SystemMetric, SystemValue] = Field(max_length=500)
+    metrics: dict[SystemMetric, SystemValue] = Field(max_length=500, json_schema_extra={"additionalProperties": False})
     """such as `cpu_utilization_percentage` and `gpu_0_memory_usage_megabytes`"""
 
 
