@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Containers like to forbid Python its bytecode, and dozens of short-lived processes compile all of it again and again.
 export PYTHONDONTWRITEBYTECODE :=
 FAST := -m "not slow and not stack" --hypothesis-profile=quick
-BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search priors confirm)))
+BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search priors confirm worker_start)))
 
 .PHONY: demo up test check chaos bench test-stack
 .DEFAULT_GOAL := demo
