@@ -4,25 +4,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from service.settings import Settings
 from tests.conftest import Api, running
 from tests.patience import wait_until
-from trainer.traces import tracing
+from tests.spans import recorded_spans
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing.use(provider)
-    yield exporter
-    tracing.use(None)
+    with recorded_spans() as exporter:
+        yield exporter
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.spans import recorded_spans
 from tests.trainer.slot.test_attempt import Played, play, played
 from trainer.process_log.context import log_context
 from trainer.traces import tracing
@@ -21,11 +21,8 @@ TRACEPARENT = f"00-{TRACE}-{ASSIGNED}-01"
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing.use(provider)
-    yield exporter
-    tracing.use(None)
+    with recorded_spans() as exporter:
+        yield exporter
 
 
 async def trained(one: Played) -> None:
