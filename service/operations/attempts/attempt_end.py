@@ -55,11 +55,10 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
     if ending.to is TrialStatus.COMPLETED:
         Decider(session, experiment, leased.spec, now).record_completion(trial)
     spec = choose_after_trial(session, experiment, leased.spec, trial, now)
-    if spec is not leased.spec:
-        advance_experiment(session, experiment, spec, now)
-        return
     paused_at = trial.paused_milestone if ending.to is TrialStatus.PAUSED else None
-    advance_experiment(session, experiment, spec, now, [] if paused_at is None else [paused_at])
+    own = [] if paused_at is None else [paused_at]
+    # Under a new rule, trials may be paused at any of its milestones.
+    advance_experiment(session, experiment, spec, now, own if spec is leased.spec else None)
 
 
 def revoke_lease(leased: LeasedAttempt, failure: Failure) -> None:

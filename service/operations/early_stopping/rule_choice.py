@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping.choice import ChosenRule, Training, choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
 from service.operations.early_stopping.rule_change import rebuild_milestones
-from service.runtime.caches.spec_cache import cache_spec
-from service.specification.changes import differences
+from service.operations.spec_changes import store_spec
 from service.specification.first_choice import with_rule
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.whole_trials import longest_whole_trial, ran_to_its_end, training_of, with_ranks
@@ -96,11 +95,7 @@ def _choose(
     known = spec.early_stopping, experiment.rule_choice and experiment.rule_choice["why"]
     after = with_rule(spec, chosen.rule)
     experiment.rule_choice = stored
-    for one in differences(spec, after):
-        data = {"field": one.field, "before": one.before, "after": one.after}
-        experiment.spec_changed_at_event = append_event(session, experiment, "experiment.changed", data, at=now)
-    experiment.spec = after.model_dump(mode="json")
-    cache_spec(experiment, after)
+    store_spec(session, experiment, spec, after, now)
     if (chosen.rule, chosen.reason) != known or _sampler_of(after) != _sampler_of(spec):
         announce(session, experiment, after, now)
     return after

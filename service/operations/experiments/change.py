@@ -11,13 +11,13 @@ from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.end_reason import find_ending
 from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended
+from service.operations.spec_changes import store_spec
 from service.operations.transitions import revive_experiment
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.runtime.search_view.objective_values import targets_reached
-from service.specification.changes import Difference, changed_spec, differences
+from service.specification.changes import Difference, changed_spec
 from service.specification.models import ExperimentSpec
-from service.store.events import append_event
 from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
@@ -60,12 +60,8 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
 def _apply(
     session: Session, experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, now: datetime
 ) -> None:
-    changes = differences(before, after)
-    experiment.spec = after.model_dump(mode="json")
+    changes = store_spec(session, experiment, before, after, now)
     experiment.tags, experiment.priority = dict(after.tags), after.priority
-    for one in changes:
-        data = {"field": one.field, "before": one.before, "after": one.after}
-        experiment.spec_changed_at_event = append_event(session, experiment, "experiment.changed", data, at=now)
     if not _fields(changes) <= LABELS:
         after = choose_after_change(session, experiment, before, after, now)
     if after.early_stopping != before.early_stopping:

@@ -29,10 +29,6 @@ class SchemaState(Enum):
     """of a later version, and known to work with this one"""
     TOO_NEW = auto()
 
-    @property
-    def works(self) -> bool:
-        return self in (SchemaState.CURRENT, SchemaState.NEWER)
-
 
 class SchemaTooNew(Exception):
     """A service of this version does not know the schema, and could damage what is stored."""
