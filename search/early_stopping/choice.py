@@ -117,8 +117,8 @@ def choose_rule(problem: Problem, training: Training | None) -> ChosenRule:
     why_none = _why_never(problem) or (None if training is None else _why_no_rule(training))
     if why_none is not None:
         return ChosenRule(NoneSpec(), why_none)
-    if (why := _why_not_yet(problem, training)) is not None or training is None:
-        return ChosenRule(Auto(), why or "")
+    if training is None or training.trial_count < trials_needed(problem):
+        return ChosenRule(Auto(), _why_not_yet(problem, training))
     return _halving(training)
 
 
@@ -156,10 +156,8 @@ def _why_no_rule(training: Training) -> str | None:
     return None
 
 
-def _why_not_yet(problem: Problem, training: Training | None) -> str | None:
+def _why_not_yet(problem: Problem, training: Training | None) -> str:
     count, needed = 0 if training is None else training.trial_count, trials_needed(problem)
-    if count >= needed:
-        return None
     what = "the first trial has" if needed == 1 else f"{needed} trials have"
     return f"no trial is stopped until {what} run to the end and shown what a training is like, so far {count}"
 

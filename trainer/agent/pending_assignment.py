@@ -1,8 +1,7 @@
 """An assignment that no slot holds yet: until a slot does, the agent keeps its lease."""
 
-import contextlib
 import logging
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
@@ -19,12 +18,10 @@ class PendingAssignment:
         self._experiment = assignment["experiment_id"]
         self._token = assignment["lease"]["token"]
 
-    @contextlib.contextmanager
-    def logged(self) -> Iterator[None]:
+    def logged(self) -> AbstractContextManager[None]:
         """What is logged here shows the attempt, and never its token, whatever a library quotes."""
         fields = {"experiment": self._experiment, "trial": self._trial, "attempt": self._attempt}
-        with log_context.bound(**fields, **{CREDENTIAL: self._token}):
-            yield
+        return log_context.bound(**fields, **{CREDENTIAL: self._token})
 
     def extend_lease(self) -> None:
         """For a slot that still starts. If the lease is lost, the slot will learn it."""

@@ -4,8 +4,8 @@ Its input is a pipe that closes when the parent ends.
 
 The agent's token is in PACELINE_TOKEN, because every user can read a command line. PACELINE_DATA_DIR is the directory
 of its liveness lock; it has no other data. PACELINE_PRESTARTED_WORKERS is how many idle worker processes are kept on
-each node; with 0 there are also no fork servers. The slots get
-PACELINE_LOG_FORMAT and PACELINE_LOG_LEVEL from this process.
+each node; with 0 there are also no fork servers. The slots get PACELINE_LOG_FORMAT and PACELINE_LOG_LEVEL from this
+process.
 """
 
 import logging
