@@ -1,8 +1,11 @@
 """What `nvidia-smi` says of the GPUs of a node, and an `nvidia-smi` that is missing, fails or hangs."""
 
 import os
+import signal
+import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,3 +88,19 @@ def test_a_call_under_way_is_ended(folder: Path) -> None:
     asked.stop()
     thread.join()
     assert found == [[]]
+
+
+def test_a_call_that_begins_as_it_is_ended_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stop` comes after the program runs, and before the other thread has the process."""
+    program(folder, "exec sleep 5")
+    asked, start, started = NvidiaSmi(), subprocess.Popen, list[subprocess.Popen[str]]()
+
+    def start_and_stop(*args: Any, **options: Any) -> subprocess.Popen[str]:
+        started.append(start(*args, **options))
+        asked.stop()
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_stop)
+    monkeypatch.setattr(nvidia_smi, "PATIENCE_SECONDS", 600)
+    assert asked.gpus() == []
+    assert started[0].returncode == -signal.SIGKILL

@@ -92,6 +92,8 @@ class NvidiaSmi:
             encoding="ascii",
             errors="replace",
         )
+        if self._program is None:  # stopped before `stop` could see the process
+            process.kill()
         try:
             output, _ = process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
