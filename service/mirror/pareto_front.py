@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from search.analysis.pareto import MAX_HYPERVOLUME_OBJECTIVES, dominates, hypervolume
+from search.pareto import MAX_HYPERVOLUME_OBJECTIVES, dominates, hypervolume
 from search.problem import Direction, sign_of
 from service.mirror import mlflow_limits
 from service.store.tables import EventRow, ExperimentRow

@@ -9,7 +9,7 @@ from typing import Any, TypeVarTuple
 from sqlalchemy import CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
-from search.analysis.pareto import pareto_front
+from search.pareto import pareto_front
 from search.problem import Direction, sign_of
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.confirmations import confirmed_winners

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from search.analysis.pareto import pareto_front
+from search.pareto import pareto_front
 from search.problem import sign_of
 from service.domain.statuses import TrialStatus
 from service.mirror.charts.data import MAX_CURVES, MAX_TRIALS, ChartData, ChartTrial, thinned, thinned_curve

@@ -1,12 +1,15 @@
 """Pareto fronts and hypervolumes, with Optuna as the oracle."""
 
+from functools import cache
+
+import numpy as np
 import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import create_trial
 
-from search.analysis.pareto import dominates, hypervolume, pareto_front
+from search.pareto import dominates, front_numbers, hypervolume, losses, pareto_front
 from search.problem import Direction
 from tests.conftest import examples
 
@@ -40,6 +43,23 @@ def test_the_front_has_the_values_that_no_others_dominate(case: tuple[list[list[
         place for place, one in enumerate(values) if not any(dominates(other, one, directions) for other in values)
     ]
     assert pareto_front(values, directions) == unbeaten
+
+
+@examples(50)
+@given(measured(), st.integers(0, 9))
+def test_the_number_of_a_front_counts_the_longest_chain_that_dominates(
+    case: tuple[list[list[float]], list[Direction]], lost: int
+) -> None:
+    """Also with a loss that is not known, which is infinite."""
+    rows = losses(*case)
+    rows[lost : lost + 1] = np.inf
+
+    @cache
+    def longest(place: int) -> int:
+        above = [i for i, row in enumerate(rows) if (row <= rows[place]).all() and (row < rows[place]).any()]
+        return max((longest(i) + 1 for i in above), default=0)
+
+    assert front_numbers(rows).tolist() == [longest(place) for place in range(len(rows))]
 
 
 def test_with_one_objective_the_front_has_all_best_values() -> None:

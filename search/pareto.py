@@ -26,11 +26,18 @@ def dominates(one: Sequence[float], other: Sequence[float], directions: Sequence
 
 def pareto_front(values: Sequence[Sequence[float]], directions: Sequence[Direction]) -> list[int]:
     """The indexes of the values that no others dominate, ascending."""
-    if not values:
-        return []
-    distinct, index = np.unique(losses(values, directions), axis=0, return_inverse=True)
-    on_front = _sweep(distinct) if len(directions) == 2 else _peel(distinct)  # noqa: PLR2004
-    return [int(one) for one in np.flatnonzero(on_front[index.reshape(-1)])]
+    return [int(one) for one in np.flatnonzero(_on_front(losses(values, directions)))]
+
+
+def front_numbers(rows: NDArray[np.float64]) -> NDArray[np.intp]:
+    """For each row of losses, the front that it is on when those before are removed: 0 if no other row dominates it."""
+    numbers = np.zeros(len(rows), dtype=np.intp)
+    left, number = np.arange(len(rows)), 0
+    while left.size:
+        on_front = _on_front(rows[left])
+        numbers[left[on_front]] = number
+        left, number = left[~on_front], number + 1
+    return numbers
 
 
 def hypervolume(
@@ -54,6 +61,15 @@ def _volume(rows: NDArray[np.float64], point: NDArray[np.float64]) -> float:
     depths = np.diff(ordered[:, -1], append=point[-1])
     slices = (depth * _volume(ordered[: index + 1, :-1], point[:-1]) for index, depth in enumerate(depths) if depth > 0)
     return float(sum(slices))
+
+
+def _on_front(rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether no other row dominates each."""
+    if not len(rows):
+        return np.zeros(0, dtype=bool)
+    distinct, index = np.unique(rows, axis=0, return_inverse=True)
+    on_front = _sweep(distinct) if rows.shape[1] == 2 else _peel(distinct)  # noqa: PLR2004
+    return on_front[index.reshape(-1)]
 
 
 def _sweep(distinct: NDArray[np.float64]) -> NDArray[np.bool_]:
