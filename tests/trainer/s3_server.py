@@ -1,7 +1,9 @@
 """An S3 server (moto) on a free port, which can be made to fail."""
 
+import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,15 +14,18 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import make_server
 
 BUCKET = "models"
+DELAY_SECONDS, FAILS_EVERY = 0.03, 5
 
 Respond = Callable[..., Any]
 
 
 class S3Server:
-    """`is_away`: every call is answered with 503, as by an overloaded S3."""
+    """`is_away`: every call is answered with 503, as by an overloaded S3; `is_slow`: only each fifth, after a while."""
 
     def __init__(self) -> None:
-        self.is_away = False
+        self.is_away = self.is_slow = False
+        self.refused = 0
+        self._calls = itertools.count(1)
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
@@ -52,8 +57,15 @@ class S3Server:
         return [name for name in names if not name.endswith("/") and "/." not in name]
 
     def _answer(self, environ: dict[str, Any], start_response: Respond) -> Iterable[bytes]:
-        if self.is_away:
+        if self._refuses(environ):
+            self.refused += 1
             start_response("503 Service Unavailable", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
         answer: Iterable[bytes] = self._moto(environ, start_response)
         return answer
+
+    def _refuses(self, environ: dict[str, Any]) -> bool:
+        if not self.is_slow or environ.get("HTTP_USER_AGENT", "").startswith("python-httpx"):  # the test's own calls
+            return self.is_away
+        time.sleep(DELAY_SECONDS)
+        return self.is_away or next(self._calls) % FAILS_EVERY == 0

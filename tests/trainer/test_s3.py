@@ -59,7 +59,10 @@ def shards(s3: S3Server) -> list[str]:
     return [name for name in s3.names() if "/shard-" in name]
 
 
-def test_checkpoints_in_a_bucket_are_kept_downloaded_and_deleted(api: Api, s3: S3Server, record: Path) -> None:
+def test_checkpoints_in_a_slow_and_overloaded_bucket_are_kept_downloaded_and_deleted(
+    api: Api, s3: S3Server, record: Path
+) -> None:
+    s3.is_slow = True
     name, trial = started(api, record, do="save", steps=3)
     shown = ended(api, trial)
     assert (shown["status"], shown["failure_kind"]) == ("completed", None), shown["attempts"]
@@ -79,15 +82,18 @@ def test_checkpoints_in_a_bucket_are_kept_downloaded_and_deleted(api: Api, s3: S
 
     api.http.delete(f"/v1/experiments/{name}").raise_for_status()
     until(lambda: not s3.names(), "the experiment's checkpoints are deleted")
+    assert s3.refused > 0
 
 
-def test_a_trial_continues_after_its_bucket_was_away(api: Api, s3: S3Server, record: Path) -> None:
+def test_a_trial_continues_from_a_slow_and_overloaded_bucket_after_it_was_away(
+    api: Api, s3: S3Server, record: Path
+) -> None:
     _, trial = started(api, record, do="save", steps=8, pause=0.5)
     until(lambda: (api.get(f"/v1/trials/{trial}")["checkpoint"] or {}).get("step", 0) >= 2, "a checkpoint is saved")
     s3.is_away = True
     until(lambda: api.get("/v1/agents")["items"][0]["storage_error"], "the agent knows")
     until(lambda: api.get(f"/v1/trials/{trial}")["status"] == "queued", "the attempt cannot save")
-    s3.is_away = False
+    s3.is_away, s3.is_slow = False, True
     shown = ended(api, trial)
     first, *_, last = shown["attempts"]
     assert shown["status"] == "completed", shown["attempts"]

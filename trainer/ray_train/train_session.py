@@ -19,6 +19,7 @@ from ray.train.v2._internal.logging import patch_print
 
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
 from trainer.ray_train.checkpoint_files import FileSizes, file_sizes
+from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 
 OnReport = Callable[[dict[str, Any], str | None, FileSizes | None], None]
 """Called with a report's metrics, the path of its checkpoint, if it has one that is saved already, and the sizes of the
@@ -62,7 +63,7 @@ def node_of_run() -> int | None:
     return number if context.get_local_world_size() < context.get_world_size() else None
 
 
-def prepare_context(resume: str | None) -> None:
+def prepare_context(resume: str | None, on_read_error: OnReadError) -> None:
     """Give this run its own copy of what Ray keeps once per process, and the checkpoint to resume from.
 
     It also turns off Ray's line of log for each report of each rank, and its wrapper of `print`, which writes each line
@@ -74,7 +75,7 @@ def prepare_context(resume: str | None) -> None:
         max_workers=ray_context.MAX_CHECKPOINT_UPLOAD_THREADS, thread_name_prefix="asyncio_ray_upload"
     )
     if context.checkpoint is None and resume is not None:
-        context.checkpoint = Checkpoint(resume)
+        context.checkpoint = ResumedCheckpoint(resume, on_read_error)
     ray_context.logger.setLevel(logging.WARNING)
     builtins.print = patch_print._original_print  # noqa: SLF001 - Ray offers no switch
 

@@ -37,6 +37,10 @@ class NotSaved(OSError):
     """A checkpoint could not be written to the experiment's storage. `ray.train.report()` raises it."""
 
 
+class NotRead(OSError):
+    """The checkpoint to resume from could not be read. Its methods, of `ray.train.get_checkpoint()`, raise it."""
+
+
 class CommandFailed(RuntimeError):
     """The command of a trial has ended with an exit code other than 0, or by a signal."""
 
@@ -55,6 +59,13 @@ def not_saved(folder: str, error: OSError) -> NotSaved:
     return failure
 
 
+def not_read(path: str, error: OSError) -> NotRead:
+    advice = "every node must be able to read the experiment's storage"
+    failure = NotRead(f"the checkpoint {path} could not be read: {error}; {advice}")
+    failure.errno = error.errno
+    return failure
+
+
 def describe(error: BaseException, *, rank: int, world_size: int, is_importing: bool, folder: str | None) -> Failure:
     """One rank's failure. `is_importing`: the training function was not found yet; `folder` has the user's code."""
     location = user_location(error, folder)
@@ -66,7 +77,7 @@ def describe(error: BaseException, *, rank: int, world_size: int, is_importing: 
 
 def _kind_of(error: BaseException, *, is_importing: bool) -> str:
     # A storage that is away for a while is not the user's error.
-    if is_from_restarted_head(error) or isinstance(error, NotSaved):
+    if is_from_restarted_head(error) or isinstance(error, NotRead | NotSaved):
         return LOST
     if is_out_of_memory(error):
         return OUT_OF_MEMORY

@@ -33,7 +33,7 @@ from trainer.ray_train.train_session import (
 from trainer.worker.command import Command, run_command
 from trainer.worker.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
-from trainer.worker.failures import Failure, describe, not_saved
+from trainer.worker.failures import Failure, describe, not_read, not_saved
 from trainer.worker.logs import LogTail
 from trainer.worker.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -125,7 +125,7 @@ class RankSession:
 
     def run(self) -> None:
         """Run the user's function and report its end to the slot. Raises AttemptFailed if it failed."""
-        prepare_context(self.job.resume)
+        prepare_context(self.job.resume, not_read)
         if self.job.log is not None:
             set_up_logger(LogSettings(**self.job.log), "worker", **self.job.log_fields, rank=self.rank)
         job, times = self.job, self.times

@@ -1,6 +1,7 @@
 """A folder of the storage as one tar archive, read while it is sent."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from service.errors import StorageUnavailable
@@ -41,7 +42,7 @@ class FolderArchive:
 
     def _read_file(self, part: FilePart) -> Iterator[bytes]:
         try:
-            with self.folder.open(part.entry) as file:
+            with closing(self.folder.open(part.entry)) as file:
                 file.seek(part.offset)
                 missing = part.length
                 while missing and (piece := file.read(min(missing, CHUNK_BYTES))):

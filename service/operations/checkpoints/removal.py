@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from search.analysis.pareto import pareto_front
+from search.pareto import pareto_front
 from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
 from service.operations.checkpoints.folders import is_below, run_folder_of, run_of
 from service.operations.checkpoints.retention import (

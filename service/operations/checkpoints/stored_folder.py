@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -10,6 +11,9 @@ from urllib.parse import unquote, urlsplit
 from service.errors import NotFound
 from service.operations.checkpoints.tar_layout import Entry
 
+PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
+"""Between the readings of a file in a bucket, when one fails. A thread for downloads waits, and no transaction."""
+
 
 class StoredFolder(Protocol):
     """A folder that is read. Its methods raise OSError, and ValueError for a URI that cannot be understood."""
@@ -17,8 +21,18 @@ class StoredFolder(Protocol):
     def entries(self) -> list[Entry]:
         """Everything below it, by name. Raises NotFound if it does not exist."""
 
-    def open(self, entry: Entry) -> BinaryIO:
+    def open(self, entry: Entry) -> "StoredFile":
         """Open the entry's file to be read."""
+
+
+class StoredFile(Protocol):
+    """What of a binary file is used."""
+
+    def seek(self, offset: int, /) -> int: ...
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
 
 
 def stored_folder(uri: str, storage: str) -> StoredFolder:
@@ -73,9 +87,40 @@ class RemoteFolder:
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
-    def open(self, entry: Entry) -> BinaryIO:
-        file: BinaryIO = self._storage.open_input_file(f"{self._path}/{entry.name}")
-        return file
+    def open(self, entry: Entry) -> "RemoteFile":
+        return RemoteFile(self._storage.open_input_file(f"{self._path}/{entry.name}"))
+
+
+class RemoteFile:
+    """A busy bucket refuses calls, and pyarrow repeats all of them but the reading of a file: so this does."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file = file
+        self._offset = 0
+
+    def seek(self, offset: int, /) -> int:
+        self._offset = offset
+        return offset
+
+    def read(self, size: int, /) -> bytes:
+        piece = self._read_repeatedly(size)
+        self._offset += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read_repeatedly(self, size: int) -> bytes:
+        for pause in PAUSES_SECONDS:
+            try:
+                return self._read_once(size)
+            except OSError:
+                time.sleep(pause)
+        return self._read_once(size)
+
+    def _read_once(self, size: int) -> bytes:
+        self._file.seek(self._offset)
+        return self._file.read(size)
 
 
 def _local_path(uri: str) -> Path | None:

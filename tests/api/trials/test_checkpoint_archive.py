@@ -4,13 +4,14 @@ import io
 import os
 import tarfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from service.operations.checkpoints import folder_archive
+from service.operations.checkpoints import folder_archive, stored_folder
 from service.operations.checkpoints.stored_folder import LocalFolder, RemoteFolder
 from tests.conftest import Api, Held
 from tests.patience import wait_until
@@ -178,6 +179,29 @@ def test_a_folder_of_any_other_file_system_is_read_in_the_same_way(service: Api)
     assert local.entries() == remote.entries()
     for entry in remote.entries():
         if not entry.is_directory:
-            with remote.open(entry) as file:
+            with closing(remote.open(entry)) as file:
                 file.seek(1)
                 assert file.read(100_000) == FILES[entry.name][1:]
+
+
+class BusyFile(io.BytesIO):
+    """As a file in a bucket with too many calls: of each three readings, two fail, and leave the place unknown."""
+
+    calls = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.calls += 1
+        if self.calls % 3:
+            self.seek(0)
+            raise OSError("AWS Error INTERNAL_FAILURE during GetObject operation")
+        return super().read(size)
+
+
+def test_a_file_in_a_busy_bucket_is_read_again_where_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_folder, "PAUSES_SECONDS", (0.0, 0.0))
+    file = stored_folder.RemoteFile(BusyFile(b"0123456789"))
+    file.seek(2)
+    assert [file.read(3), file.read(3), file.read(3)] == [b"234", b"567", b"89"]
+    monkeypatch.setattr(stored_folder, "PAUSES_SECONDS", (0.0,))
+    with pytest.raises(OSError, match="GetObject"):
+        file.read(3)
