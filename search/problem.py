@@ -29,6 +29,8 @@ class Observation:
 
     `rungs` are the steps at which early stopping has compared the trial with others, each with its loss there: the
     value that was compared, negated if more is better. A trial that still runs has them, too.
+
+    `experiment` is the name of the earlier experiment that a trial of a warm start comes from; None for own trials.
     """
 
     number: int
@@ -39,6 +41,7 @@ class Observation:
     last_value: float | None = None
     constraints: tuple[float, ...] | None = None
     rungs: tuple[tuple[int, float], ...] = ()
+    experiment: str | None = None
 
 
 class Feature(StrEnum):

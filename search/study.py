@@ -11,6 +11,7 @@ from search.samplers.registry import sampler_plugins
 from search.samplers.sampler import Proposer, Source, source_of
 from search.samplers.sampler_spec import SamplerSpec
 from search.space.space import Params
+from search.warm_starts.proposer import Contribution, WarmStartProposer
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,27 @@ class Study:
         return self.sampler.chosen_for(self.problem)
 
     @property
+    def weighs_warm_starts(self) -> bool:
+        return self.sampler.weighs_warm_starts(self.problem)
+
+    @property
+    def learns_from_partial_params(self) -> bool:
+        """Whether a trial of an earlier experiment counts although some of its parameters are not known."""
+        return self.weighs_warm_starts or self.chosen_sampler.sampler.learns_from_partial_params
+
+    @property
     def scored_problem(self) -> Problem:
         """The problem as the sampler sees it, with `curve_score` decided."""
         return replace(self.problem, curve_score=self.sampler.uses_curve_score(self.problem))
 
     @property
     def proposer(self) -> Proposer:
-        """A new one: the sampler's, or one that also proposes from the priors if the space has some."""
+        """A new one: the sampler's, or one that also proposes from priors and earlier experiments if there are some."""
         problem = self.scored_problem
         proposer = self.chosen_sampler.sampler.proposer(problem, self.seed)
-        return PriorProposer(proposer, problem, self.seed) if self.sampler.uses_priors(self.problem) else proposer
+        if self.sampler.uses_priors(self.problem):
+            proposer = PriorProposer(proposer, problem, self.seed)
+        return WarmStartProposer(proposer, problem, self.seed) if self.weighs_warm_starts else proposer
 
 
 class StudyView:
@@ -76,6 +88,10 @@ class StudyView:
     def source(self, number: int) -> Source:
         """What the proposal of trial `number` comes from; a model, if the sampler does not tell."""
         return source_of(self._proposer, number)
+
+    def contribution(self, number: int) -> Contribution:
+        """What earlier experiments have to do with the proposal of trial `number`."""
+        return self._proposer.contribution(number) if isinstance(self._proposer, WarmStartProposer) else Contribution()
 
 
 def propose(study: Study, history: Iterable[Observation], number: int) -> Params:

@@ -76,7 +76,7 @@ def warm_start(study: Study, sources: Sequence[Source]) -> tuple[list[Observatio
             except _LeftOut as reason:
                 taken.left_out[str(reason)] += 1
                 continue
-            found.append(replace(trial, number=-1 - len(found), params=params))
+            found.append(replace(trial, number=-1 - len(found), params=params, experiment=source.name))
             taken.count += 1
             taken.unknown |= set(_unknown(study.problem.space, params))
             taken.dropped |= set(trial.params) - set(study.problem.space.root)
@@ -89,7 +89,7 @@ def still_fitting(study: Study, observations: Sequence[Observation]) -> list[Obs
     return [
         one
         for one in observations
-        if inside(space, one.params) and (_learns_from_partial_params(study) or not _unknown(space, one.params))
+        if inside(space, one.params) and (study.learns_from_partial_params or not _unknown(space, one.params))
     ]
 
 
@@ -115,7 +115,7 @@ def _params(study: Study, source: Source, trial: Observation, *, room: int) -> P
     if space.forbids(params) is not None:
         raise _LeftOut("is forbidden")
     unknown = _unknown(space, params)
-    if unknown and not _learns_from_partial_params(study):
+    if unknown and not study.learns_from_partial_params:
         raise _LeftOut(f"{' and '.join(unknown)} not known, which {study.sampler.sampler} needs")
     if not room:
         raise _LeftOut(f"more than the maximum of {MAX_TRIALS}")
@@ -143,7 +143,3 @@ def _converted(parameter: Parameter, value: JsonValue) -> JsonValue:
 
 def _unknown(space: Space, params: Params) -> list[str]:
     return [name for name in space.active(params) if name not in params]
-
-
-def _learns_from_partial_params(study: Study) -> bool:
-    return study.chosen_sampler.sampler.learns_from_partial_params

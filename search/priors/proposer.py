@@ -12,11 +12,12 @@ import numpy as np
 from pydantic import JsonValue
 
 from search.priors.distribution import PriorDistribution, around
-from search.priors.evidence import Shares, ranked, shares
+from search.priors.evidence import Shares, shares
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
 from search.samplers.sampler import Proposer, Source, derived_seed, source_of
 from search.space.parameters import Parameter, Params, coded
+from search.standings import ranked
 
 CHANGE = 0.5
 """The probability that a parameter of the best trial is changed; one always is."""

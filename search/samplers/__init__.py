@@ -2,6 +2,7 @@
 
 from search.samplers.auto import ChosenSampler
 from search.samplers.registry import SAMPLERS
+from search.samplers.sampler import LibraryMissing
 from search.samplers.sampler_spec import SamplerSpec
 
-__all__ = ["SAMPLERS", "ChosenSampler", "SamplerSpec"]
+__all__ = ["SAMPLERS", "ChosenSampler", "LibraryMissing", "SamplerSpec"]

@@ -61,8 +61,10 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     if problem.prunes:
         return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
     if max_trials <= MAX_GP_TRIALS and parallelism <= MAX_GP_PARALLELISM and not Gp().mistakes_with(problem):
-        reason = f"{budget} and a parallelism of {parallelism} are small enough for gp, which makes the most of a trial"
-        return ChosenSampler("gp", Gp(), reason)
+        small = f"{budget} and a parallelism of {parallelism} are small enough for gp"
+        if missing := Gp.missing():
+            return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
+        return ChosenSampler("gp", Gp(), f"{small}, which makes the most of a trial")
     if max_trials >= MIN_EVOLUTION_TRIALS and not features and count >= MIN_CMAES_PARAMETERS:
         reason = f"{budget} lets cmaes learn how {count} numeric parameters depend on each other"
         return ChosenSampler("cmaes", Cmaes(), reason)

@@ -12,7 +12,7 @@ from search.problem import Feature, Problem, sign_of
 from search.samplers.optuna.ask import without_warning
 from search.samplers.optuna.internals_checks import import_gp_modules
 from search.samplers.optuna.study_proposer import StudyProposer
-from search.samplers.sampler import Proposer, Sampler
+from search.samplers.sampler import LibraryMissing, Proposer, Sampler
 
 MAX_SCORED_TRIALS = 200
 """With the curve score every trial that has reached a rung counts, so that there can be thousands."""
@@ -23,6 +23,7 @@ MAX_VALUES = 2_000_000
 class Gp(Sampler):
     """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials."""
 
+    library: ClassVar[str | None] = "torch"
     drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
 
     n_startup_trials: Annotated[int, Field(ge=0)] = 10
@@ -44,7 +45,12 @@ class Gp(Sampler):
         return False
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
-        """Each model is fitted from its prior: started from the last fit, it would depend on earlier proposals."""
+        """Each model is fitted from its prior: started from the last fit, it would depend on earlier proposals.
+
+        Raises LibraryMissing.
+        """
+        if missing := self.missing():
+            raise LibraryMissing(f"gp {missing}")
         import_gp_modules()
         sign = sign_of(problem.directions[0])
         usable = partial(_thinned, sign=sign) if problem.curve_score else _with_all_constraints

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
@@ -12,11 +13,16 @@ from search.mistakes import Mistake
 from search.problem import Feature, Observation, Problem
 from search.space.space import Params
 
-Source = Literal["start_up", "model", "grid", "sequence", "random", "prior", "incumbent"]
+Source = Literal["start_up", "model", "grid", "sequence", "random", "prior", "incumbent", "warm_start"]
 """What a proposal comes from: `start_up` is a draw before the sampler's model has enough trials to learn from.
 
-Those of spaces with priors are also from a `prior`, or close to the best trial so far, the `incumbent`.
+Those of spaces with priors are also from a `prior`, or close to the best trial so far, the `incumbent`. With a
+`warm_start` some are from an earlier experiment.
 """
+
+
+class LibraryMissing(Exception):
+    """A library is not installed that the sampler proposes with. Another process may have it."""
 
 
 class Proposer(Protocol):
@@ -49,6 +55,16 @@ class Sampler(JsonModel, ABC):
     takes_priors: ClassVar[bool] = True
     """Whether proposals from the parameters' priors may take the place of some of its own."""
 
+    library: ClassVar[str | None] = None
+    """A library that it imports when it proposes, and that not every service has."""
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """The library that the sampler lacks in this process, as a sentence; None if it has all that it needs."""
+        if cls.library is None or _installed(cls.library):
+            return None
+        return f"needs the library {cls.library}, which this service does not have"
+
     def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
         """Why the options do not suit the problem, at paths from the experiment's spec; empty if they do."""
         return []
@@ -64,6 +80,11 @@ class Sampler(JsonModel, ABC):
     @abstractmethod
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         """A proposer that has learned nothing; all its random numbers are derived from the seed."""
+
+
+def _installed(library: str) -> bool:
+    """Whether it can be imported. It is not imported."""
+    return find_spec(library) is not None
 
 
 def source_of(proposer: Proposer, number: int) -> Source:

@@ -41,7 +41,7 @@ class Missing(Sampler):
 class SamplerSpec(JsonModel):
     """`options` are the sampler's own, with Optuna's names. Without a seed the service derives one.
 
-    `warm_start` names earlier experiments: the sampler learns from their trials before the first trial.
+    `warm_start` names earlier experiments, from which some proposals come as far as they predict the trials' ranks.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,7 +53,7 @@ class SamplerSpec(JsonModel):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """the sampler's options, with Optuna's names"""
     warm_start: tuple[str, ...] = Field(default=(), max_length=20)
-    """names or ids of earlier experiments, from whose trials the sampler learns"""
+    """names or ids of earlier experiments, from whose trials the search learns"""
     repeats: bool = False
     """whether a configuration of a finite space may be proposed again before all have been tried"""
     curve_score: bool | None = None
@@ -82,11 +82,19 @@ class SamplerSpec(JsonModel):
         """Whether some proposals come from the parameters' priors."""
         return bool(problem.believed_parameters) and self._why_no_priors(problem) is None
 
+    def weighs_warm_starts(self, problem: Problem) -> bool:
+        """Whether some proposals come from earlier experiments, as far as these have predicted the ranks of trials."""
+        sampler = self.chosen_for(problem).sampler
+        return bool(self.warm_start) and sampler.learns and sampler.takes_priors
+
     def mistakes_with(self, problem: Problem) -> list[Mistake]:
         """Why the sampler does not suit the problem, at paths from the experiment's spec; empty if it does."""
         features = frozenset(problem.features())
         able = listed(name for name, kind in SAMPLERS.items() if not features & kind.unsupported)
         sampler = self._sampler()
+        if missing := sampler.missing():
+            advice = "use tpe or auto, or have the library installed where the service runs"
+            return [Mistake(("search", "sampler"), f"{self.sampler} {missing}: {advice}")]
         unsupported = [
             Mistake(("search", "sampler"), f"{self.sampler} does not support {feature}; these samplers do: {able}")
             for feature in problem.features()

@@ -64,6 +64,7 @@ def create_trial(
     now: datetime,
     *,
     source: str,
+    warm_start: dict[str, Any] | None = None,
     key: str | None = None,
     confirms: TrialRow | None = None,
     seed: int | None = None,
@@ -71,8 +72,8 @@ def create_trial(
     """Create a queued trial with the experiment's next number. The caller holds the experiment's lock.
 
     `origin` is `search`, `enqueue` for a configuration from a user, or `confirm`. `source` is what the search took it
-    from, `user`, or `confirmation`. `key` is the Idempotency-Key of the user's call. `confirms` is the trial whose
-    params run again, with the `seed`.
+    from, `user`, or `confirmation`; `warm_start` is what earlier experiments have to do with it. `key` is the
+    Idempotency-Key of the user's call. `confirms` is the trial whose params run again, with the `seed`.
     """
     id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
     change_later(experiment, trial_count=number + 1)
@@ -87,6 +88,7 @@ def create_trial(
         params=params,
         origin=origin,
         source=source,
+        warm_start=warm_start,
         confirms=None if confirms is None else confirms.number,
         seed=seed,
         status=TrialStatus.QUEUED,

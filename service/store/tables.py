@@ -95,6 +95,7 @@ class ExperimentRow(Base):
 class TrialRow(Base):
     """`value` is the newest value of the first objective. `source` is what the search took the params from, or `user`.
 
+    `warm_start` is the `Contribution` of earlier experiments to the params; None without any.
     `values` has the newest values of all objectives and of the constraints' metrics, by name. `violation` is the amount
     by which they violate the constraints, 0 for a feasible trial; None without constraints, and while a metric is
     missing. `changed_at_event` is the event of the last change, by which caches read only what is new.
@@ -113,6 +114,7 @@ class TrialRow(Base):
     params: Mapped[dict[str, Any]]
     origin: Mapped[str] = mapped_column(String(20))
     source: Mapped[str | None] = mapped_column(String(20))
+    warm_start: Mapped[dict[str, Any] | None]
     confirms: Mapped[int | None]
     seed: Mapped[Int64 | None]
     status: Mapped[str] = mapped_column(String(20))

@@ -96,7 +96,7 @@ class ExperimentView(View):
     traceback: str | None
     """of the first trial that failed, if the experiment failed"""
     waiting_for: str | None
-    """the resources that its next trial lacks"""
+    """what its next trial lacks: resources, or a library that the sampler needs"""
     counts: dict[str, int]
     """the number of trials in each status"""
     best: TrialView | None
@@ -138,7 +138,11 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
     tracebacks = first_tracebacks(session, failed) if failed else {}
     warm_started = [row.id for row in rows if specs[row.id].search.warm_start]
     warm_starts = warm_starts_of(session, warm_started) if warm_started else {}
-    missing = _missing_resources(session, rows, counts)
+    chosen = {id_: spec.search.chosen_for(spec.problem) for id_, spec in specs.items()}
+    starting = [row for row in rows if row.status == ExperimentStatus.RUNNING and may_run_trials(row)]
+    proposing = [row.id for row in starting if not counts[row.id]["queued"]]
+    idle = [row for row in starting if not counts[row.id]["running"]]
+    missing = _missing_resources(session, idle) | _missing_libraries({id_: chosen[id_] for id_ in proposing})
 
     def view(row: ExperimentRow) -> ExperimentView:
         spec, mirror = specs[row.id], mirrors.get(row.id)
@@ -159,7 +163,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,
-            sampler=SamplerView.of(spec.search.chosen_for(spec.problem)),
+            sampler=SamplerView.of(chosen[row.id]),
             early_stopping=RuleView.of(spec.early_stopping, row.rule_choice["why"] if row.rule_choice else None),
             warnings=SpecWarning.all_of(spec),
             created_at=row.created_at,
@@ -182,18 +186,16 @@ def _best_views(
     return {view.experiment_id: view for view in trial_views(session, list(best.values()))}
 
 
-def _missing_resources(
-    session: Session, rows: Sequence[ExperimentRow], counts: Mapping[str, Mapping[str, int]]
-) -> dict[str, str | None]:
+def _missing_libraries(chosen: Mapping[str, ChosenSampler]) -> dict[str, str | None]:
+    """By id, what the experiments lack whose next trial this service cannot propose."""
+    return {
+        id_: f"a library: {one.name} {missing}" for id_, one in chosen.items() if (missing := one.sampler.missing())
+    }
+
+
+def _missing_resources(session: Session, rows: Sequence[ExperimentRow]) -> dict[str, str | None]:
     """By id, what the experiments lack that should run trials but run none."""
-    idle = [
-        row
-        for row in rows
-        if row.status == ExperimentStatus.RUNNING
-        and may_run_trials(row)
-        and not counts[row.id]["running"]
-        and spec_of(row).trainer.kind is not Kind.EXTERNAL
-    ]
+    idle = [row for row in rows if spec_of(row).trainer.kind is not Kind.EXTERNAL]
     if not idle:
         return {}
     now = database_now(session)

@@ -73,8 +73,9 @@ class TrialView(View):
     """where its params come from: `search`, `enqueue` or `confirm`"""
     source: str | None
     """what the params were taken from: `start_up` (a draw before the model has enough trials), `model`, `grid`,
-    `sequence` (of qmc), `random`, `prior`, `incumbent` (close to the best trial so far, if there are priors), `user`,
-    or `confirmation` (another trial's, to run again with another seed); null in a trial of an earlier version"""
+    `sequence` (of qmc), `random`, `prior`, `incumbent` (close to the best trial so far, if there are priors),
+    `warm_start` (from an earlier experiment), `user`, or `confirmation` (another trial's, to run again with another
+    seed); null in a trial of an earlier version"""
     confirms: int | None
     """the number of the trial whose params it runs again; null unless it is a confirmation"""
     seed: int | None
@@ -129,9 +130,20 @@ class TrialView(View):
         )
 
 
+class WarmStartView(View):
+    """What earlier experiments have to do with the params of a trial."""
+
+    weights: dict[str, float]
+    """for each earlier experiment, how well it had predicted the ranks of the trials before, from 0 to 1"""
+    experiment: str | None
+    """the one that the params come from; null if they are not from an earlier experiment"""
+
+
 class TrialDetail(TrialView):
     """A trial with its attempts and generations."""
 
+    warm_start: WarmStartView | None
+    """what earlier experiments have to do with its params; null if none were weighed"""
     attempts: list[AttemptView]
     """each execution, and why it ended"""
     generations: list[GenerationView]
@@ -151,6 +163,7 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
             AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now))
             for attempt in attempts_of(session, row.id)
         ],
+        warm_start=None if row.warm_start is None else WarmStartView(**row.warm_start),
         generations=[GenerationView.of(generation) for generation in generations],
         confirmation=confirmation,
     )

@@ -133,7 +133,11 @@ def _resources(nodes: list[Json]) -> str:
 def _waiting(client: Client) -> Iterator[Check]:
     for experiment in client.experiments(status="running"):
         if experiment.get("waiting_for"):
-            advice = "give its trials less in `trainer.scaling`, or add nodes to a cluster"
+            advice = (
+                "install the library where the service runs, or start the search anew with another sampler"
+                if experiment["waiting_for"].startswith("a library")
+                else "give its trials less in `trainer.scaling`, or add nodes to a cluster"
+            )
             yield warning(f"experiment {experiment['name']}", f"waits for {experiment['waiting_for']}", advice)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 from sqlalchemy.exc import SQLAlchemyError
 
+from search.samplers import SAMPLERS
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.settings import BadSettings, Settings, without_password
 from service.store.sql.database import Database
@@ -29,6 +30,7 @@ def check_settings(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
         return
     yield _data_directory(settings)
     yield _database(settings)
+    yield _samplers()
     if settings.mlflow_uri:
         yield _mlflow(settings.mlflow_uri)
 
@@ -44,6 +46,15 @@ def _data_directory(settings: Settings) -> Check:
     if free < LITTLE_SPACE:
         return warning("data directory", found, "free some space: packages, logs and an SQLite database are kept there")
     return ok("data directory", found)
+
+
+def _samplers() -> Check:
+    lacking = {name: missing for name, kind in SAMPLERS.items() if (missing := kind.missing())}
+    if not lacking:
+        return ok("samplers", "all have the libraries that they need")
+    found = "; ".join(f"{name} {missing}" for name, missing in lacking.items())
+    advice = "experiments that name it are refused, and auto does not choose it; install the library if you want it"
+    return warning("samplers", found, advice)
 
 
 def _database(settings: Settings) -> Check:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from search.problem import SpaceExhausted
+from search.samplers import LibraryMissing
 from service.domain.statuses import EndReason, TrialStatus
 from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, build_assignment, earlier_answer
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
@@ -100,7 +101,15 @@ def try_assign(
             return NeedsProposal(target)
         if computed_ahead and _is_outdated(session, experiment, proposal):
             return NeedsProposal(target)
-        trial = create_trial(session, experiment, dict(proposal.params), "search", now, source=proposal.source)
+        trial = create_trial(
+            session,
+            experiment,
+            dict(proposal.params),
+            "search",
+            now,
+            source=proposal.source,
+            warm_start=proposal.warm_start.to_json(),
+        )
     lease = context.lease_tokens.issue()
     attempt = _start_attempt(context, session, experiment, trial, claimant, lease, now)
     return Assigned(build_assignment(context, session, experiment, trial, attempt, lease.token))
@@ -200,7 +209,10 @@ def _start_attempt(
 
 
 def _propose(context: Context, experiment_id: str, number: int) -> Proposal | None:
-    """Return None if the space is exhausted. Raises ProposalFailed. Either ends the experiment."""
+    """Return None if the space is exhausted. Raises ProposalFailed. Either ends the experiment.
+
+    Except where this process lacks a library: the experiment waits, for another service or for an installation.
+    """
     try:
         with log_context.bound(experiment=experiment_id), tracing.span("propose", trial_number=number):
             return context.proposals.propose(context.database, experiment_id, number)
@@ -209,6 +221,9 @@ def _propose(context: Context, experiment_id: str, number: int) -> Proposal | No
         return None
     except SQLAlchemyError:
         raise
+    except LibraryMissing as error:
+        logger.info("experiment %s waits: %s", experiment_id, error)
+        raise ProposalFailed(str(error)) from error
     except Exception as error:
         with log_context.bound(experiment=experiment_id):
             logger.exception("the search failed for experiment %s", experiment_id)

@@ -52,7 +52,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
         try:
             following = assign(context, experiment.id, claimant, outcome)
         except ProposalFailed:
-            following = None  # the experiment ends with the reason; this attempt's end is stored all the same
+            following = None  # the experiment ends with the reason, or waits; this attempt's end is stored all the same
         propose_ahead(context, experiment.id)
         return Finished(status=status, next=following)
 

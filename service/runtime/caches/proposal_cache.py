@@ -17,6 +17,7 @@ from search.problem import Observation, SpaceExhausted
 from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import StudyView
+from search.warm_starts.proposer import Contribution
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.search_view.observations import observation_of, study_of, with_rungs
 from service.specification.models import ExperimentSpec
@@ -45,14 +46,15 @@ class ProposalTarget:
 class Proposal:
     """A configuration for `target`, proposed from the history up to event `seen_event`.
 
-    `source` is what it comes from. `seen_milestone` is the last change of the experiment's milestones that it is based
-    on; None if it needs none.
+    `source` is what it comes from, and `warm_start` what earlier experiments have to do with it. `seen_milestone` is
+    the last change of the experiment's milestones that it is based on; None if it needs none.
     """
 
     target: ProposalTarget
     seen_event: int
     params: Params
     source: str
+    warm_start: Contribution
     seen_milestone: int | None = None
 
 
@@ -82,7 +84,8 @@ class _View:
         seen_milestone = max([self.seen_milestone, *(row.change for row in changed.milestones)])
         needed = seen_milestone if self.study.scores_curves else None
         params = self.study.propose(seen, number)
-        self.newest = Proposal(target, seen_event, params, self.study.source(number), needed)
+        source, warm_start = self.study.source(number), self.study.contribution(number)
+        self.newest = Proposal(target, seen_event, params, source, warm_start, needed)
         self.seen_event, self.seen_milestone = seen_event, seen_milestone
         return self.newest
 

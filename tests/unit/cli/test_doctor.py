@@ -1,6 +1,7 @@
 """`paceline doctor`: what it finds of a service, of its settings and of a cluster, and what it says to do."""
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,12 +115,19 @@ def settings_states(**environment: str) -> dict[str, State]:
 
 def test_the_settings_are_checked_where_they_are_set(tmp_path: Path) -> None:
     assert settings_states() == {}
-    missing = {"data directory": State.WARNING, "database": State.WARNING}
+    missing = {"data directory": State.WARNING, "database": State.WARNING, "samplers": State.OK}
     assert settings_states(PACELINE_DATA_DIR=str(tmp_path / "data")) == missing
     assert not (tmp_path / "data").exists()
     with service_in_a_thread(tmp_path / "data"):
         pass
     assert settings_states(PACELINE_DATA_DIR=str(tmp_path / "data"))["database"] is State.OK
+
+
+def test_a_sampler_without_its_library_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    [found] = [one for one in check_settings({"PACELINE_DATA_DIR": str(tmp_path)}) if one.subject == "samplers"]
+    assert found.state is State.WARNING
+    assert found.found == "gp needs the library torch, which this service does not have"
 
 
 def test_a_database_with_an_older_schema_fails(tmp_path: Path) -> None:
