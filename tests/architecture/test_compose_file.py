@@ -1,4 +1,4 @@
-"""docker-compose.yml, as far as it can be checked without a container engine (`tests/stack` runs it)."""
+"""The compose files, as far as they can be checked without a container engine (`tests/stack` runs it)."""
 
 import re
 import subprocess
@@ -12,12 +12,16 @@ import yaml
 from service.stack.components import NODE_ENVIRONMENT
 from tests.conftest import Api
 
-FILE = Path(__file__).parents[2] / "docker-compose.yml"
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "docker-compose.yml"
+PRODUCTION = ROOT / "docker-compose.production.yml"
+FILES = sorted(ROOT.glob("docker-compose*.yml"))
 
 
-def test_every_version_of_compose_understands_its_variables() -> None:
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_version_of_compose_understands_its_variables(file: Path) -> None:
     """Compose 1 knows no `${NAME:+value}`."""
-    variables = re.findall(r"\$\{[^}]*\}", FILE.read_text())
+    variables = re.findall(r"\$\{[^}]*\}", file.read_text())
     assert variables
     assert [one for one in variables if not re.fullmatch(r"\$\{[A-Z_]+(:?[-?][^}]*)?\}", one)] == []
 
@@ -30,6 +34,25 @@ def test_its_ray_nodes_start_as_those_of_up() -> None:
     assert len(nodes) == 3
     for node in nodes:
         assert NODE_ENVIRONMENT.items() <= node["environment"].items()
+
+
+def test_containers_cannot_write_to_their_root_file_system() -> None:
+    base, added = (yaml.safe_load(file.read_text())["services"] for file in (FILE, PRODUCTION))
+    for name, service in {**added, **base}.items():
+        if service.get("restart") != "no" or name in base:
+            assert service["read_only"], name
+            assert service["security_opt"] == ["no-new-privileges:true"], name
+
+
+def test_both_services_of_the_production_layout_differ_in_their_address_only() -> None:
+    base, added = (yaml.safe_load(file.read_text())["services"] for file in (FILE, PRODUCTION))
+    first, second = {**base["service"], **added["service"]}, added["service-2"]
+    first["environment"] = {**base["service"]["environment"], **added["service"]["environment"]}
+    del first["build"]
+    assert {name for name in first["environment"] if first["environment"][name] != second["environment"][name]} == {
+        "PACELINE_ADVERTISED_URL"
+    }
+    assert first | {"environment": None} == second | {"environment": None}
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

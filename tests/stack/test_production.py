@@ -1,0 +1,81 @@
+"""docker-compose.production.yml under faults: two services behind a proxy, two Ray workers, S3, PostgreSQL for all."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.stack.compose import Compose, Experiment, composed, docker, get
+from tests.stack.production import LEASE_SECONDS, MANY, production
+from tests.stack.watcher import RETRYABLE, Watcher
+
+# Killed together, each once; the next when another trial has ended. `test_compose.py` kills agent and Ray head.
+VICTIMS = (("service", "mlflow"), ("ray-worker", "proxy"), ("service-2", "postgres"))
+# Each is cut off from the network for longer than a lease.
+CUT_OFF = ("service-2", "ray-worker", "postgres")
+CUT_SECONDS = 2 * LEASE_SECONDS
+PAUSE_SECONDS = 20
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(scope="module")
+def compose() -> Iterator[Compose]:
+    with composed(production()) as compose:
+        yield compose
+
+
+def test_two_services_behind_a_proxy_survive_kills_cuts_and_a_storage_that_is_away(compose: Compose) -> None:
+    compose.wait_until_healthy()
+    experiment = Experiment(compose.url)
+    experiment.limit(MANY)
+    experiment.wait_for(1, compose.logs)
+    assert_across_both_nodes(compose, experiment)
+    assert_streams_pass(experiment)
+
+    with Watcher(experiment.url) as watcher:
+        for victims in VICTIMS:
+            started, done = time.monotonic(), experiment.finished()
+            docker("kill", *(compose.containers(name)[0] for name in victims))
+            if victims == VICTIMS[0]:
+                experiment.wait_for(done + 2, compose.logs)  # the other service does all of the work
+            compose("up", "--detach", "--no-build", "--no-recreate")
+            experiment.wait_for(experiment.finished() + 1, compose.logs)
+            if "proxy" not in victims:
+                assert set(watcher.failures_since(started)) <= RETRYABLE, watcher.failures
+            print(f"{victims}: {time.monotonic() - started:.0f} s, {watcher.failures_since(started)}")  # noqa: T201
+        for name in CUT_OFF:
+            started = time.monotonic()
+            with compose.cut_off(name):
+                time.sleep(CUT_SECONDS)
+            experiment.wait_for(experiment.finished() + 1, compose.logs)
+            print(f"{name} cut off: {time.monotonic() - started:.0f} s, {watcher.failures_since(started)}")  # noqa: T201
+        s3 = compose.containers("s3")[0]
+        docker("pause", s3)
+        time.sleep(PAUSE_SECONDS)
+        docker("unpause", s3)
+        experiment.wait_for(experiment.finished() + 1, compose.logs)
+        experiment.limit_to_present()
+        ended = experiment.ended(compose.logs)
+    print(f"{watcher.calls} calls, failures: {watcher.failures}")  # noqa: T201 - for `pytest -s`
+    assert ended["best"]["checkpoint"]["uri"].startswith("s3://"), ended["best"]
+    experiment.assert_mirrored(compose.mlflow_port, compose.logs)
+
+    compose("down", "--volumes")
+    assert compose.left_behind() == ""
+
+
+def assert_across_both_nodes(compose: Compose, experiment: Experiment) -> None:
+    assert len(compose.containers("ray-worker")) == 2
+    [agent] = get(f"{compose.url}/v1/agents")["items"]
+    assert [node["total"].get("CPU") for node in agent["nodes"] if node["total"].get("CPU")] == [1, 1]
+    assert experiment.created["spec"]["trainer"]["scaling"]["num_workers"] == 2
+
+
+def assert_streams_pass(experiment: Experiment) -> None:
+    """The proxy passes events on when they come, not when the stream ends."""
+    command = ["curl", "-sN", "--max-time", "3", f"{experiment.url}/events"]
+    streamed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert streamed.returncode == 28, "the stream has ended"
+    assert "event: trial.finished" in streamed.stdout or "data: " in streamed.stdout, streamed.stdout
