@@ -5,9 +5,10 @@ BIN := .venv/bin
 # Containers like to forbid Python its bytecode, and dozens of short-lived processes compile all of it again and again.
 export PYTHONDONTWRITEBYTECODE :=
 FAST := -m "not slow and not stack" --hypothesis-profile=quick
-BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search priors confirm worker_start)))
+BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search priors warm_starts start_up confirm worker_start)))
+# Not among them, because it needs a GPU: gpu.
 
-.PHONY: demo up test check chaos bench test-stack
+.PHONY: demo up test check chaos bench test-stack sbom
 .DEFAULT_GOAL := demo
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
@@ -43,6 +44,14 @@ bench: .venv/.peers
 ## make test-stack: the tests that need a container engine.
 test-stack: .venv/.installed
 	$(BIN)/pytest -m stack $(ARGS)
+
+## make sbom: the Python packages of an image as a CycloneDX document. IMAGE= chooses the image.
+IMAGE ?= paceline:latest
+SBOM := $(subst /,-,$(subst :,-,$(IMAGE))).cdx.json
+sbom:
+	docker run --rm $(IMAGE) sh -c 'python -m venv /tmp/tool && /tmp/tool/bin/pip install --quiet cyclonedx-bom==7.5.0 >&2 \
+	  && /tmp/tool/bin/cyclonedx-py environment --output-format JSON /opt/venv/bin/python' > $(SBOM)
+	@echo "Written: $(SBOM)"
 
 .venv/.frameworks: .venv/.installed
 	@echo "Installing the libraries of all trainer kinds into .venv …"

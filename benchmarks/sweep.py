@@ -9,6 +9,7 @@ of parallel trials. They do not draw the same configurations, so the trained epo
 import argparse
 
 from benchmarks.harness.figures import OURS, load, machine, show
+from benchmarks.harness.gpus import add_worker_options, worker_count
 from benchmarks.harness.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
 from benchmarks.harness.trials import Run
 
@@ -58,12 +59,12 @@ def to_goal(found: Run) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=32)
-    parser.add_argument("--workers", type=int, default=2, help="of each trial")
+    add_worker_options(parser)
     parser.add_argument("--parallel", type=int, default=2, help="concurrent trials")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--gpu", action="store_true", help="a GPU for each worker, so NCCL between them")
     parser.add_argument("--runners", nargs="+", choices=NAMES, default=list(NAMES))
     options = parser.parse_args()
+    options.workers = worker_count(options)
     exit_cleanly_on_signals()
     print(
         f"sweep: {options.trials} trials x {options.workers} workers, {options.parallel} at once\n{machine()}",

@@ -10,6 +10,7 @@ import argparse
 import time
 
 from benchmarks.harness.figures import OURS, load, machine, show
+from benchmarks.harness.gpus import add_worker_options, worker_count
 from benchmarks.harness.runs import Spec, exit_cleanly_on_signals, run_on_paceline, run_on_peer
 from benchmarks.harness.trials import Run
 
@@ -54,10 +55,10 @@ def run(runner: str, options: argparse.Namespace) -> Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=2, help="of each trial")
-    parser.add_argument("--gpu", action="store_true", help="a GPU for each worker, so NCCL between them")
+    add_worker_options(parser)
     parser.add_argument("--runners", nargs="+", choices=NAMES, default=list(NAMES))
     options = parser.parse_args()
+    options.workers = worker_count(options)
     exit_cleanly_on_signals()
     print(f"turnaround: {options.trials} trials x {options.workers} workers\n{machine()}", flush=True)
     found = {NAMES[runner]: run(runner, options) for runner in options.runners}
