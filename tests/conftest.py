@@ -24,6 +24,7 @@ import uvicorn
 from fastapi import FastAPI
 from hypothesis import HealthCheck
 from starlette.routing import BaseRoute
+from xdist.scheduler import LoadFileScheduling
 
 from service import app as service_app
 from service.api.http.server.server_config import server_config
@@ -53,6 +54,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         rank = sum(item.get_closest_marker(name) is not None for name in ("ray", "slow"))
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
     items.sort(key=lambda item: -ranks[item.path])
+
+
+class FilesWithOneStack(LoadFileScheduling):  # type: ignore[misc]
+    """Gives the files that use the demo's stack to one worker, as if they were one file: its start is slow."""
+
+    FILES = frozenset({"tests/e2e/test_demo.py", "tests/e2e/test_elastic.py"})
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "the demo's stack" if file in self.FILES else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesWithOneStack | None:
+    return FilesWithOneStack(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 class _SharedPool(ComputePool):

@@ -239,7 +239,8 @@ def test_every_port_is_on_loopback(stack: Stack) -> None:
 def test_rays_node_starts_what_is_needed_and_workers_without_an_import_of_ray(stack: Stack) -> None:
     commands = [" ".join(command_line(one)) for one in stack.processes()]
     assert [setup_worker.__file__ in command for command in commands if "/raylet/raylet " in command] == [True]
-    assert not [command for command in commands if "/monitor.py" in command or "ray.util.client.server" in command]
+    unneeded = ("/monitor.py", "ray.util.client.server", "/dashboard/dashboard.py")
+    assert not [command for command in commands for part in unneeded if part in command]
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)

@@ -4,28 +4,28 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
 
-from service.stack.components import NODE_ENVIRONMENT
 from service.stack.ports import accepts, free_port
-from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, Stack, running_stack, until
+from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, Stack, until
 from tests.processes import family_of, kill_all
+from tests.ray_nodes import start_head, start_node
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
 
 get = partial(httpx.get, timeout=COMMAND_SECONDS)
 AGENT, ROOM = "elastic", "room"
 """The agent of the test's own cluster, and a resource that only this cluster has: 1 for each node and each worker."""
+ONE_ROOM: dict[str, Any] = {"cpus": 1, "resources": {ROOM: 1}}
 
 TRAIN = """
 import tempfile
@@ -81,14 +81,15 @@ class Cluster:
         return f"127.0.0.1:{self.port}"
 
     def add_head(self) -> None:
-        self._start_node(
-            "--head", "--port", str(self.port), "--temp-dir", str(self.folder), "--include-dashboard", "false"
-        )
+        with self._log() as log:
+            self.children.append(start_head(self.port, self.folder, env=own_environment(), log=log, **ONE_ROOM))
 
     @contextmanager
     def another_node(self) -> Iterator[Callable[[], None]]:
         """Yields what kills all processes of the node, as a power failure does."""
-        node = self._start_node("--address", self.address)
+        with self._log() as log:
+            node = start_node("--address", self.address, env=own_environment(), log=log, **ONE_ROOM)
+        self.children.append(node)
 
         def kill() -> None:
             kill_all(family_of(node.pid))
@@ -97,47 +98,24 @@ class Cluster:
         yield kill
 
     def add_agent(self, url: str) -> None:
-        self._start([*PACELINE, "agent", "--name", AGENT, "--url", url, "--ray-address", self.address])
+        command = [*PACELINE, "agent", "--name", AGENT, "--url", url, "--ray-address", self.address]
+        with self._log() as log:
+            agent = subprocess.Popen(command, stdout=log, stderr=log, env=own_environment(), start_new_session=True)
+        self.children.append(agent)
 
     def end(self) -> None:
         for child in reversed(self.children):
             kill_all(family_of(child.pid))
             child.wait()
 
-    def _start_node(self, *options: str) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-m",
-            "ray.scripts.scripts",
-            "start",
-            "--block",
-            *options,
-            "--num-cpus",
-            "1",
-            "--resources",
-            json.dumps({ROOM: 1}),
-        ]
-        return self._start([*command, "--disable-usage-stats", "--object-store-memory", "100000000"])
-
-    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "RAY_"))}
-        with (self.folder / f"{len(self.children)}.log").open("w") as log:
-            child = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                env=env | NODE_ENVIRONMENT | {"RAY_AUTH_MODE": "disabled"},
-                start_new_session=True,
-            )
-        self.children.append(child)
-        return child
+    def _log(self) -> IO[str]:
+        return (self.folder / f"{len(self.children)}.log").open("w")
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Return one without the demo's trials: this file and the demo's may run in different processes."""
-    with running_stack(tmp_path_factory.mktemp("stack") / "data") as stack:
-        yield stack
+def own_environment() -> dict[str, str]:
+    """The environment of the tests, without what says how to reach another cluster or service."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "RAY_"))}
+    return env | {"RAY_AUTH_MODE": "disabled"}
 
 
 @pytest.fixture

@@ -146,8 +146,11 @@ def ray_address() -> Iterator[str]:
     import ray  # noqa: PLC0415 - heavy
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
+    from trainer.ray_train.processes.node_start import leave_out_dashboard  # noqa: PLC0415
+
     resources = {"num_cpus": 8, "num_gpus": 4, "resources": {"accelerator_type:A100": 1}}
     # As nodes that `up` starts.
+    leave_out_dashboard()
     parts = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
     starter = {"setup_worker_path": setup_worker.__file__}
     cluster = Cluster(initialize_head=True, head_node_args=resources | parts | starter)

@@ -1,6 +1,5 @@
 """Two Ray clusters, with an agent each, work on one experiment: one's loss is the other's work."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,11 +12,11 @@ from typing import Any
 import pytest
 
 from service.settings import Settings
-from service.stack.components import NODE_ENVIRONMENT
 from service.stack.ports import free_port
 from service.store.tables import AttemptRow
 from tests.conftest import Api, a_spec, changed, running
 from tests.processes import family_of, kill_all
+from tests.ray_nodes import start_head
 from tests.trainer.conftest import AGENT_PROCESS, USER_CODE, another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from trainer.wire import FailureKind
@@ -67,13 +66,7 @@ def far(api: Api) -> Iterator[Site]:
 
 def _start_cluster(site: Site, directory: Path, cpus: int) -> str:
     port = free_port("127.0.0.1")
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
-    command += ["--num-cpus", str(cpus), "--temp-dir", str(directory), "--object-store-memory", "100000000"]
-    command += ["--include-dashboard", "false", "--include-log-monitor", "false", "--no-monitor"]
-    env = os.environ | NODE_ENVIRONMENT
-    head = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, start_new_session=True
-    )
+    head = start_head(port, directory, cpus=cpus)
     site.processes.append(head)
     address = directory / "ray_current_cluster"
     until(lambda: address.exists() or head.poll() is not None, "the cluster has started")

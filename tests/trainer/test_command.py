@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from tests.processes import is_alive
 from tests.trainer.conftest import until
@@ -76,6 +77,18 @@ with open({str(record)!r}, "a") as file:
     assert finish.outcome == Outcome.COMPLETED, finish.error
     assert [report.metrics["loss"] for report in service.reports[trial]] == [3.0, 6.0]
     assert sorted(record.read_text().splitlines()) == ["0 2 0 2 0", "1 2 1 2 0"]
+
+
+def test_the_example_of_accelerates_launcher_trains_on_two_workers(service: FakeService) -> None:
+    pytest.importorskip("accelerate", reason="`make test` installs the extra `frameworks`")
+    example = Path(__file__).parents[2] / "examples" / "accelerate"
+    trainer = yaml.safe_load((example / "experiment.yaml").read_text())["trainer"]
+    package = service.add_package((example / "train.py").read_text(), "train.py")
+    trial = service.add_trial(trainer | {"package": package}, {}, params={"lr": 0.1})
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, (finish.error, service.log(trial))
+    assert [report.metrics["epoch"] for report in service.reports[trial]] == [1, 2, 3, 4, 5]
+    assert "processes=2" in service.log(trial)
 
 
 def test_a_call_with_curl_is_answered_with_the_decision(

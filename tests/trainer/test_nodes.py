@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.processes import family_of, kill_all
+from tests.ray_nodes import start_node
 from tests.trainer.conftest import Add, free_the_cluster, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
@@ -41,9 +42,7 @@ def second_node(service: FakeService, address: str, name: str, python: str = sys
         return next((n["NodeID"] for n in ray.nodes() if n["Alive"] and name in n["Resources"]), None)
 
     service.wait_for(lambda: service.claims)  # then this process, whose agent claims, has joined the cluster
-    command = [python, "-m", "ray.scripts.scripts", "start", "--block", "--address", address, "--num-cpus", "4"]
-    command += ["--resources", f'{{"{name}": 4}}', "--object-store-memory", "100000000", "--disable-usage-stats"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = start_node("--address", address, cpus=4, resources={name: 4}, python=python)
     node = SecondNode(process, only={"num_workers": 2, "resources_per_worker": {"CPU": 1, name: 1}})
     try:
         until(lambda: process.poll() is not None or found(), "the second node")
@@ -82,22 +81,50 @@ def drain(address: str, node: str, seconds: float) -> None:
     assert accepted, why
 
 
-def test_attempts_leave_a_drained_node_in_time_and_continue_elsewhere(
-    service: FakeService, add: Add, ray_address: str
+@pytest.fixture(scope="module")
+def beta(shared: FakeService, ray_address: str) -> Iterator[SecondNode]:
+    """A node for the first two tests, of which the second one drains it."""
+    with second_node(shared, ray_address, "beta") as node:
+        yield node
+
+
+def test_a_node_without_gpus_preprocesses_for_the_workers_on_another(
+    service: FakeService, add: Add, beta: SecondNode, record: Path
 ) -> None:
-    with second_node(service, ray_address, "beta") as node:
-        trial = add(config={"steps": 10_000, "pause": 0.1}, trainer={"scaling": node.only}, experiment="x-beta")
-        service.wait_for(lambda: service.reports[trial])
-        drain(ray_address, node.id, 60)
-        error = service.finished(trial).error
-        assert error is not None
-        assert error.kind == FailureKind.PREEMPTED
-        again = add("say_who", experiment="x-beta")
-        assert service.finished(again).outcome == Outcome.COMPLETED
-        service.wait_for(
-            lambda: not any("beta" in node.total for node in service.claims[-1].nodes), what="an offer without the node"
-        )
-        until(lambda: not held_on(node.id), "nothing is held on the node")
+    """Each row says where it was made."""
+    trial = add(
+        "read_where",
+        trainer={
+            "entrypoint": "train:train_fn",
+            "datasets": {"entrypoint": "train:where"},
+            "data": {"preprocess_on": {"resources": {"CPU": 1, "beta": 1}}},
+            "scaling": {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 4, "GPU": 1}},
+        },
+        experiment="x-where",
+    )
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    lines = [line.split() for line in record.read_text().splitlines()]
+    assert {made_on for _, _, _, made_on in lines} == {beta.id}
+    assert beta.id not in {read_on for _, read_on, _, _ in lines}
+
+
+def test_attempts_leave_a_drained_node_in_time_and_continue_elsewhere(
+    service: FakeService, add: Add, ray_address: str, beta: SecondNode
+) -> None:
+    trial = add(config={"steps": 10_000, "pause": 0.1}, trainer={"scaling": beta.only}, experiment="x-beta")
+    service.wait_for(lambda: service.reports[trial])
+    drain(ray_address, beta.id, 60)
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+    again = add("say_who", experiment="x-beta")
+    assert service.finished(again).outcome == Outcome.COMPLETED
+    service.wait_for(
+        lambda: not any("beta" in node.total for node in service.claims[-1].nodes), what="an offer without the node"
+    )
+    until(lambda: not held_on(beta.id), "nothing is held on the node")
+    beta.kill()  # the next test counts nodes
 
 
 def test_after_the_death_of_a_node_its_attempts_run_on_the_remaining_one(
@@ -122,25 +149,3 @@ def test_after_the_death_of_a_node_its_attempts_run_on_the_remaining_one(
     second = add("say_who", trainer=spread, experiment="x-spread")
     assert service.finished(second).outcome == Outcome.COMPLETED, service.finishes[second]
     until(lambda: not held_on(node.id), "nothing is held on the node")
-
-
-def test_a_node_without_gpus_preprocesses_for_the_workers_on_another(
-    service: FakeService, add: Add, ray_address: str, record: Path
-) -> None:
-    """Each row says where it was made."""
-    with second_node(service, ray_address, "gamma") as node:
-        trial = add(
-            "read_where",
-            trainer={
-                "entrypoint": "train:train_fn",
-                "datasets": {"entrypoint": "train:where"},
-                "data": {"preprocess_on": {"resources": {"CPU": 1, "gamma": 1}}},
-                "scaling": {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 4, "GPU": 1}},
-            },
-            experiment="x-gamma",
-        )
-        finish = service.finished(trial)
-        assert finish.outcome == Outcome.COMPLETED, finish.error
-        lines = [line.split() for line in record.read_text().splitlines()]
-        assert {made_on for _, _, _, made_on in lines} == {node.id}
-        assert node.id not in {read_on for _, read_on, _, _ in lines}

@@ -27,6 +27,14 @@ def parameters(function: Any) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
+def test_a_node_starts_its_dashboard_by_a_function_of_services_and_lives_without_the_process() -> None:
+    from ray._private.node import Node
+
+    start = source(Node.start_api_server)
+    assert "self._webui_url, process_info = ray._private.services.start_api_server(" in start
+    assert "if process_info is not None:" in start
+
+
 def test_the_controller_creates_its_worker_group_through_a_replaceable_class_attribute() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 

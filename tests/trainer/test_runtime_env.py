@@ -1,5 +1,6 @@
 """Packages that pip installs for the workers of a trial, on a real node, without a network."""
 
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +27,10 @@ def train_fn(config):
 """
 METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n"
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+OFFLINE: dict[str, dict[str, Any]] = {
+    "pip": {"pip_install_options": ["--no-index", "--no-deps", "--disable-pip-version-check"]},
+    "uv": {"uv_pip_install_options": ["--no-index", "--no-deps", "--no-cache"]},
+}
 
 
 def wheel(folder: Path, version: str) -> str:
@@ -51,6 +56,9 @@ def small_environment(tmp_path_factory: pytest.TempPathFactory) -> str:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
+    # uv looks for its program beside the module, so an environment needs its own.
+    shutil.copytree(Path(sysconfig.get_path("purelib"), "uv"), site / "uv")
+    shutil.copy2(Path(sysconfig.get_path("scripts"), "uv"), folder / "bin" / "uv")
     return str(folder / "bin" / "python")
 
 
@@ -60,7 +68,7 @@ def node(service: FakeService, ray_address: str, small_environment: str) -> Iter
         yield found
 
 
-def test_pip_installs_what_a_trial_needs_and_each_environment_has_workers_of_its_own(
+def test_pip_and_uv_install_what_a_trial_needs_and_each_environment_has_workers_of_its_own(
     service: FakeService, node: SecondNode, tmp_path: Path
 ) -> None:
     """Also from the package's requirements; a failing installation ends the trial with pip's own words."""
@@ -71,17 +79,20 @@ def test_pip_installs_what_a_trial_needs_and_each_environment_has_workers_of_its
         files.writestr("requirements.txt", f"# ours\n{second}\n")
     package = service.add_package(archive.read_bytes(), "package.zip")
 
-    def add(pip: Any) -> str:
-        options = {"pip_install_options": ["--no-index", "--no-deps", "--disable-pip-version-check"]}
+    def add(installer: str, requirements: dict[str, Any]) -> str:
         trainer = {
             "entrypoint": "train:train_fn",
             "package": package,
             "scaling": node.only,
-            "runtime_env": {"pip": {**pip, **options}},
+            "runtime_env": {installer: requirements | OFFLINE[installer]},
         }
         return service.add_trial(trainer, {}, experiment=f"x-{uuid.uuid4().hex}")  # the fake compares nothing else
 
-    trials = add({"packages": [first]}), add({"from_package": True}), add({"packages": ["nothing-of-this-name==1"]})
+    trials = (
+        add("pip", {"packages": [first]}),
+        add("uv", {"from_package": True}),
+        add("pip", {"packages": ["nothing-of-this-name==1"]}),
+    )
     for trial, version in zip(trials[:2], ("1.0", "2.0"), strict=True):
         assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
         assert service.reports[trial][0].metrics["version"] == version

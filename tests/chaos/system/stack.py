@@ -18,6 +18,7 @@ from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 from tests.chaos.faults.schedule import Target
 from tests.chaos.system.components import Component, Postgres, Program, answers, listens
+from tests.ray_nodes import LEAN_HEAD, LEAN_NODE
 
 START_SECONDS = 180.0
 
@@ -147,9 +148,9 @@ class Stack:
         )
 
     def _ray(self) -> Program:
-        command = ["ray.scripts.scripts", "start", "--head", "--block", "--no-monitor", "--port", str(self.ray_port)]
-        command += ["--temp-dir", str(self.home.ray), "--num-cpus", str(self.size.cpus)]
-        command += ["--disable-usage-stats", "--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
+        command = ["ray.scripts.scripts", "start", "--head", "--block", *LEAN_HEAD, *LEAN_NODE]
+        command += ["--port", str(self.ray_port), "--temp-dir", str(self.home.ray)]
+        command += ["--num-cpus", str(self.size.cpus), "--node-ip-address", "127.0.0.1"]
         return self._program("ray", Target.RAY, command, listens(self.ray_port))
 
     def _mlflow(self) -> Program:

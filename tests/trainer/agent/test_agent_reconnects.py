@@ -17,6 +17,7 @@ from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 from tests.conftest import Api, changed, running
 from tests.processes import family_of, kill_all, left_alive
+from tests.ray_nodes import start_head
 from tests.trainer.conftest import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -49,9 +50,7 @@ def ray_directory() -> Iterator[Path]:
 @contextmanager
 def head(port: int, directory: Path) -> Iterator[None]:
     """Killed with all its processes at the end, as by a power failure."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
-    command += ["--temp-dir", str(directory), "--num-cpus", "2", "--include-dashboard", "false"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with start_head(port, directory, cpus=2) as process:
         try:
             until(lambda: accepts("127.0.0.1", port), "Ray's head answers")
             yield

@@ -6,6 +6,8 @@ Ray calls `change` if the variable RAY_START_HOOK names it.
 from pathlib import Path
 from typing import Any
 
+from ray._private import services
+
 from trainer.ray_train.processes import setup_worker
 
 
@@ -13,3 +15,17 @@ def change(parameters: Any, _is_head: bool) -> None:
     """`parameters` are Ray's `RayParams`, before anything is started."""
     parameters.setup_worker_path = str(Path(setup_worker.__file__).resolve())
     parameters.ray_client_server_port = None  # an open port, and 100 MB, for drivers on other machines
+    if parameters.include_dashboard is False:
+        leave_out_dashboard()
+
+
+def leave_out_dashboard() -> None:
+    """Start no process of a dashboard that is not wanted.
+
+    Ray starts it all the same, for its usage statistics, and waits for it before it starts anything else of the node.
+    """
+
+    def start_nothing(*_: object, **__: object) -> tuple[str, None]:
+        return "", None
+
+    services.start_api_server = start_nothing
