@@ -66,6 +66,7 @@ class FilesWithOneStack(LoadFileScheduling):  # type: ignore[misc]
         return "the demo's stack" if file in self.FILES else file
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesWithOneStack | None:
     return FilesWithOneStack(config, log) if config.getoption("dist") == "loadfile" else None
 
