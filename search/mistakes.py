@@ -34,21 +34,22 @@ class Mistake:
 
 
 def parse(
-    adapter: TypeAdapter[T], given: Any, *, tags: Collection[str] = ()
+    adapter: TypeAdapter[T], given: Any, *, tags: Collection[str] = (), context: object = None
 ) -> tuple[T, list[Mistake]] | tuple[None, list[Mistake]]:
     """The value, or None and all mistakes.
 
-    `tags` are the names of union members: pydantic puts them first in a path, but the user did not write them. Pydantic
+    `tags` are the names of union members: pydantic puts them first in a path, but the user did not write them.
+    `context` is pydantic's validation context. Pydantic
     runs a model's own validators only if every field is valid, so the valid fields are validated again without the
     others.
     """
     try:
-        return adapter.validate_python(given), []
+        return adapter.validate_python(given, context=context), []
     except ValidationError as error:
         mistakes = mistakes_of(error, tags=tags)
     wrong = {mistake.path[0] for mistake in mistakes if mistake.path}
     if isinstance(given, Mapping) and (rest := {key: given[key] for key in given if key not in wrong}) != given:
-        _, more = parse(adapter, rest, tags=tags)
+        _, more = parse(adapter, rest, tags=tags, context=context)
         mistakes += [mistake for mistake in more if mistake.path and mistake.path[0] in rest]
     return None, mistakes
 

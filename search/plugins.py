@@ -7,16 +7,33 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
+from pydantic import ValidationInfo
+
 T = TypeVar("T")
 
 SAMPLER_GROUP = "paceline.samplers"
 RULE_GROUP = "paceline.early_stopping"
 
-STORED = object()
-"""The validation context for a spec that the service has accepted before.
 
-Its parts are not checked against each other again, because an older version of the service may have had fewer rules,
-and a plugin that it names may be gone."""
+@dataclass(frozen=True)
+class Accepted:
+    """The validation context for a spec that the service has accepted before, but for the fields that have `changed`.
+
+    Plugins and libraries that the other fields name may be gone.
+    """
+
+    changed: frozenset[str] = frozenset()
+
+
+STORED = Accepted()
+"""Nothing has changed: the parts are not even checked against each other, because an older version of the service may
+have had fewer rules."""
+
+
+def is_accepted(field: str, validation: ValidationInfo) -> bool:
+    """Whether the service has accepted this field of the spec that is validated."""
+    return isinstance(validation.context, Accepted) and field not in validation.context.changed
+
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from pydantic import (
 from search.early_stopping.rule import Rule
 from search.field_descriptions import field_descriptions
 from search.mistakes import MISSING, Mistake, listed, parse, refuse
-from search.plugins import STORED
+from search.plugins import is_accepted
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def one_of(rules: Mapping[str, type[Rule]], broken: Mapping[str, str]) -> Any:
     def check(given: Any, handler: ValidatorFunctionWrapHandler, validation: ValidationInfo) -> Any:
         if isinstance(given, Rule):
             return handler(given)
-        if validation.context is STORED and isinstance(given, Mapping):
+        if is_accepted("early_stopping", validation) and isinstance(given, Mapping):
             return stored(given)
         if not isinstance(given, Mapping):
             refuse("EarlyStoppingSpec", [Mistake((), "must be an object such as {rule: asha}")], given)

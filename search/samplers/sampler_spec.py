@@ -17,7 +17,7 @@ from pydantic import (
 
 from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, parse, refuse
-from search.plugins import STORED
+from search.plugins import is_accepted
 from search.problem import Problem, SpaceExhausted
 from search.samplers.auto import Auto, ChosenSampler
 from search.samplers.registry import SAMPLERS, sampler_plugins
@@ -61,7 +61,7 @@ class SamplerSpec(JsonModel):
 
     @model_validator(mode="after")
     def _sampler_and_options_exist(self, validation: ValidationInfo) -> Self:
-        if validation.context is not STORED:
+        if not is_accepted("search", validation):
             refuse(type(self).__name__, self._mistakes(), self.model_dump())
         return self
 
@@ -92,9 +92,6 @@ class SamplerSpec(JsonModel):
         features = frozenset(problem.features())
         able = listed(name for name, kind in SAMPLERS.items() if not features & kind.unsupported)
         sampler = self._sampler()
-        if missing := sampler.missing():
-            advice = "use tpe or auto, or have the library installed where the service runs"
-            return [Mistake(("search", "sampler"), f"{self.sampler} {missing}: {advice}")]
         unsupported = [
             Mistake(("search", "sampler"), f"{self.sampler} does not support {feature}; these samplers do: {able}")
             for feature in problem.features()
@@ -162,7 +159,11 @@ class SamplerSpec(JsonModel):
             return [Mistake(("sampler",), f"unknown sampler '{self.sampler}'; available: {listed(SAMPLERS)}")]
         kind = SAMPLERS[self.sampler]
         _, mistakes = parse(TypeAdapter[Any](kind), self.options)
-        return [self._with_known_options(mistake, kind).under("options") for mistake in mistakes]
+        found = [self._with_known_options(mistake, kind).under("options") for mistake in mistakes]
+        if missing := kind.missing():
+            advice = "use tpe or auto, or have the library installed where the service runs"
+            found.append(Mistake(("sampler",), f"{self.sampler} {missing}: {advice}"))
+        return found
 
     def _with_known_options(self, mistake: Mistake, kind: type[Sampler]) -> Mistake:
         """An unknown option's mistake, which lists the sampler's options; any other as it is."""

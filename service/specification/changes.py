@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from search.mistakes import Mistake, parse
+from search.plugins import Accepted
 from search.space.forbidden import still_possible
 from search.space.narrowed_space import mistakes_in_narrowing, without_dead_branches
 from search.space.space import Space
@@ -57,17 +58,20 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
     document |= {name: before[name] for name in before if name not in CHANGEABLE}
     document = {name: value for name, value in document.items() if name in before or name in CHANGEABLE}
     check_values(document)  # each patch is bounded, but many of them add up
-    return _parse_changed(spec, document, refused)
+    changed = frozenset(name for name in CHANGEABLE if document.get(name) != before.get(name))
+    return _parse_changed(spec, document, refused, Accepted(changed))
 
 
 def differences(before: ExperimentSpec, after: ExperimentSpec) -> list[Difference]:
     return list(_differences((), before.model_dump(mode="json"), after.model_dump(mode="json")))
 
 
-def _parse_changed(spec: ExperimentSpec, document: dict[str, Any], mistakes: list[Mistake]) -> ExperimentSpec:
+def _parse_changed(
+    spec: ExperimentSpec, document: dict[str, Any], mistakes: list[Mistake], accepted: Accepted
+) -> ExperimentSpec:
     changed = None
     try:
-        changed = parse_spec(_without_stale_values(document))
+        changed = parse_spec(_without_stale_values(document), accepted)
     except Invalid as error:
         mistakes += error.mistakes
     space = changed.space if changed else parse(_SPACE, document.get("space"))[0]

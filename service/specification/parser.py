@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter
 
 from search.mistakes import Mistake, parse
+from search.plugins import Accepted
 from service.errors import MAX_MISTAKES, Invalid
 from service.specification.dataset_mistakes import in_users_words, known_fields
 from service.specification.models import ExperimentSpec
@@ -18,11 +19,14 @@ _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 _WANTS_NUMBER = re.compile("integer|number")
 
 
-def parse_spec(document: Any) -> ExperimentSpec:
-    """Raises Invalid with every mistake, each with the path of its field. `document` has passed `check_values`."""
+def parse_spec(document: Any, accepted: Accepted | None = None) -> ExperimentSpec:
+    """Raises Invalid with every mistake, each with the path of its field. `document` has passed `check_values`.
+
+    `accepted` says what of it the service has accepted before.
+    """
     if not isinstance(document, dict):
         raise Invalid([Mistake((), "must be an object with name, space, objectives, …")])
-    spec, mistakes = parse(_SPEC, document)
+    spec, mistakes = parse(_SPEC, document, context=accepted)
     if spec is None:
         found = [_in_users_words(mistake) for mistake in mistakes[:MAX_MISTAKES]]
         shown = [with_known_fields(mistake, _known_fields(mistake.path[:-1])) for mistake in found]

@@ -38,6 +38,9 @@ def main() -> None:
             if answer.status_code == 201:
                 found[name]["trials"] = [_ran(http, name) for _ in range(6)]
         found["listed"] = [one["name"] for one in http.get("/v1/experiments").json()["items"]]
+        found["changed"] = {
+            name: http.patch(f"/v1/experiments/{name}", json={"priority": 3}).status_code for name in found["listed"]
+        }
         found["previewed"] = http.post(
             "/v1/spaces/preview", json={"space": SPACE, "search": {"sampler": "annealing"}, "n": 3}
         ).json()

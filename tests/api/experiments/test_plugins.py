@@ -193,9 +193,10 @@ def test_experiments_outlive_the_packages_that_they_name(answers: dict[str, Any]
         cwd=ROOT,
     )
     assert ended.returncode == 0, ended.stderr
-    assert set(json.loads(ended.stdout.splitlines()[-1])["listed"]) == set(answers["listed"])
-    assert "annealed" in answers["listed"]
-    assert "flat" in answers["listed"]
+    later = json.loads(ended.stdout.splitlines()[-1])
+    assert set(later["listed"]) == set(answers["listed"])
+    assert {"annealed", "flat", "patient"} <= set(answers["listed"])
+    assert set(later["changed"].values()) == {200}
 
 
 @pytest.mark.slow
