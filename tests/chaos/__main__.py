@@ -4,10 +4,11 @@ import argparse
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.chaos.audit import audit
-from tests.chaos.chaos import Plan, chaos
+from tests.chaos.chaos import Kind, Plan, chaos
 from tests.chaos.faults.schedule import Target
 from tests.chaos.report import report
 from tests.chaos.system.stack import Size
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
         targets = [Target(name) for name in asked.kill]
         plan = Plan(seed, asked.seconds, size, targets, trials=asked.trials, parallelism=asked.parallelism)
+        plan = replace(plan, load=[Kind(name) for name in asked.load])
         _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of faults in {', '.join(asked.kill)}\n")
         snapshot = chaos(plan, _say, asked.keep and asked.keep / database)
         violations = audit(snapshot)
@@ -50,6 +52,15 @@ def _parser() -> argparse.ArgumentParser:
         default=names,
         metavar="TARGET",
         help=f"any of {', '.join(names)}; default: all",
+    )
+    kinds = [kind.value for kind in Kind]
+    add(
+        "--load",
+        nargs="+",
+        choices=kinds,
+        default=kinds,
+        metavar="KIND",
+        help=f"any of {', '.join(kinds)}; default: all",
     )
     add("--keep", type=Path, help="an empty directory with a short path, in which logs, database and journals stay")
     return parser

@@ -1,17 +1,29 @@
 """A whole run: a stack, experiments on it, faults, and a snapshot of the results."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
 from tests.chaos.evidence.collect import collect
 from tests.chaos.evidence.snapshot import Snapshot
-from tests.chaos.experiments import Planned, drift, fresh, grid, pace
+from tests.chaos.experiments import Planned, climb, drift, external, fresh, grid, pace, population
 from tests.chaos.faults.schedule import Target, schedule
 from tests.chaos.load import Load, Series
 from tests.chaos.run import Run
 from tests.chaos.system.stack import Size, running
+
+
+class Kind(StrEnum):
+    """The kinds of experiments that run beside each other."""
+
+    PACE = "pace"
+    DRIFT = "drift"
+    ODD = "odd"
+    CLIMB = "climb"
+    POPULATION = "population"
+    EXTERNAL = "external"
 
 
 @dataclass(frozen=True)
@@ -26,13 +38,15 @@ class Plan:
     trials: int = 8
     parallelism: int = 2
     timeout: float = 420
+    load: Sequence[Kind] = tuple(Kind)
 
 
 def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> Snapshot:
     """Raise TimeoutError when the stack does not start, or no service answers for long."""
-    targets = [one for one in plan.targets if not (one is Target.DATABASE and plan.size.database == "sqlite")]
-    faults = schedule(plan.seed, plan.seconds, targets, plan.gap)
-    with running(plan.size, keep) as stack:
+    absent = {Target.DATABASE} if plan.size.database == "sqlite" else set()
+    absent |= set() if Kind.EXTERNAL in plan.load else {Target.CLIENT}
+    faults = schedule(plan.seed, plan.seconds, [one for one in plan.targets if one not in absent], plan.gap)
+    with running(replace(plan.size, clients=int(Kind.EXTERNAL in plan.load)), keep) as stack:
         load = Load(stack.urls, series(plan, str(stack.home.journal)))
         say(f"up: {', '.join(component.name for component in stack.components)}")
         try:
@@ -43,7 +57,7 @@ def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> S
 
 
 def series(plan: Plan, journal: str) -> list[Series]:
-    return [partial(_pace, plan, journal), partial(_drift, plan, journal), partial(_odd, plan, journal)]
+    return [partial(MAKERS[kind], plan, journal) for kind in plan.load]
 
 
 def _pace(plan: Plan, journal: str, number: int) -> Planned:
@@ -59,3 +73,30 @@ def _odd(plan: Plan, journal: str, number: int) -> Planned:
     if number % 2:
         return fresh(f"fresh-{number}", journal, seed=plan.seed + number, trials=3)
     return grid(f"grid-{number}", journal, seed=plan.seed + number, widths=max(2, plan.trials // 2))
+
+
+def _climb(plan: Plan, journal: str, number: int) -> Planned:
+    return climb(f"climb-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=plan.parallelism)
+
+
+def _population(plan: Plan, journal: str, number: int) -> Planned:
+    members = max(4, plan.trials // 2)
+    return population(
+        f"population-{number}", journal, seed=plan.seed + number, trials=members, parallelism=plan.parallelism
+    )
+
+
+def _external(plan: Plan, journal: str, number: int) -> Planned:
+    return external(
+        f"external-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=plan.parallelism
+    )
+
+
+MAKERS: Mapping[Kind, Callable[[Plan, str, int], Planned]] = {
+    Kind.PACE: _pace,
+    Kind.DRIFT: _drift,
+    Kind.ODD: _odd,
+    Kind.CLIMB: _climb,
+    Kind.POPULATION: _population,
+    Kind.EXTERNAL: _external,
+}

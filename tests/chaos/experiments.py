@@ -7,6 +7,7 @@ from typing import Any
 LOSS = {"metric": "loss", "direction": "minimize"}
 X = {"type": "float", "low": 0.0, "high": 1.0}
 BREAKS_WHEN_X = 0.5
+EXTERNAL_TAG = "runs:by-client"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,30 @@ def grid(name: str, journal: str, *, seed: int, widths: int) -> Planned:
     return Planned(spec, Expected("space_exhausted", 2 * widths, BREAKS_WHEN_X))
 
 
+def climb(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
+    """ASHA with promotion: trials pause at a rung, and some of them continue later from their checkpoint."""
+    spec = _spec(name, journal, steps=8, pause=0.2, save_every=2) | {
+        "space": {"x": X, "width": {"type": "int", "low": 1, "high": 8}},
+        "search": {"sampler": "random", "seed": seed},
+        "early_stopping": {"rule": "asha", "min_step": 2, "reduction_factor": 2, "max_step": 8, "promote": True},
+        "limits": {"max_trials": trials, "parallelism": parallelism},
+        "step_metric": "step",
+    }
+    return Planned(spec, Expected("max_trials", trials))
+
+
+def population(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
+    """Population-based training: more members than run at once, some of which continue from another's checkpoint."""
+    spec = _spec(name, journal, steps=12, pause=0.2, save_every=2) | {
+        "space": {"x": X, "bend": {"type": "float", "low": 0.1, "high": 2.0, "log": True}},
+        "search": {"sampler": "random", "seed": seed},
+        "early_stopping": {"rule": "pbt", "interval": 4, "max_step": 12},
+        "limits": {"max_trials": trials, "parallelism": parallelism},
+        "step_metric": "step",
+    }
+    return Planned(spec, Expected("max_trials", trials))
+
+
 def fresh(name: str, journal: str, *, seed: int, trials: int) -> Planned:
     """New worker processes for every trial, through Ray Train's public `fit()`."""
     spec = _spec(name, journal, steps=6, pause=0.3, save_every=2) | {
@@ -78,6 +103,20 @@ def fresh(name: str, journal: str, *, seed: int, trials: int) -> Planned:
         "step_metric": "step",
     }
     spec["trainer"] |= {"reuse_workers": False}
+    return Planned(spec, Expected("max_trials", trials))
+
+
+def external(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
+    """Trials that a user's own program runs over HTTP, without Ray."""
+    spec = _spec(name, journal, steps=16, pause=0.2, save_every=100) | {
+        "space": {"x": X, "width": {"type": "int", "low": 1, "high": 8}},
+        "search": {"sampler": "tpe", "seed": seed},
+        "early_stopping": {"rule": "asha", "min_step": 4, "reduction_factor": 2},
+        "limits": {"max_trials": trials, "parallelism": parallelism},
+        "step_metric": "step",
+        "tags": dict([EXTERNAL_TAG.split(":")]),
+        "trainer": {"kind": "external"},
+    }
     return Planned(spec, Expected("max_trials", trials))
 
 

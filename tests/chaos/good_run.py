@@ -53,7 +53,7 @@ class _RunBuilder:
     def trial(self, number: int, params: dict[str, Any]) -> Trial:
         trial = Trial(f"t-{number}", number, params, "queued", "queued", None, [], [], [], [], [], [])
         self.trials.append(trial)
-        self.add_event("trial.created", trial, {"number": number})
+        self.add_event("trial.created", trial, {"number": number, "params": params})
         return trial
 
     def begin(self, trial: Trial, attempt: int, step: int | None) -> None:

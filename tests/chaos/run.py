@@ -1,5 +1,6 @@
 """The run: experiments continue while faults are injected by schedule; killed components are started again."""
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -150,10 +151,9 @@ class Run:
             self.record.restarted[number] = time.time()
 
     def _unfreeze(self, fault: Fault, number: int) -> None:
-        try:
-            os.kill(fault.pid, signal.SIGCONT)
-        except ProcessLookupError:
-            self._say(f"         the frozen process {fault.pid} has ended already")
+        for pid in fault.frozen_pids:
+            with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
+                os.kill(pid, signal.SIGCONT)
         self.record.restarted[number] = time.time()
 
     def _restart_later(self, component: Component) -> None:

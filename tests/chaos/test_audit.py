@@ -190,7 +190,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         "its budget is",
     ),
     "another cutoff": (in_events(lambda events: _changed(events, "decision", cutoff=0.1)), "its decisions must be"),
-    "a decision is lost": (in_trial(1, decisions=lambda _: []), "its decisions must be"),
+    "a decision is lost": (in_trial(1, decisions=lambda _: []), "its stored decisions must be"),
     "stopped and went on": (
         in_trial(1, status=lambda _: "completed"),
         "trial 1 is completed, though it was stopped",

@@ -3,11 +3,12 @@
 import pytest
 
 from tests.chaos.audit import audit
-from tests.chaos.chaos import Plan, chaos
+from tests.chaos.chaos import Kind, Plan, chaos
 from tests.chaos.faults.schedule import Target
 from tests.chaos.report import report
 from tests.chaos.system.stack import Size
 
+LOAD = (Kind.PACE, Kind.DRIFT, Kind.ODD)
 TARGETS = [target for target in Target if target is not Target.RAY]
 
 
@@ -16,7 +17,7 @@ TARGETS = [target for target in Target if target is not Target.RAY]
 @pytest.mark.timeout(1200)
 def test_every_component_is_killed_and_each_trial_counts_once() -> None:
     size = Size(database="postgresql", services=2, agents=1, lease_seconds=30)
-    snapshot = chaos(Plan(384, 23, size, TARGETS, gap=(2.5, 4), trials=3, parallelism=1, timeout=600), print)
+    snapshot = chaos(Plan(384, 23, size, TARGETS, gap=(2.5, 4), trials=3, parallelism=1, timeout=600, load=LOAD), print)
     violations = audit(snapshot)
     assert not violations, report(snapshot, violations)
     assert {fault.planned.target for fault in snapshot.record.faults} == set(TARGETS)

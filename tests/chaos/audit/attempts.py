@@ -10,7 +10,9 @@ from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.faults.fault_injector import Fault
 from tests.chaos.faults.schedule import Target
 
-NO_WORK = {"left"}
+NO_WORK = {"left", "finished"}
+FROM_ATTEMPTS = {"report", "checkpoint", "decision"}
+"""Events of a living attempt; but the decision that a paused trial continues has none."""
 LOST_KINDS = {"lost", "preempted"}
 
 Key = tuple[str, int, int]
@@ -45,8 +47,13 @@ def _rows(trial: Trial) -> Iterator[str]:
 
 def _by_events(experiment: Experiment) -> Iterator[str]:
     living: dict[str, int] = {}
+    paused: set[str] = set()
     for event in experiment.events:
         trial = event.trial or ""
+        if event.kind == "trial.paused":
+            paused.add(trial)
+        elif event.kind.startswith("trial."):
+            paused.discard(trial)
         if event.kind == "trial.running":
             if trial in living:
                 yield f"{trial} has two living attempts at event {event.seq}"
@@ -54,8 +61,9 @@ def _by_events(experiment: Experiment) -> Iterator[str]:
         elif event.kind == "attempt.ended":
             if living.pop(trial, None) != event.data["attempt"]:
                 yield f"an attempt of {trial} that did not live ended at event {event.seq}"
-        elif event.kind in {"report", "checkpoint", "decision"} and living.get(trial) != event.data["attempt"]:
-            yield f"event {event.seq} is a {event.kind} of an attempt of {trial} that did not live"
+        elif event.kind in FROM_ATTEMPTS and living.get(trial) != event.data["attempt"]:
+            if event.kind != "decision" or trial not in paused:
+                yield f"event {event.seq} is a {event.kind} of an attempt of {trial} that did not live"
 
 
 def _by_journals(
@@ -74,7 +82,9 @@ def _by_journals(
 
 
 def _was_frozen(snapshot: Snapshot, attempt: Attempt) -> bool:
-    return any(_hit(fault, attempt) for fault in snapshot.record.faults if fault.frozen)
+    """Whether what runs the attempt may have been frozen."""
+    frozen = [fault for fault in snapshot.record.faults if fault.frozen and fault.planned.target in ENDS_ONE_ATTEMPT]
+    return any(_hit(fault, attempt) for fault in frozen)
 
 
 def _hit(fault: Fault, attempt: Attempt) -> bool:
@@ -98,7 +108,10 @@ def resumes(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _known_at_start(experiment: Experiment, trial: Trial) -> dict[int, tuple[int, str] | None]:
-    """Return for each attempt the newest checkpoint (step, URI) that was known when it began."""
+    """Return for each attempt the newest checkpoint (step, URI) that was known when it began.
+
+    A trial that exploits a donor takes over the donor's; what it had saved itself is discarded.
+    """
     newest: tuple[int, str] | None = None
     known: dict[int, tuple[int, str] | None] = {}
     for event in experiment.events:
@@ -106,6 +119,8 @@ def _known_at_start(experiment: Experiment, trial: Trial) -> dict[int, tuple[int
             continue
         if event.kind == "trial.running":
             known[event.data["attempt"]] = newest
+        elif event.kind == "trial.exploited":
+            newest = event.data["checkpoint"]["step"], event.data["checkpoint"]["uri"]
         elif event.kind == "checkpoint" and (newest is None or event.data["step"] >= newest[0]):
             newest = event.data["step"], event.data["uri"]
     return known
@@ -145,7 +160,7 @@ def losses(snapshot: Snapshot) -> Iterator[str]:
                 yield f"{experiment.name}: trial {trial.number} failed after {count} losses; its budget is {MAX_LOSSES}"
 
 
-ENDS_ONE_ATTEMPT = {Target.SLOT, Target.WORKER}
+ENDS_ONE_ATTEMPT = {Target.SLOT, Target.WORKER, Target.CLIENT}
 """A fault in one of these ends at most one attempt."""
 
 
@@ -182,8 +197,8 @@ def _deaths(snapshot: Snapshot, target: Target) -> list[float]:
     return fault + [death.at for death in snapshot.record.deaths if death.target is target]
 
 
-CLAIM_SECONDS = {Target.AGENT: 2.0, Target.RAY: 60.0}
-"""How long before an attempt begins its agent, or its agent's cluster, may have died.
+CLAIM_SECONDS = {Target.AGENT: 2.0, Target.CLIENT: 2.0, Target.RAY: 60.0}
+"""How long before an attempt begins its agent, its client, or its agent's cluster, may have died.
 
 The service may answer a claim of an agent that has just died; and an agent whose Ray cluster is gone learns of it when
 Ray ends its process, after a minute at most.

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from tests.chaos.audit.attempts import LOST_KINDS, by_attempt
 from tests.chaos.audit.ends import is_broken
+from tests.chaos.evidence.generations import params_of_attempts
 from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.user_code.curves import loss
@@ -20,8 +21,9 @@ def _curve(experiment: Experiment, trial: Trial) -> Iterator[str]:
     steps = [point.step for point in trial.curve]
     if steps != list(range(1, len(steps) + 1)):
         yield f"the steps of its curve are {steps}"
-    config = {**experiment.spec["config"], **trial.params}
+    params = params_of_attempts(experiment, trial)
     for point in trial.curve:
+        config = {**experiment.spec["config"], **params.get(point.attempt, trial.params)}
         right = {"step": point.step, "loss": loss(config, point.step)}
         stored = {name: point.metrics.get(name) for name in right}
         if stored != right:

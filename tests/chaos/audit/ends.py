@@ -7,6 +7,7 @@ from typing import Any
 from search.study import Study, propose
 from service.domain.statuses import LIVE_TRIAL
 from service.specification.models import ExperimentSpec
+from tests.chaos.evidence.generations import generations
 from tests.chaos.evidence.snapshot import Experiment, Snapshot, Trial
 
 
@@ -56,8 +57,9 @@ def is_broken(experiment: Experiment, trial: Trial) -> bool:
 
 
 def allowed(experiment: Experiment) -> set[str]:
-    stops = (experiment.spec.get("early_stopping") or {}).get("rule", "none") != "none"
-    return {"completed", "pruned"} if stops else {"completed"}
+    """The final statuses that a sound trial may have. Population-based training ends none of its members early."""
+    rule = (experiment.spec.get("early_stopping") or {}).get("rule", "none")
+    return {"completed"} if rule in {"none", "pbt"} else {"completed", "pruned"}
 
 
 def _ends_of_attempts(trial: Trial) -> str:
@@ -105,9 +107,9 @@ def _twice(experiment: Experiment) -> Iterator[str]:
 def _disturbed(experiment: Experiment) -> Iterator[str]:
     study = study_of(experiment.spec)
     for trial in experiment.trials:
-        undisturbed = propose(study, [], trial.number)
-        if trial.params != undisturbed:
-            yield f"{experiment.name}: trial {trial.number} is {trial.params}; undisturbed it would be {undisturbed}"
+        undisturbed, first = propose(study, [], trial.number), generations(experiment, trial)[0].params
+        if first != undisturbed:
+            yield f"{experiment.name}: trial {trial.number} was {first}; undisturbed it would be {undisturbed}"
 
 
 def study_of(document: Mapping[str, Any]) -> Study:

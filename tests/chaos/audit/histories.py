@@ -72,7 +72,7 @@ def _parallelism(experiment: Experiment) -> Iterator[str]:
             continue
         if to is TrialStatus.RUNNING:
             running.add(event.trial)
-        elif to not in LIVE_TRIAL or to is TrialStatus.QUEUED:
+        elif to not in LIVE_TRIAL or to in {TrialStatus.QUEUED, TrialStatus.PAUSED}:
             running.discard(event.trial)
         if len(running) > most:
             yield f"{len(running)} trials ran at once at event {event.seq}; parallelism is {most}"

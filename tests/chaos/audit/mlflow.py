@@ -1,10 +1,12 @@
 """MLflow has exactly what SQL has: each experiment, trial and point once."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from service.mirror.runs import GENERATION_TAG
 from service.mirror.trial_events import TRIAL_ENDS, cost_metric, system_metric
-from tests.chaos.evidence.snapshot import Experiment, MlflowRun, Snapshot, Trial
+from tests.chaos.evidence.generations import Generation, generations
+from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Snapshot, Trial
 
 
 def mlflow_agrees(snapshot: Snapshot) -> Iterator[str]:
@@ -46,35 +48,55 @@ def _best_curve(experiment: Experiment) -> list[tuple[int, float]]:
 
 
 def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
-    if len(trial.mirrored) != 1:
+    """A trial has a run for each of its generations."""
+    known = generations(experiment, trial)
+    if len(trial.mirrored) != len(known):
         yield f"has {len(trial.mirrored)} runs"
         return
-    run = trial.mirrored[0]
-    if run.status != TRIAL_ENDS.get(f"trial.{trial.status}"):
+    runs = {int(run.tags.get(GENERATION_TAG) or 0): run for run in trial.mirrored}
+    for one in known:
+        which = f"in generation {one.number} " if one.number else ""
+        if one.number not in runs:
+            yield f"has no run of generation {one.number}"
+            continue
+        yield from (f"{which}{what}" for what in _run(experiment, trial, one, runs[one.number]))
+
+
+def _run(experiment: Experiment, trial: Trial, generation: Generation, run: MlflowRun) -> Iterator[str]:
+    status = TRIAL_ENDS.get(f"trial.{trial.status}") if generation.until is None else "FINISHED"
+    if run.status != status:
         yield f"is {run.status}; it {trial.status}"
-    params = {name: str(value) for name, value in {**experiment.spec["config"], **trial.params}.items()}
+    params = {name: str(value) for name, value in {**experiment.spec["config"], **generation.params}.items()}
     if run.params != params:
         yield f"has the parameters {run.params}, not {params}"
-    yield from _curves(_expected_curves(experiment, trial), run)
+    own = [event for event in experiment.events if event.trial == trial.id and generation.has(event)]
+    yield from _curves(_expected_curves(trial, own), run)
 
 
-def _expected_curves(experiment: Experiment, trial: Trial) -> dict[str, list[tuple[int, float]]]:
+def _expected_curves(trial: Trial, events: Sequence[Event]) -> dict[str, list[tuple[int, float]]]:
     """The points of the trial's curves, and what its events say of its cost, its workers and their load."""
     curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    for point in trial.curve:
+    reported = {(event.data["attempt"], event.data["sequence"]) for event in events if event.kind == "report"}
+    for point in (point for point in trial.curve if (point.attempt, point.sequence) in reported):
         for name, value in point.metrics.items():
             curves[name].append((point.step, float(value)))
-    for event in experiment.events:
-        if event.trial == trial.id and event.kind == "attempt.world_size":
-            curves["paceline/world_size"].append((event.data["step"], event.data["world_size"]))
-        if event.trial == trial.id and event.kind == "attempt.system_metrics":
-            for sample in event.data["samples"]:
-                for name, value in sample["metrics"].items():
-                    curves[system_metric(name, sample.get("node"))].append((sample["step"], value))
-        if event.trial == trial.id and event.kind.startswith("trial."):
-            for field, seconds in (event.data.get("cost") or {}).items():
-                curves[cost_metric(field)].append((int(event.data.get("step") or 0), seconds))
+    for event in events:
+        for name, step, value in _figures(event):
+            curves[name].append((step, value))
     return {name: sorted(points) for name, points in curves.items()}
+
+
+def _figures(event: Event) -> Iterator[tuple[str, int, float]]:
+    """What an event says of its attempt's workers and their load, and of the trial's cost so far."""
+    if event.kind == "attempt.world_size":
+        yield "paceline/world_size", event.data["step"], event.data["world_size"]
+    if event.kind == "attempt.system_metrics":
+        for sample in event.data["samples"]:
+            for name, value in sample["metrics"].items():
+                yield system_metric(name, sample.get("node")), sample["step"], value
+    if event.kind.startswith("trial."):
+        for field, seconds in (event.data.get("cost") or {}).items():
+            yield cost_metric(field), int(event.data.get("step") or 0), seconds
 
 
 def _curves(expected: dict[str, list[tuple[int, float]]], run: MlflowRun) -> Iterator[str]:

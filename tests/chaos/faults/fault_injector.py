@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ import psutil
 
 from tests.chaos.evidence.journals import Line, last_lines
 from tests.chaos.faults.schedule import FROZEN, SAVING, PlannedFault, Target
-from tests.chaos.system.components import Component, Program, signal_processes
+from tests.chaos.system.components import Component, signal_processes
 from tests.chaos.system.stack import Stack
 
 SEARCH_SECONDS = 3.0
@@ -19,6 +19,7 @@ SEARCH_SECONDS = 3.0
 SLOT = "ray::Slot"
 TRAINING_ACTORS = (SLOT, "ray::RayTrainWorker", "ray::TrainController")
 
+Key = tuple[str, int, int]
 Found = TypeVar("Found")
 
 
@@ -26,7 +27,8 @@ Found = TypeVar("Found")
 class Fault:
     """An injected fault. `at` is in seconds since the epoch; `name` and `pid` are of the killed or frozen process.
 
-    `component` must be started again. `attempt` (experiment's id, trial, attempt) is the one that a killed worker ran.
+    `component` must be started again. `attempt` (experiment's id, trial, attempt) is the one that a killed worker or
+    client ran. `frozen_pids` must be continued.
     """
 
     planned: PlannedFault
@@ -34,7 +36,8 @@ class Fault:
     name: str
     pid: int
     component: Component | None = None
-    attempt: tuple[str, int, int] | None = None
+    attempt: Key | None = None
+    frozen_pids: tuple[int, ...] = ()
 
     @property
     def frozen(self) -> bool:
@@ -55,8 +58,22 @@ class FaultInjector:
         if not components:
             return None
         component = _picked(components, planned)
+        return self._freeze(planned, component) if planned.variant == FROZEN else self._kill(planned, component)
+
+    def _kill(self, planned: PlannedFault, component: Component) -> Fault:
         at = time.time()
-        return Fault(planned, at, component.name, component.kill(), component)
+        pid = component.kill()
+        return Fault(planned, at, component.name, pid, component, attempt=self._attempt_of(pid))
+
+    def _freeze(self, planned: PlannedFault, component: Component) -> Fault:
+        processes, at = component.processes(), time.time()
+        signal_processes(processes, signal.SIGSTOP)
+        attempt = self._attempt_of(processes[0].pid)
+        return Fault(planned, at, component.name, processes[0].pid, attempt=attempt, frozen_pids=_pids(processes))
+
+    def _attempt_of(self, pid: int) -> Key | None:
+        """The attempt that a process works on by its journal; None for one that writes no journal."""
+        return next((_key(line) for line in self._unfinished() if line.pid == pid), None)
 
     def _inject_in_slot(self, planned: PlannedFault) -> Fault | None:
         slots = _first_found(lambda: [process for title, process in self.actors() if title.startswith(SLOT)])
@@ -65,7 +82,8 @@ class FaultInjector:
         slot = _picked(slots, planned)
         at = time.time()
         signal_processes([slot], signal.SIGSTOP if planned.variant == FROZEN else signal.SIGKILL)
-        return Fault(planned, at, "a slot", slot.pid)
+        pids = _pids([slot]) if planned.variant == FROZEN else ()
+        return Fault(planned, at, "a slot", slot.pid, frozen_pids=pids)
 
     def _inject_in_worker(self, planned: PlannedFault) -> Fault | None:
         saving = planned.variant == SAVING
@@ -77,13 +95,15 @@ class FaultInjector:
         at = time.time()
         with contextlib.suppress(psutil.NoSuchProcess):
             signal_processes([psutil.Process(line.pid)])
-        attempt = (line.experiment_id, line.trial, line.attempt)
-        return Fault(planned, at, f"rank {line.rank} of trial {line.trial}, {line.did}", line.pid, attempt=attempt)
+        return Fault(planned, at, f"rank {line.rank} of trial {line.trial}, {line.did}", line.pid, attempt=_key(line))
 
     def _working(self) -> list[Line]:
-        """Return the last line of each rank that is training now."""
-        lines = last_lines(self._stack.home.journal)
-        return [line for line in lines if line.did not in {"end", "left"} and psutil.pid_exists(line.pid)]
+        """Return the last line of each rank of a worker group that is training now."""
+        clients = {component.pid for component in self._stack.of(Target.CLIENT)}
+        return [line for line in self._unfinished() if psutil.pid_exists(line.pid) and line.pid not in clients]
+
+    def _unfinished(self) -> list[Line]:
+        return [line for line in last_lines(self._stack.home.journal) if line.did not in {"end", "left", "finished"}]
 
     def actors(self) -> Iterator[tuple[str, psutil.Process]]:
         """Yield Paceline's and Ray Train's actors on the cluster, with their process titles.
@@ -92,13 +112,20 @@ class FaultInjector:
         """
         raylets = set[str]()
         for component in self._stack.of(Target.RAY):
-            assert isinstance(component, Program)
             raylets |= {str(process.pid) for process in component.processes()}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess, IndexError):
                 title = process.cmdline()[0]
                 if title.startswith(TRAINING_ACTORS) and process.environ().get("RAY_RAYLET_PID") in raylets:
                     yield title, process
+
+
+def _key(line: Line) -> Key:
+    return line.experiment_id, line.trial, line.attempt
+
+
+def _pids(processes: Sequence[psutil.Process]) -> tuple[int, ...]:
+    return tuple(process.pid for process in processes)
 
 
 def _is_saving(line: Line) -> bool:

@@ -7,7 +7,10 @@ from enum import StrEnum
 
 
 class Target(StrEnum):
-    """What a fault hits. `RAY` is the whole Ray head with everything that runs on it."""
+    """What a fault hits.
+
+    `RAY` is the whole Ray head with everything that runs on it; `CLIENT` is a user's own program that runs trials.
+    """
 
     SERVICE = "service"
     AGENT = "agent"
@@ -16,6 +19,7 @@ class Target(StrEnum):
     MLFLOW = "mlflow"
     DATABASE = "database"
     RAY = "ray"
+    CLIENT = "client"
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,15 @@ FROZEN = "frozen"
 SAVING = "while saving"
 
 WEIGHTS: dict[Target, Weight] = {
-    Target.SERVICE: Weight(times=2, outage=(0.2, 9.0)),  # longer than training waits for an answer
-    Target.AGENT: Weight(),
+    # An outage of a service is longer than training waits for an answer.
+    Target.SERVICE: Weight(times=2, variants=("killed", "killed", "killed", FROZEN), outage=(0.2, 9.0)),
+    Target.AGENT: Weight(variants=("killed", "killed", FROZEN)),
     Target.SLOT: Weight(times=2, variants=("killed", "killed", FROZEN), outage=(0, 0)),
     Target.WORKER: Weight(times=2, variants=("killed", SAVING), outage=(0, 0)),
     Target.MLFLOW: Weight(outage=(1.0, 6.0)),
     Target.DATABASE: Weight(outage=(0.2, 5.0)),
     Target.RAY: Weight(outage=(0.5, 3.0)),
+    Target.CLIENT: Weight(variants=("killed", "killed", FROZEN), outage=(0.2, 3.0)),
 }
 
 

@@ -20,14 +20,21 @@ STOP_SECONDS = 8
 
 
 class Component(Protocol):
-    """`kill` sends SIGKILL to all of its processes at the same time. `start` does not wait until it is `ready`."""
+    """`kill` sends SIGKILL to all of its processes at the same time. `start` does not wait until it is `ready`.
+
+    `processes` has the first of them first; `pid` is its id, None before the first start.
+    """
 
     name: str
     target: Target
 
+    @property
+    def pid(self) -> int | None: ...
+
     def start(self) -> None: ...
     def kill(self) -> int: ...
     def stop(self) -> None: ...
+    def processes(self) -> list[psutil.Process]: ...
     def is_alive(self) -> bool: ...
     def ready(self) -> bool: ...
 
@@ -83,8 +90,13 @@ class Program:
     def ready(self) -> bool:
         return self._ready()
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
     def processes(self) -> list[psutil.Process]:
-        return process_tree(self._process.pid) if self._process else []
+        found = process_tree(self._process.pid) if self._process else []
+        return sorted(found, key=lambda process: process.pid != self.pid)
 
 
 class Postgres:
@@ -108,10 +120,18 @@ class Postgres:
         return str(self._server.get_uri())
 
     def kill(self) -> int:
+        postmaster, *others = self.processes()
+        signal_processes([postmaster, *others])
+        return int(postmaster.pid)
+
+    @property
+    def pid(self) -> int | None:
+        return self.processes()[0].pid if self.is_alive() else None
+
+    def processes(self) -> list[psutil.Process]:
         postmaster = self._server.get_postmaster_info().process
         assert postmaster is not None
-        signal_processes([postmaster, *postmaster.children(recursive=True)])
-        return int(postmaster.pid)
+        return [postmaster, *postmaster.children(recursive=True)]
 
     def stop(self) -> None:
         if self.is_alive():

@@ -25,11 +25,15 @@ START_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Size:
-    """`services` and `agents` are counts; agent i first uses service i modulo their count. SQLite allows one."""
+    """`services`, `agents` and `clients`, users' programs that run trials, are counts. SQLite allows one service.
+
+    Agent i first uses service i modulo their count.
+    """
 
     database: str = "postgresql"
     services: int = 2
     agents: int = 2
+    clients: int = 0
     cpus: int = 12
     lease_seconds: float = 20
 
@@ -108,6 +112,7 @@ class Stack:
         self._add(self._ray(), self._mlflow())
         self._add(*(self._service(number) for number in range(self.services)))
         self._add(*(self._agent(number) for number in range(self.size.agents)))
+        self._add(*(self._client(number) for number in range(self.size.clients)))
 
     def _add(self, *components: Component) -> None:
         for component in components:
@@ -170,6 +175,10 @@ class Stack:
         command = ["service.cli", "agent", "--name", name, "--url", ",".join(addresses)]
         command += ["--ray-address", f"127.0.0.1:{self.ray_port}"]
         return self._program(name, Target.AGENT, command, lambda: True)
+
+    def _client(self, number: int) -> Program:
+        command = ["tests.chaos.external_client", str(self.home.journal), *self.urls]
+        return self._program(f"client-{number}", Target.CLIENT, command, lambda: True)
 
 
 @contextmanager
