@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.audit import CHECKS, audit
+from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
 from tests.chaos.faults.schedule import PlannedFault, Target
 from tests.chaos.good_run import ID, good_run
@@ -88,6 +89,12 @@ def _twice_at_once(snapshot: Snapshot) -> list[Any]:
     return sorted([*snapshot.lines, replace(again, at=again.at + 0.001)], key=lambda line: line.at)
 
 
+def _said(snapshot: Snapshot, did: str, why: str) -> Line:
+    """A line of a user's own program, of the first trial's last attempt."""
+    last = next(line for line in snapshot.lines if (line.trial, line.attempt) == (0, 2))
+    return replace(last, did=did, why=why, at=snapshot.lines[-1].at)
+
+
 def _left_out(snapshot: Snapshot, did: str, step: int) -> list[Any]:
     return [line for line in snapshot.lines if (line.trial, line.did, line.step) != (1, did, step)]
 
@@ -140,6 +147,14 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "an attempt that SQL does not know": (
         in_lines(lambda one: [*one.lines, replace(one.lines[-1], attempt=7)]),
         "SQL does not know of it",
+    ),
+    "an accepted end is another": (
+        in_lines(lambda one: [*one.lines, _said(one, "finished", why="failed")]),
+        "accepted its end as failed, and it has ended as completed",
+    ),
+    "one key got two attempts": (
+        in_lines(lambda one: [*one.lines, _said(one, "asked twice", why="two runs")]),
+        "one Idempotency-Key got several attempts",
     ),
     "a rank repeats a step": (in_lines(_twice_at_once), "reported the steps"),
     "resumed from elsewhere": (

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from tests.chaos.audit.answers import answers
 from tests.chaos.audit.attempts import attempts, losses, resumes
 from tests.chaos.audit.curves import api_agrees, curves, journals_agree
 from tests.chaos.audit.ends import clean_end, ends, space
@@ -26,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     curves,
     api_agrees,
     journals_agree,
+    answers,
     stopping,
     mlflow_agrees,
 )

@@ -62,8 +62,9 @@ def _by_events(experiment: Experiment) -> Iterator[str]:
             if living.pop(trial, None) != event.data["attempt"]:
                 yield f"an attempt of {trial} that did not live ended at event {event.seq}"
         elif event.kind in FROM_ATTEMPTS and living.get(trial) != event.data["attempt"]:
-            if event.kind != "decision" or trial not in paused:
-                yield f"event {event.seq} is a {event.kind} of an attempt of {trial} that did not live"
+            if event.kind == "decision" and trial in paused:
+                continue
+            yield f"event {event.seq} is a {event.kind} of an attempt of {trial} that did not live"
 
 
 def _by_journals(

@@ -24,9 +24,11 @@ def population(experiment: Experiment) -> Iterator[str]:
     for event in experiment.events:
         yield from (f"event {event.seq}: {what}" for what in replayed.take(event))
     for trial in experiment.trials:
-        due = replayed.members[trial.id].due
-        if due:
-            yield f"trial {trial.number} lacks decisions: {due}"
+        member = replayed.members[trial.id]
+        if member.due:
+            yield f"trial {trial.number} lacks decisions: {member.due}"
+        if member.exploit is not None:
+            yield f"trial {trial.number} did not begin its next generation: {member.exploit}"
 
 
 @dataclass

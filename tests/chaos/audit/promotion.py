@@ -47,6 +47,8 @@ class _Rungs:
         if event.kind == "trial.created":
             self.status[trial] = "queued"
         elif event.kind.startswith("trial."):
+            if event.kind == "trial.queued" and self.status[trial] == "paused" and trial in self.paused_at:
+                yield f"trial {self.numbers[trial]} continues, and was not promoted"
             self.status[trial] = event.kind.removeprefix("trial.")
         elif event.kind == "experiment.ending":
             self.ending = True
