@@ -13,10 +13,11 @@ from tests.chaos.faults.schedule import Target, schedule
 from tests.chaos.load import Load, Series
 from tests.chaos.run import Run
 from tests.chaos.system.stack import Size, running
+from tests.chaos.user import User
 
 
 class Kind(StrEnum):
-    """The kinds of experiments that run beside each other."""
+    """The kinds of experiments that run beside each other. A user steers the one that is `STEERED`."""
 
     PACE = "pace"
     DRIFT = "drift"
@@ -24,6 +25,7 @@ class Kind(StrEnum):
     CLIMB = "climb"
     POPULATION = "population"
     EXTERNAL = "external"
+    STEERED = "steered"
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,19 @@ def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> S
     absent |= set() if Kind.EXTERNAL in plan.load else {Target.CLIENT}
     faults = schedule(plan.seed, plan.seconds, [one for one in plan.targets if one not in absent], plan.gap)
     with running(replace(plan.size, clients=int(Kind.EXTERNAL in plan.load)), keep) as stack:
-        load = Load(stack.urls, series(plan, str(stack.home.journal)))
+        journal = str(stack.home.journal)
+        user = User(stack.urls, journal, plan.seed) if Kind.STEERED in plan.load else None
+        load = Load(stack.urls, series(plan, journal), user)
         say(f"up: {', '.join(component.name for component in stack.components)}")
         try:
             record = Run(stack, load, faults, say).execute(plan.seconds, plan.timeout)
-            return collect(stack, load.planned, record)
+            return collect(stack, load.planned, record, load.calls)
         finally:
             load.close()
 
 
 def series(plan: Plan, journal: str) -> list[Series]:
-    return [partial(MAKERS[kind], plan, journal) for kind in plan.load]
+    return [partial(MAKERS[kind], plan, journal) for kind in plan.load if kind in MAKERS]
 
 
 def _pace(plan: Plan, journal: str, number: int) -> Planned:

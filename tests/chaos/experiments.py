@@ -12,10 +12,13 @@ EXTERNAL_TAG = "runs:by-client"
 
 @dataclass(frozen=True)
 class Expected:
-    """How an experiment must end: the reason, the number of trials, and the x of those that must fail."""
+    """How an experiment must end: the reason, the number of trials, and the x of those that must fail.
+
+    `trial_count` is None for an experiment that a user steers: its trials may also be stopped.
+    """
 
     end_reason: str
-    trial_count: int
+    trial_count: int | None
     broken_x: float | None = None
 
 
@@ -118,6 +121,29 @@ def external(name: str, journal: str, *, seed: int, trials: int, parallelism: in
         "trainer": {"kind": "external"},
     }
     return Planned(spec, Expected("max_trials", trials))
+
+
+def steered(name: str, journal: str, *, seed: int) -> Planned:
+    """An experiment for a user's calls. It does not end before the user lowers its limit."""
+    spec = _spec(name, journal, steps=10, pause=0.4, save_every=2) | {
+        "space": {"x": X, "width": {"type": "int", "low": 1, "high": 8}},
+        "search": {"sampler": "random", "seed": seed},
+        "limits": {"max_trials": 100, "parallelism": 1},
+        "step_metric": "step",
+        "tags": {"turn": "0"},
+    }
+    return Planned(spec, Expected("max_trials", None))
+
+
+def scratch(name: str, journal: str, *, seed: int) -> Planned:
+    """An experiment that its user cancels and deletes."""
+    spec = _spec(name, journal, steps=1000, pause=0.4, save_every=2) | {
+        "space": {"x": X},
+        "search": {"sampler": "random", "seed": seed},
+        "limits": {"max_trials": 1, "parallelism": 1},
+        "step_metric": "step",
+    }
+    return Planned(spec, Expected("user", None))
 
 
 def _spec(name: str, journal: str, *, steps: int, pause: float, save_every: int) -> dict[str, Any]:

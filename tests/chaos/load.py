@@ -1,15 +1,14 @@
-"""The load: one experiment of each kind at a time, and the next one as soon as it has ended."""
+"""The load: one experiment of each kind at a time, the next one as soon as it has ended, and a user who steers one."""
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from service.cli.code_archive import pack
+from tests.chaos.evidence.calls import Call
 from tests.chaos.experiments import Planned
 from tests.chaos.service_caller import ServiceCaller
+from tests.chaos.submission import submit
+from tests.chaos.user import User
 
-USER_CODE = Path(__file__).parent / "user_code"
+WATCH_SECONDS = 2.0
 ENDED = {"completed", "failed", "stopped"}
 
 Series = Callable[[int], Planned]
@@ -17,52 +16,59 @@ Series = Callable[[int], Planned]
 
 
 class Load:
-    """Submits experiments to any service that answers. `planned` has all of them by id."""
+    """Submits experiments to any service that answers."""
 
-    def __init__(self, urls: Sequence[str], series: Sequence[Series]) -> None:
-        self._services = ServiceCaller(urls)
+    def __init__(self, urls: Sequence[str], series: Sequence[Series], user: User | None = None) -> None:
+        self._services, self._watch = ServiceCaller(urls), ServiceCaller(urls, answer_seconds=WATCH_SECONDS)
         self._series = series
         self._counts = [0] * len(series)
         self._running: list[str | None] = [None] * len(series)
-        self.planned: dict[str, Planned] = {}
+        self._submitted: dict[str, Planned] = {}
+        self._user = user
 
     def begin(self) -> None:
         for index in range(len(self._series)):
             self._submit(index)
+        if self._user:
+            self._user.start()
 
     def poll(self, *, submit_next: bool) -> bool:
         """Return whether any experiment still runs. With `submit_next`, replace the ended ones."""
+        ended = self._ended()
         for index, experiment in enumerate(self._running):
-            if experiment is not None and self._has_ended(experiment):
+            if experiment in ended:
                 self._running[index] = None
                 if submit_next:
                     self._submit(index)
-        return any(self._running)
+        if self._user and not submit_next:
+            self._user.finish()
+        return any(self._running) or (self._user is not None and self._user.is_alive())
+
+    @property
+    def planned(self) -> dict[str, Planned]:
+        """All experiments that were submitted, by id. Those that the user has thrown away are not among them."""
+        return self._submitted | (self._user.planned if self._user else {})
+
+    @property
+    def calls(self) -> list[Call]:
+        """The user's calls, in their order."""
+        return self._user.calls if self._user else []
 
     def close(self) -> None:
         self._services.close()
+        self._watch.close()
 
     def _submit(self, index: int) -> None:
         planned = self._series[index](self._counts[index])
         self._counts[index] += 1
-        key = {"Idempotency-Key": uuid.uuid4().hex}
-        created = self._call("POST", "/v1/experiments", json=self._with_code(planned.spec), headers=key)
-        self._running[index] = created["id"]
-        self.planned[created["id"]] = planned
+        experiment = submit(self._services, planned.spec)
+        self._running[index] = experiment
+        self._submitted[experiment] = planned
 
-    def _with_code(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        if spec["trainer"].get("kind") == "external":
-            return dict(spec)
-        code = pack(USER_CODE)
-        package = self._call("POST", "/v1/packages", params={"filename": code.filename}, content=code.content)
-        return {**spec, "trainer": {**spec["trainer"], "package": package["id"]}}
-
-    def _has_ended(self, experiment: str) -> bool:
+    def _ended(self) -> set[str]:
+        """One short call for all, because the run continues frozen services only between two polls."""
         try:
-            return bool(self._call("GET", f"/v1/experiments/{experiment}", timeout=0)["status"] in ENDED)
+            answer = self._watch.call("GET", "/v1/experiments", timeout=0, params={"limit": 1000})
         except TimeoutError:
-            return False
-
-    def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        body: dict[str, Any] = self._services.call(method, path, **arguments).raise_for_status().json()
-        return body
+            return set()
+        return {one["id"] for one in answer.raise_for_status().json()["items"] if one["status"] in ENDED}

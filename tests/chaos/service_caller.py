@@ -12,9 +12,12 @@ RETRY_SECONDS = 0.2
 
 
 class ServiceCaller:
-    def __init__(self, urls: Sequence[str]) -> None:
-        self._http = httpx.Client(timeout=10, trust_env=False)
+    """`lost_count` are the tries that may have had an effect, and had no answer that says so."""
+
+    def __init__(self, urls: Sequence[str], answer_seconds: float = 10) -> None:
+        self._http = httpx.Client(timeout=answer_seconds, trust_env=False)
         self._urls = urls
+        self.lost_count = 0
         self._first = itertools.cycle(range(len(urls)))
 
     def call(self, method: str, path: str, *, timeout: float = TIMEOUT_SECONDS, **arguments: Any) -> httpx.Response:
@@ -27,10 +30,12 @@ class ServiceCaller:
             try:
                 response = self._http.request(method, url + path, **arguments)
             except httpx.TransportError as error:
+                self.lost_count += not isinstance(error, httpx.ConnectError)
                 why = repr(error)
                 continue
             if response.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
                 return response
+            self.lost_count += 1
             why = response.text
         raise TimeoutError(f"no service answered {method} {path} within {timeout:g} s: {why}")
 

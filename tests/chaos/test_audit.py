@@ -247,6 +247,10 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "other params in MLflow": (in_run(0, lambda run: replace(run, params={})), "has the parameters"),
     "a lease still stands": (lambda one: replace(one, active_leases=1), "hold a lease after the end"),
     "a process is left": (lambda one: replace(one, left=["ray::Slot (17)"]), "still running after the end"),
+    "a deleted experiment is still there": (
+        lambda one: replace(one, undeleted=["a row of x-1"]),
+        "of a deleted experiment, a row of x-1 is left",
+    ),
     "a second experiment of a submit": (
         lambda one: replace(one, unplanned=["pace-0 again"]),
         "that the load did not submit",

@@ -10,6 +10,7 @@ from tests.chaos.audit.histories import events_whole, histories
 from tests.chaos.audit.mlflow import mlflow_agrees
 from tests.chaos.audit.stopping import stopping
 from tests.chaos.audit.storage import storage
+from tests.chaos.audit.user_calls import user_calls
 from tests.chaos.evidence.snapshot import Snapshot
 
 Check = Callable[[Snapshot], Iterator[str]]
@@ -28,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     api_agrees,
     journals_agree,
     answers,
+    user_calls,
     stopping,
     mlflow_agrees,
 )

@@ -36,8 +36,9 @@ def _experiment(experiment: Experiment) -> Iterator[str]:
     if (experiment.status, experiment.end_reason) != ("completed", expected.end_reason):
         yield f"{name}: ended as {experiment.status} ({experiment.end_reason}), not completed ({expected.end_reason})"
     numbers = [trial.number for trial in experiment.trials]
-    if numbers != list(range(expected.trial_count)):
-        yield f"{name}: has the trials {numbers}, not 0 to {expected.trial_count - 1} once each"
+    count = len(numbers) if expected.trial_count is None else expected.trial_count
+    if numbers != list(range(count)):
+        yield f"{name}: has the trials {numbers}, not 0 to {count - 1} once each"
 
 
 def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
@@ -59,7 +60,8 @@ def is_broken(experiment: Experiment, trial: Trial) -> bool:
 def allowed(experiment: Experiment) -> set[str]:
     """The final statuses that a sound trial may have. Population-based training ends none of its members early."""
     rule = (experiment.spec.get("early_stopping") or {}).get("rule", "none")
-    return {"completed"} if rule in {"none", "pbt"} else {"completed", "pruned"}
+    by_user = {"stopped"} if experiment.expected.trial_count is None else set()
+    return {"completed"} | by_user | (set() if rule in {"none", "pbt"} else {"pruned"})
 
 
 def _ends_of_attempts(trial: Trial) -> str:
@@ -106,7 +108,8 @@ def _twice(experiment: Experiment) -> Iterator[str]:
 
 def _disturbed(experiment: Experiment) -> Iterator[str]:
     study = study_of(experiment.spec)
-    for trial in experiment.trials:
+    enqueued = {event.trial for event in experiment.events if event.data.get("origin") == "enqueue"}
+    for trial in (trial for trial in experiment.trials if trial.id not in enqueued):
         undisturbed, first = propose(study, [], trial.number), generations(experiment, trial)[0].params
         if first != undisturbed:
             yield f"{experiment.name}: trial {trial.number} was {first}; undisturbed it would be {undisturbed}"

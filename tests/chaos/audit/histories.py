@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
+from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TRIAL_REVIVALS, TrialStatus
 from tests.chaos.evidence.snapshot import Event, Experiment, Snapshot
 
 STATUSES = {f"trial.{status}": status for status in TrialStatus}
@@ -54,7 +54,7 @@ def _moves(experiment: Experiment) -> Iterator[str]:
         before = status.get(event.trial)
         if before is None:
             yield f"event {event.seq} is of a trial that does not exist: {event.trial}"
-        elif to not in TRIAL_MOVES[before]:
+        elif to not in TRIAL_MOVES[before] and to not in TRIAL_REVIVALS.get(before, ()):
             yield f"trial {number[event.trial]} moved from {before} to {to} (event {event.seq})"
         status[event.trial] = to
     for trial in experiment.trials:
@@ -64,18 +64,26 @@ def _moves(experiment: Experiment) -> Iterator[str]:
 
 
 def _parallelism(experiment: Experiment) -> Iterator[str]:
-    most = experiment.spec["limits"]["parallelism"]
+    """A user may change the limit; the attempts that run then may go on."""
+    most = _first_parallelism(experiment)
     running: set[str] = set()
     for event in experiment.events:
         to = STATUSES.get(event.kind)
+        if event.data.get("field") == "limits.parallelism":
+            most = event.data["after"]
         if event.trial is None or to is None:
             continue
         if to is TrialStatus.RUNNING:
             running.add(event.trial)
         elif to not in LIVE_TRIAL or to in {TrialStatus.QUEUED, TrialStatus.PAUSED}:
             running.discard(event.trial)
-        if len(running) > most:
+        if to is TrialStatus.RUNNING and len(running) > most:
             yield f"{len(running)} trials ran at once at event {event.seq}; parallelism is {most}"
+
+
+def _first_parallelism(experiment: Experiment) -> int:
+    changes = [event.data for event in experiment.events if event.data.get("field") == "limits.parallelism"]
+    return int(changes[0]["before"] if changes else experiment.spec["limits"]["parallelism"])
 
 
 def _reports(experiment: Experiment) -> Iterator[str]:

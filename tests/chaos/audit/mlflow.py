@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from service.mirror.projection import CONTENDING_ENDS
 from service.mirror.runs import GENERATION_TAG
 from service.mirror.trial_events import TRIAL_ENDS, cost_metric, system_metric
 from tests.chaos.evidence.generations import Generation, generations
@@ -34,14 +35,17 @@ def _experiment(experiment: Experiment) -> Iterator[str]:
 
 
 def _best_curve(experiment: Experiment) -> list[tuple[int, float]]:
-    """The best loss of the completed trials, over the count of ended ones."""
-    curve, best = [], float("inf")
-    final = {trial.id: trial for trial in experiment.trials}
-    ends = [event for event in experiment.events if event.kind in TRIAL_ENDS]
-    for count, event in enumerate(ends, start=1):
-        trial = final.get(event.trial or "")
-        if event.kind == "trial.completed" and trial and trial.curve:
-            best = min(best, trial.curve[-1].metrics["loss"])
+    """The best last loss of the trials that may be the best, over the count of ends."""
+    curve, best, count = [], float("inf"), 0
+    last: dict[str | None, float] = {}
+    for event in experiment.events:
+        if event.kind == "report":
+            last[event.trial] = event.data["metrics"]["loss"]
+        if event.kind not in TRIAL_ENDS:
+            continue
+        count += 1
+        if event.kind in CONTENDING_ENDS:
+            best = min(best, last.get(event.trial, best))
         if best < float("inf"):
             curve.append((count, best))
     return curve

@@ -1,8 +1,9 @@
 """Collects the snapshot after a run: from SQL, the API, MLflow, the disk and the journals."""
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,20 @@ from service.store.tables import (
     UncountedReportRow,
 )
 from tests.chaos.evidence import journals
+from tests.chaos.evidence.calls import Call
 from tests.chaos.evidence.mlflow_runs import ExperimentRuns, MlflowReader
 from tests.chaos.evidence.snapshot import Attempt, Event, Experiment, Point, Saved, Snapshot, Trial
 from tests.chaos.experiments import Planned
 from tests.chaos.run import Record
-from tests.chaos.system.stack import Stack
+from tests.chaos.system.stack import Stack, until
+
+DELETION_SECONDS = 30.0
 
 
-def collect(stack: Stack, planned: Mapping[str, Planned], record: Record) -> Snapshot:
+def collect(stack: Stack, planned: Mapping[str, Planned], record: Record, calls: Sequence[Call] = ()) -> Snapshot:
     """Read everything. The stack must still run, for its API and MLflow."""
+    deleted = {call.of for call in calls if call.what == "delete" and call.accepted}
+    folders = _folders_left(stack.home.storage, deleted)
     database = Database(stack.database_url)
     mirror = MlflowReader(stack.mlflow_url)
     with database.read() as session, httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
@@ -45,9 +51,28 @@ def collect(stack: Stack, planned: Mapping[str, Planned], record: Record) -> Sna
             unplanned=[row.name for row in rows if row.id not in planned],
             active_leases=session.scalar(living) or 0,
             left=record.left,
+            calls=list(calls),
+            undeleted=[*folders, *(f"a row of {one}" for one in _rows_left(session, deleted))],
         )
     database.close()
     return snapshot
+
+
+def _folders_left(storage: Path, deleted: Collection[str]) -> list[str]:
+    """The folders of deleted experiments that the agents do not remove in time."""
+
+    def left() -> list[str]:
+        return [str(folder) for one in deleted for folder in storage.glob(f"*-{one}")]
+
+    with contextlib.suppress(TimeoutError):
+        until(lambda: not left(), "the agents have deleted the folders", DELETION_SECONDS)
+    return left()
+
+
+def _rows_left(session: Session, deleted: Collection[str]) -> list[str]:
+    tables = (TrialRow, AttemptRow, EventRow)
+    found = (session.scalars(select(one.experiment_id).where(one.experiment_id.in_(deleted))) for one in tables)
+    return sorted({experiment for rows in found for experiment in rows})
 
 
 def _experiment(

@@ -6,6 +6,7 @@ Times are seconds since the epoch.
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.chaos.evidence.calls import Call
 from tests.chaos.evidence.journals import Line
 from tests.chaos.experiments import Expected
 from tests.chaos.run import Record
@@ -114,7 +115,10 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`unplanned` are experiments that the load did not submit; `left` are processes that still ran at the end."""
+    """`unplanned` are experiments that the load did not submit; `left` are processes that still ran at the end.
+
+    `calls` are those of the user; `undeleted` is what is left of experiments that the user has deleted.
+    """
 
     experiments: list[Experiment]
     lines: list[Line]
@@ -122,3 +126,5 @@ class Snapshot:
     unplanned: list[str] = field(default_factory=list)
     active_leases: int = 0
     left: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    undeleted: list[str] = field(default_factory=list)
