@@ -32,20 +32,24 @@ def recoveries(snapshot: Snapshot) -> Iterator[Recovery]:
 
 
 def _evidence(snapshot: Snapshot, fault: Fault, since: float) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
     match fault.planned.target:
         case Target.SERVICE:
             ready = (one.at for one in _samples(snapshot, fault.name) if one.ready and one.at > since)
             agents = {agent for agent, service in snapshot.record.service_of.items() if service == fault.name}
-            return {"it is ready": min(ready, default=None), "a report is stored": _stored(snapshot, since, agents)}
+            found = {"it is ready": min(ready, default=None), "a report is stored": _stored(snapshot, since, agents)}
         case Target.AGENT:
             heard = (one.at for one in snapshot.record.samples if one.seen.get(fault.name, 0) > since)
-            return {"it asks for work": min(heard, default=None)}
+            found = {"it asks for work": min(heard, default=None)}
         case Target.MLFLOW:
-            return {"it has caught up": _caught_up(snapshot, fault.at, since)}
+            found = {"it has caught up": _caught_up(snapshot, fault.at, since)}
         case Target.DATABASE:
-            return {"a report is stored": _stored(snapshot, since, None)}
-        case _:
-            return {"the next attempt begins": _retried(snapshot, fault)}
+            found = {"a report is stored": _stored(snapshot, since, None)}
+        case Target.STORAGE:
+            found = {"a checkpoint is stored": _saved(snapshot, since)}
+        case Target.SLOT | Target.WORKER | Target.CLIENT | Target.RAY:
+            found = {"the next attempt begins": _retried(snapshot, fault)}
+    return found
 
 
 def _samples(snapshot: Snapshot, service: str) -> list[Sample]:
@@ -59,6 +63,11 @@ def _stored(snapshot: Snapshot, since: float, agents: set[str] | None) -> float 
         of = {attempt.number for attempt in trial.attempts if agents is None or attempt.holder in agents}
         moments += [point.at for point in trial.curve if point.attempt in of and point.at > since]
     return min(moments, default=None)
+
+
+def _saved(snapshot: Snapshot, since: float) -> float | None:
+    events = (event for experiment in snapshot.experiments for event in experiment.events)
+    return min((event.at for event in events if event.kind == "checkpoint" and event.at > since), default=None)
 
 
 def _caught_up(snapshot: Snapshot, struck_at: float, since: float) -> float | None:

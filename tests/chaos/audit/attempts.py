@@ -146,6 +146,8 @@ def losses(snapshot: Snapshot) -> Iterator[str]:
     for experiment, trial, attempt in _lost_attempts(snapshot):
         if _ran_on_a_killed_cluster(snapshot, attempt) or _was_never_started(snapshot, experiment, trial, attempt):
             continue
+        if _could_not_store(snapshot, attempt):
+            continue
         key = (experiment.id, trial.number, attempt.number)
         exact = next((one for one in unused if one.attempt == key), None)
         cause = exact or next((one for one in unused if one.attempt is None and _hit(one, attempt)), None)
@@ -180,6 +182,18 @@ def _lost_attempts(snapshot: Snapshot) -> list[tuple[Experiment, Trial, Attempt]
 def _ran_on_a_killed_cluster(snapshot: Snapshot, attempt: Attempt) -> bool:
     """Whether the Ray head was killed meanwhile, with everything that ran on it."""
     return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in _deaths(snapshot, Target.RAY))
+
+
+def _could_not_store(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether it was lost because its checkpoints could not be saved or read while the storage was away."""
+    if "checkpoint" not in (attempt.message or ""):
+        return False
+    away = [
+        (fault.at, snapshot.record.restarted.get(number, float("inf")))
+        for number, fault in enumerate(snapshot.record.faults)
+        if fault.planned.target is Target.STORAGE
+    ]
+    return any(since <= (attempt.ended_at or since) and attempt.started_at <= until for since, until in away)
 
 
 def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:

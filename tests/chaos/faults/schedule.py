@@ -9,7 +9,8 @@ from enum import StrEnum
 class Target(StrEnum):
     """What a fault hits.
 
-    `RAY` is the whole Ray head with everything that runs on it; `CLIENT` is a user's own program that runs trials.
+    `RAY` is the whole Ray head with everything that runs on it; `CLIENT` is a user's own program that runs trials;
+    `STORAGE` is the directory of the checkpoints; `CLOCK` is that of a service or agent.
     """
 
     SERVICE = "service"
@@ -20,6 +21,8 @@ class Target(StrEnum):
     DATABASE = "database"
     RAY = "ray"
     CLIENT = "client"
+    STORAGE = "storage"
+    CLOCK = "clock"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Weight:
 
 FROZEN = "frozen"
 SAVING = "while saving"
+AWAY = "away"
+STEPPED = "stepped"
 
 WEIGHTS: dict[Target, Weight] = {
     # An outage of a service is longer than training waits for an answer.
@@ -43,6 +48,8 @@ WEIGHTS: dict[Target, Weight] = {
     Target.MLFLOW: Weight(outage=(1.0, 6.0)),
     Target.DATABASE: Weight(outage=(0.2, 5.0)),
     Target.RAY: Weight(outage=(0.5, 3.0)),
+    Target.CLOCK: Weight(variants=(STEPPED,), outage=(1.0, 8.0)),
+    Target.STORAGE: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
     Target.CLIENT: Weight(variants=("killed", "killed", FROZEN), outage=(0.2, 3.0)),
 }
 
@@ -62,7 +69,7 @@ class PlannedFault:
 
     def __str__(self) -> str:
         how = "" if self.variant == "killed" else f" ({self.variant})"
-        outage = f", back after {self.outage:.1f} s" if self.outage else ""
+        outage = f", back after {self.outage:.1f} s" if self.outage and self.variant != FROZEN else ""
         return f"{self.at:6.1f} s  {self.target}{how}{outage}"
 
 

@@ -18,6 +18,7 @@ from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 from tests.chaos.faults.schedule import Target
 from tests.chaos.system.components import Component, Postgres, Program, answers, listens
+from tests.chaos.system.stand_ins import Storage, WallClock
 from tests.ray_nodes import LEAN_HEAD, LEAN_NODE
 
 START_SECONDS = 180.0
@@ -45,7 +46,7 @@ class Home:
     root: Path
 
     def __post_init__(self) -> None:
-        for directory in (self.journal, self.logs, self.data, self.ray):
+        for directory in (self.journal, self.logs, self.data, self.ray, self.clocks):
             directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -64,6 +65,10 @@ class Home:
     def storage(self) -> Path:
         """The service's default directory for checkpoints."""
         return self.data / "checkpoints"
+
+    @property
+    def clocks(self) -> Path:
+        return self.root / "clocks"
 
     @property
     def ray(self) -> Path:
@@ -109,7 +114,8 @@ class Stack:
         database = Database(self.database_url)
         upgrade(database)
         database.close()
-        self._add(self._ray(), self._mlflow())
+        self._add(Storage(self.home.storage), self._ray(), self._mlflow())
+        self._add(*(WallClock(name, self.home.clocks / name) for name in [*self.service_urls, *self.service_of]))
         self._add(*(self._service(number) for number in range(self.services)))
         self._add(*(self._agent(number) for number in range(self.size.agents)))
         self._add(*(self._client(number) for number in range(self.size.clients)))
@@ -166,7 +172,7 @@ class Stack:
     def _service(self, number: int) -> Program:
         url = self.urls[number]
         command = ["service.cli", "serve", "--port", url.rpartition(":")[2]]
-        return self._program(f"service-{number}", Target.SERVICE, command, partial(answers, f"{url}/readyz"))
+        return self._with_clock(f"service-{number}", Target.SERVICE, command, partial(answers, f"{url}/readyz"))
 
     def _agent(self, number: int) -> Program:
         name = f"agent-{number}"
@@ -174,7 +180,11 @@ class Stack:
         addresses = [first, *(url for url in self.urls if url != first)]
         command = ["service.cli", "agent", "--name", name, "--url", ",".join(addresses)]
         command += ["--ray-address", f"127.0.0.1:{self.ray_port}"]
-        return self._program(name, Target.AGENT, command, lambda: True)
+        return self._with_clock(name, Target.AGENT, command, lambda: True)
+
+    def _with_clock(self, name: str, target: Target, command: Sequence[str], ready: Callable[[], bool]) -> Program:
+        stepped = ["tests.chaos.system.stepped_clock", str(self.home.clocks / name), *command]
+        return self._program(name, target, stepped, ready)
 
     def _client(self, number: int) -> Program:
         command = ["tests.chaos.external_client", str(self.home.journal), *self.urls]
