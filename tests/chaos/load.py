@@ -42,7 +42,7 @@ class Load:
                     self._submit(index)
         if self._user and not submit_next:
             self._user.finish()
-        return any(self._running) or (self._user is not None and self._user.is_alive())
+        return any(self._running) or (self._user is not None and self._user.is_busy())
 
     @property
     def planned(self) -> dict[str, Planned]:

@@ -18,9 +18,8 @@ TARGETS = [target for target in Target if target not in LEFT_OUT]
 @pytest.mark.timeout(1200)
 def test_every_component_is_killed_and_each_trial_counts_once() -> None:
     size = Size(database="postgresql", services=2, agents=1, lease_seconds=30)
-    snapshot = chaos(
-        Plan(2974, 23, size, TARGETS, gap=(2.5, 4), trials=3, parallelism=1, timeout=600, load=LOAD), print
-    )
+    plan = Plan(2974, 23, size, TARGETS, gap=(2.5, 4), trials=3, parallelism=1, timeout=600, load=LOAD)
+    snapshot = chaos(plan, print)
     violations = audit(snapshot)
     assert not violations, report(snapshot, violations)
     assert {fault.planned.target for fault in snapshot.record.faults} == set(TARGETS)

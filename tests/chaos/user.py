@@ -1,4 +1,4 @@
-"""A user who steers an experiment while everything is killed: a thread whose calls are recorded."""
+"""A user who steers an experiment while everything is killed, and whose calls are recorded."""
 
 import contextlib
 import random
@@ -21,11 +21,11 @@ PATIENCE = 0.7
 CLOSING_SECONDS = 200.0
 
 
-class User(threading.Thread):
+class User:
     """Pauses, resumes, changes, enqueues, stops and retries; and submits, cancels and deletes experiments."""
 
     def __init__(self, urls: Sequence[str], journal: str, seed: int) -> None:
-        super().__init__(name="chaos-user", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="chaos-user", daemon=True)
         self._services = ServiceCaller(urls)
         self._journal, self._seed = journal, seed
         self._random = random.Random(seed)  # noqa: S311 - it must be reproducible
@@ -36,11 +36,17 @@ class User(threading.Thread):
         self.calls: list[Call] = []
         self.planned: dict[str, Planned] = {}
 
+    def start(self) -> None:
+        self._thread.start()
+
     def finish(self) -> None:
-        """Let the thread end when its experiments have ended."""
+        """Let the user end when the experiments have ended."""
         self._over.set()
 
-    def run(self) -> None:
+    def is_busy(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
         planned = steered("steered-0", self._journal, seed=self._seed)
         self._own = submit(self._services, planned.spec)
         self.planned[self._own] = planned
