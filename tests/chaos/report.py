@@ -2,15 +2,29 @@
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from tests.chaos.coverage import covered, unchecked
 from tests.chaos.evidence.snapshot import Snapshot, Trial
 from tests.chaos.recoveries import recoveries
 
 
 def report(snapshot: Snapshot, violations: Sequence[str]) -> str:
-    sections = (_size(snapshot), _faults(snapshot), _work(snapshot), _recoveries(snapshot), _verdict(violations))
+    sections = (
+        _size(snapshot),
+        _titled("Covered", covered(snapshot)),
+        _faults(snapshot),
+        _work(snapshot),
+        _recoveries(snapshot),
+        _titled("Not checked in this run", unchecked(snapshot)),
+        _verdict(violations),
+    )
     return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _titled(title: str, lines: Iterable[str]) -> Iterator[str]:
+    yield title
+    yield from (f"  {line}" for line in lines)
 
 
 def _trials(snapshot: Snapshot) -> list[Trial]:

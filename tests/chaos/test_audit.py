@@ -261,6 +261,23 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
 }
 
 
+@pytest.mark.parametrize(("message", "is_explained"), [("its checkpoints cannot be stored", True), (None, False)])
+def test_a_storage_that_is_away_explains_only_what_could_not_be_stored(
+    message: str | None, *, is_explained: bool
+) -> None:
+    run = good_run()
+    away = replace(run.record.faults[0], planned=PlannedFault(5, Target.STORAGE, "away", 0, 1), attempt=None)
+    run = in_record(faults=[away], restarted={0: away.at + 1})(run)
+    run = in_trial(0, attempts=lambda one: [replace(one.attempts[0], message=message), one.attempts[1]])(run)
+    assert (audit(run) == []) is is_explained
+
+
+@pytest.mark.parametrize("target", [Target.SERVICE, Target.AGENT, Target.CLOCK, Target.CLIENT])
+def test_what_is_frozen_or_stepped_explains_no_loss_of_a_slot(target: Target) -> None:
+    fault = replace(good_run().record.faults[0], planned=PlannedFault(5, target, "frozen", 0, 1), attempt=(ID, 1, 1))
+    assert any("nothing that ran it was killed" in one for one in audit(in_record(faults=[fault])(good_run())))
+
+
 @pytest.mark.parametrize("what", TAMPERED)
 def test_a_violation_is_named(what: str) -> None:
     tamper, words = TAMPERED[what]

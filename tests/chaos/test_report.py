@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.chaos.evidence.calls import Call
 from tests.chaos.evidence.monitor import Sample
 from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.faults.fault_injector import Fault
@@ -18,6 +19,30 @@ def test_a_good_run_is_summed_up_with_what_was_done_twice() -> None:
     assert "1 experiments, 2 trials: 1 completed, 1 pruned" in words
     assert "steps made more than once             2  each counted once" in words
     assert words.endswith("Nothing was lost, and nothing was counted twice.")
+
+
+def test_the_report_says_what_was_covered_and_what_was_not() -> None:
+    words = report(good_run(), [])
+    assert "experiments       1 pace" in words
+    assert "decisions         2 continue, 1 stop" in words
+    assert "faults in agent, client, clock, database, mlflow, ray, service, slot, storage: there was none" in words
+    assert "decisions to pause, promote, exploit: there was none" in words
+    assert "calls of a user: there was none" in words
+
+
+def test_an_undecided_call_is_not_checked() -> None:
+    unanswered = Call("resume", "x-1", 1001, 1002, None, lost_count=1)
+    pause = Call("pause", "x-1", 1003, 1004, 200)
+    words = report(replace(good_run(), calls=[unanswered, pause]), [])
+    assert "1 pauses and resumes: an earlier call without an answer may have undone them" in words
+    assert "1 calls that a user gave up without an answer" in words
+
+
+def test_a_loss_that_a_dead_cluster_explains_is_not_checked_further() -> None:
+    run = good_run()
+    died = replace(run.record.faults[0], planned=PlannedFault(5, Target.RAY, "killed", 0, 1), attempt=None)
+    words = report(replace(run, record=replace(run.record, faults=[died])), [])
+    assert "1 lost attempts: a dead cluster, agent or storage explains them" in words
 
 
 def test_the_report_ends_with_the_violations() -> None:

@@ -144,9 +144,7 @@ def losses(snapshot: Snapshot) -> Iterator[str]:
     """Each lost attempt has a fault as its cause; no trial failed with fewer losses than its budget."""
     unused = [fault for fault in snapshot.record.faults if fault.planned.target in ENDS_ONE_ATTEMPT]
     for experiment, trial, attempt in _lost_attempts(snapshot):
-        if _ran_on_a_killed_cluster(snapshot, attempt) or _was_never_started(snapshot, experiment, trial, attempt):
-            continue
-        if _could_not_store(snapshot, attempt):
+        if _is_broadly_explained(snapshot, experiment, trial, attempt):
             continue
         key = (experiment.id, trial.number, attempt.number)
         exact = next((one for one in unused if one.attempt == key), None)
@@ -161,6 +159,19 @@ def losses(snapshot: Snapshot) -> Iterator[str]:
             count = sum(attempt.kind == "lost" for attempt in trial.attempts)
             if trial.failure_kind == "lost" and count <= MAX_LOSSES:
                 yield f"{experiment.name}: trial {trial.number} failed after {count} losses; its budget is {MAX_LOSSES}"
+
+
+def broadly_explained(snapshot: Snapshot) -> int:
+    """How many lost attempts are explained by a fault that may end many of them."""
+    return sum(_is_broadly_explained(snapshot, *one) for one in _lost_attempts(snapshot))
+
+
+def _is_broadly_explained(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
+    return (
+        _ran_on_a_killed_cluster(snapshot, attempt)
+        or _was_never_started(snapshot, experiment, trial, attempt)
+        or _could_not_store(snapshot, attempt)
+    )
 
 
 ENDS_ONE_ATTEMPT = {Target.SLOT, Target.WORKER, Target.CLIENT}

@@ -10,14 +10,27 @@ REMOVAL_SECONDS = 5.0
 
 
 def storage(snapshot: Snapshot) -> Iterator[str]:
+    for experiment, trial, keep in _trials(snapshot):
+        whose = f"{experiment.name}: trial {trial.number}"
+        if len(trial.checkpoints) > keep:
+            yield f"{whose}: {len(trial.checkpoints)} of its checkpoints are known, not {keep}"
+        if len(trial.stored) > keep + 1 and _should_be_clean(snapshot, experiment, trial, keep):
+            yield f"{whose}: {len(trial.stored)} of its checkpoints are left on disk: {', '.join(trial.stored)}"
+
+
+def unjudged(snapshot: Snapshot) -> int:
+    """How many trials have more on disk, and may."""
+    return sum(
+        len(trial.stored) > keep + 1 and not _should_be_clean(snapshot, experiment, trial, keep)
+        for experiment, trial, keep in _trials(snapshot)
+    )
+
+
+def _trials(snapshot: Snapshot) -> Iterator[tuple[Experiment, Trial, int]]:
+    """All trials, with how many checkpoints each may keep."""
     for experiment in snapshot.experiments:
         keep = int((experiment.spec.get("checkpoints") or {}).get("keep", 1))
-        for trial in experiment.trials:
-            whose = f"{experiment.name}: trial {trial.number}"
-            if len(trial.checkpoints) > keep:
-                yield f"{whose}: {len(trial.checkpoints)} of its checkpoints are known, not {keep}"
-            if len(trial.stored) > keep + 1 and _should_be_clean(snapshot, experiment, trial, keep):
-                yield f"{whose}: {len(trial.stored)} of its checkpoints are left on disk: {', '.join(trial.stored)}"
+        yield from ((experiment, trial, keep) for trial in experiment.trials)
 
 
 def _should_be_clean(snapshot: Snapshot, experiment: Experiment, trial: Trial, keep: int) -> bool:
