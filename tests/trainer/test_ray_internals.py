@@ -44,6 +44,15 @@ def test_the_controller_creates_its_worker_group_through_a_replaceable_class_att
     assert re.findall(r"(\w+)=", call.group(1)) == ["train_run_context", "worker_group_context", "callbacks"]
 
 
+def test_a_save_is_refused_in_known_words_where_the_folder_of_the_run_is_missing() -> None:
+    from ray.train.v2._internal.execution.storage import StorageContext
+
+    from trainer.ray_train.train_session import NO_STORAGE
+
+    assert "self._check_validation_file()" in source(StorageContext.persist_current_checkpoint)
+    assert f'raise RuntimeError(\n                f"{NO_STORAGE} with' in source(StorageContext._check_validation_file)
+
+
 def test_the_controller_polls_in_one_coroutine_after_a_pause_counted_from_the_last_poll() -> None:
     from ray.train.v2._internal.execution.controller import TrainController
 

@@ -4,6 +4,7 @@ It runs in the worker process and travels there by value.
 """
 
 import builtins
+import errno
 import logging
 import os
 import threading
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
+from pyarrow.fs import LocalFileSystem
 from ray.train import Checkpoint, CheckpointUploadMode
 from ray.train.v2._internal.execution import context as ray_context
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
@@ -33,6 +35,9 @@ OnShard = Callable[[str, Any], Any]
 
 During = Callable[[str], AbstractContextManager[None]]
 """Gets the phase of `trainer.phase_times` that the training function waits for."""
+
+NO_STORAGE = "Unable to set up cluster storage"
+"""With these words Ray refuses to save where the folder of the attempt is missing."""
 
 TRAINING_DONE = "paceline_training_done"
 """The attribute of a train context that says that its training thread is about to end."""
@@ -130,11 +135,29 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         try:
             with self._during(REPORTING if checkpoint is None else CHECKPOINTING):
                 super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
-        except FileNotFoundError:
-            raise  # the checkpoint's own directory is missing
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            refused = storage_error(error, None if kwargs.get("checkpoint_upload_fn") else checkpoint)
+            if refused is None:
+                raise
             folder = ray_context.get_train_context().storage_context.experiment_fs_path
-            raise self._on_save_error(folder, error) from error
+            raise self._on_save_error(folder, refused) from error
         is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
         with self._during(REPORTING):
             self._on_report(metrics, ray_context.get_train_context().checkpoint.path if is_saved else None, files)
+
+
+def storage_error(error: OSError | RuntimeError, checkpoint: Checkpoint | None) -> OSError | None:
+    """The storage's error behind what Ray's `report()` raised; None if the user's code is the cause.
+
+    `checkpoint` is None for one that the user's own function uploads.
+    """
+    if isinstance(error, FileNotFoundError):
+        return None if checkpoint is None or _is_missing(checkpoint) else error
+    if isinstance(error, OSError):
+        return error
+    return FileNotFoundError(errno.ENOENT, "the attempt's folder is not there") if NO_STORAGE in str(error) else None
+
+
+def _is_missing(checkpoint: Checkpoint) -> bool:
+    """Whether the directory that the user's code has written is not there."""
+    return isinstance(checkpoint.filesystem, LocalFileSystem) and not os.path.isdir(checkpoint.path)  # noqa: PTH112

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeGuard
 
 from trainer.worker.user_code import BadEntrypoint
 
@@ -66,8 +66,22 @@ def not_read(path: str, error: OSError) -> NotRead:
     return failure
 
 
-def describe(error: BaseException, *, rank: int, world_size: int, is_importing: bool, folder: str | None) -> Failure:
-    """One rank's failure. `is_importing`: the training function was not found yet; `folder` has the user's code."""
+def describe(
+    error: BaseException,
+    *,
+    rank: int,
+    world_size: int,
+    is_importing: bool,
+    folder: str | None,
+    resume: str | None = None,
+) -> Failure:
+    """One rank's failure.
+
+    `is_importing`: the training function was not found yet; `folder` has the user's code; `resume` is the URI of the
+    checkpoint that it resumes from.
+    """
+    if is_of_missing_checkpoint(error, resume):
+        error = not_read(str(resume), error).with_traceback(error.__traceback__)
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
     if isinstance(error, DatasetNotMade):
@@ -94,6 +108,16 @@ def headline(error: BaseException) -> str:
         error = cause  # Ray wraps what a worker raised
     first_line = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
+
+
+def is_of_missing_checkpoint(error: BaseException, resume: str | None) -> TypeGuard[OSError]:
+    """Whether the user's code could not open a file of the checkpoint because its storage is away.
+
+    On a file system Ray hands out the checkpoint's own directory, and the user's code reads it by itself.
+    """
+    if resume is None or not isinstance(error, OSError) or not isinstance(error.filename, str):
+        return False
+    return error.filename.startswith(resume) and not os.path.isdir(resume)  # noqa: PTH112
 
 
 def is_out_of_memory(error: BaseException) -> bool:

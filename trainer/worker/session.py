@@ -163,6 +163,7 @@ class RankSession:
                 world_size=self.world_size,
                 is_importing=self.is_importing,
                 folder=str(self.folder) if self.folder else None,
+                resume=self.job.resume,
             )
             sys.stderr.write(failure.traceback or "")
             return WorkerEnded(failure=self._masked(failure))

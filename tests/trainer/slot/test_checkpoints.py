@@ -112,6 +112,19 @@ def test_a_full_storage_is_reported_with_its_path(service: FakeService, add: Add
     assert "must have room" in error.message
 
 
+def test_a_storage_that_goes_away_is_not_the_users_error(service: FakeService, add: Add) -> None:
+    error = service.finished(add("lose_the_storage")).error
+    assert error is not None
+    assert (error.kind, error.began) == (FailureKind.LOST, True), "it may be away for a while"
+    assert f"could not be saved in {service.storage}" in error.message
+
+
+def test_a_checkpoint_that_was_never_written_is_the_users_error(service: FakeService, add: Add) -> None:
+    error = service.finished(add("save_from_nowhere")).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+
+
 def test_a_kill_by_the_kernel_for_lack_of_memory_is_out_of_memory(service: FakeService, add: Add) -> None:
     OOM_COUNTER.write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n")
     try:

@@ -70,6 +70,24 @@ def test_a_restarted_ray_head_is_named_as_the_cause() -> None:
     assert describe(refused, rank=0, world_size=1, is_importing=True, folder=None).kind == "lost"
 
 
+def test_a_checkpoint_whose_storage_is_away_is_not_the_users_error(tmp_path: Path) -> None:
+    """On a file system the user's code opens the checkpoint's files itself."""
+    assert kind_of_reading(tmp_path / "away" / "checkpoint", "state.pt") == "lost"
+    (tmp_path / "file").touch()
+    assert kind_of_reading(tmp_path / "file" / "checkpoint", "state.pt") == "lost", "not a directory"
+    (tmp_path / "checkpoint").mkdir()
+    assert kind_of_reading(tmp_path / "checkpoint", "misspelled.pt") == "user_error"
+    assert kind_of_reading(tmp_path / "away" / "checkpoint", tmp_path / "data.csv") == "user_error", "another file"
+
+
+def kind_of_reading(checkpoint: Path, file: str | Path) -> str:
+    try:
+        (checkpoint / file).read_text()
+    except OSError as error:
+        return describe(error, rank=0, world_size=1, is_importing=False, folder=None, resume=str(checkpoint)).kind
+    return "none"
+
+
 @pytest.mark.parametrize("name", ["RpcError", "NodeDiedError", "LocalRayletDiedError", "ActorUnavailableError"])
 def test_a_failure_inside_ray_is_a_loss_with_its_cause(name: str) -> None:
     failure = classified(rays("ControllerError", "failed", controller_failure=rays(name, "no answer from the head")))

@@ -3,6 +3,7 @@
 Shipped as the package of the tests' trials. It uses Ray Train and nothing of Paceline.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -197,6 +198,19 @@ def find_no_room(config: dict[str, Any]) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     save_shard(1, checkpoint_upload_fn=upload)
+
+
+def lose_the_storage(config: dict[str, Any]) -> None:
+    """Save while the trial's folder is away, as when a file system is not mounted any more."""
+    folder = Path(ray.train.get_context().get_storage().experiment_fs_path)
+    with contextlib.suppress(FileNotFoundError):  # another rank was first
+        folder.rename(folder.with_name(f"{folder.name}.away"))
+    save_shard(1)
+
+
+def save_from_nowhere(config: dict[str, Any]) -> None:
+    """Report a directory that does not exist."""
+    ray.train.report({"epoch": 1}, checkpoint=Checkpoint(str(Path(tempfile.gettempdir()) / "nowhere")))
 
 
 def be_killed_by_the_kernel(config: dict[str, Any]) -> None:
