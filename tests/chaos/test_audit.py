@@ -272,6 +272,15 @@ def test_a_storage_that_is_away_explains_only_what_could_not_be_stored(
     assert (audit(run) == []) is is_explained
 
 
+def test_an_elastic_group_that_is_resized_needs_no_fault() -> None:
+    resized = in_trial(0, attempts=lambda one: [replace(one.attempts[0], kind="preempted"), one.attempts[1]])
+    run = in_record(faults=[])(resized(good_run()))
+    assert any("was preempted though nothing" in one for one in audit(run))
+    elastic = {"scaling": {"num_workers": {"min": 1, "max": 2}}}
+    run = in_experiment(spec=lambda one: {**one.spec, "trainer": {**one.spec["trainer"], **elastic}})(run)
+    assert audit(run) == []
+
+
 @pytest.mark.parametrize("target", [Target.SERVICE, Target.AGENT, Target.CLOCK, Target.CLIENT])
 def test_what_is_frozen_or_stepped_explains_no_loss_of_a_slot(target: Target) -> None:
     fault = replace(good_run().record.faults[0], planned=PlannedFault(5, target, "frozen", 0, 1), attempt=(ID, 1, 1))

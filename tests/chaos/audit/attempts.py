@@ -185,9 +185,17 @@ def _lost_attempts(snapshot: Snapshot) -> list[tuple[Experiment, Trial, Attempt]
         for experiment in snapshot.experiments
         for trial in experiment.trials
         for attempt in trial.attempts
-        if attempt.kind in LOST_KINDS
+        if attempt.kind in LOST_KINDS and not _is_rescheduled(experiment, attempt)
     ]
     return sorted(found, key=lambda one: one[2].ended_at or 0)
+
+
+def _is_rescheduled(experiment: Experiment, attempt: Attempt) -> bool:
+    """Whether it gave way without a fault: to an elastic group of another size, or because others were quicker."""
+    if attempt.kind != "preempted":
+        return False
+    is_elastic = not isinstance(experiment.spec["trainer"]["scaling"]["num_workers"], int)
+    return is_elastic or "did not become free in time" in (attempt.message or "")
 
 
 def _ran_on_a_killed_cluster(snapshot: Snapshot, attempt: Attempt) -> bool:

@@ -35,7 +35,7 @@ class Size:
     services: int = 2
     agents: int = 2
     clients: int = 0
-    cpus: int = 12
+    cpus: int = 16
     lease_seconds: float = 20
 
 

@@ -91,8 +91,10 @@ def restore(journal: Journal) -> int:
         journal.write("start", 0)
         return 0
     with checkpoint.as_directory() as directory:
-        digest = json.loads((Path(directory) / f"sum-{journal.rank}.json").read_text())
-        content = (Path(directory) / f"part-{journal.rank}").read_bytes()
+        first = json.loads((Path(directory) / "sum-0.json").read_text())
+        part = journal.rank % first["world_size"]  # an elastic group may have grown since
+        digest = json.loads((Path(directory) / f"sum-{part}.json").read_text())
+        content = (Path(directory) / f"part-{part}").read_bytes()
     sound = hashlib.sha256(content).hexdigest() == digest["sha256"]
     journal.write("resumed", digest["step"], uri=checkpoint.path, sound=sound)
     return int(digest["step"])
