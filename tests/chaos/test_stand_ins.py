@@ -1,0 +1,95 @@
+"""A storage that is away refuses everything and loses nothing; a program's clock can be stepped."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.chaos.service_caller import ServiceCaller
+from tests.chaos.system.stand_ins import Storage, WallClock
+
+ROOT = Path(__file__).parents[2]
+SHOW_CLOCKS = (
+    "import time\nfrom service.clock import utc_now\nprint(time.time(), time.time_ns(), utc_now().timestamp())\n"
+)
+
+
+def test_a_storage_that_is_away_refuses_everything_and_loses_nothing(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "checkpoints")
+    storage.start()
+    file = tmp_path / "checkpoints" / "run" / "part"
+    file.parent.mkdir()
+    file.write_text("weights")
+    storage.kill()
+    assert not storage.is_alive()
+    with pytest.raises(NotADirectoryError):
+        file.read_text()
+    with pytest.raises(OSError, match=r"exists|directory"):
+        (tmp_path / "checkpoints" / "run").mkdir(parents=True)
+    storage.start()
+    assert storage.is_alive()
+    assert file.read_text() == "weights"
+
+
+def test_a_storage_that_is_away_is_back_when_the_run_stops(tmp_path: Path) -> None:
+    storage = Storage(tmp_path / "checkpoints")
+    storage.start()
+    storage.kill()
+    storage.stop()
+    assert storage.is_alive()
+
+
+@pytest.mark.slow
+def test_a_program_sees_its_clock_stepped(tmp_path: Path) -> None:
+    (tmp_path / "show_clocks.py").write_text(SHOW_CLOCKS)
+    clock = WallClock("a program", tmp_path / "clock")
+    clock.start()
+    right = _clocks(tmp_path)
+    clock.kill()
+    assert not clock.is_alive()
+    ahead = _clocks(tmp_path)
+    clock.kill()
+    behind = _clocks(tmp_path)
+    assert [round((one - two) / 600) for one, two in zip(ahead, right, strict=True)] == [6, 6, 6]
+    assert [round((one - two) / 600) for one, two in zip(behind, right, strict=True)] == [-6, -6, -6]
+
+
+def _clocks(folder: Path) -> list[float]:
+    command = [sys.executable, "-m", "tests.chaos.system.stepped_clock", str(folder / "clock"), "show_clocks"]
+    env = os.environ | {"PYTHONPATH": str(folder)}
+    shown = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.split()
+    return [float(shown[0]), float(shown[1]) / 1e9, float(shown[2])]
+
+
+def test_only_tries_that_may_have_had_an_effect_count_as_lost() -> None:
+    answers = iter([httpx.ConnectError("refused"), httpx.ReadTimeout("silent"), 503, 201])
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        one = next(answers)
+        if isinstance(one, int):
+            return httpx.Response(one)
+        raise one
+
+    services = ServiceCaller(["http://one", "http://two"])
+    services._http = httpx.Client(transport=httpx.MockTransport(answer))
+    assert services.call("POST", "/v1/experiments").status_code == 201
+    assert services.lost_count == 2
+    services.close()
+
+
+def test_a_repeated_call_begins_with_another_service() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(200)
+
+    services = ServiceCaller(["http://one", "http://two"])
+    services._http = httpx.Client(transport=httpx.MockTransport(answer))
+    for _ in range(3):
+        services.call("GET", "/healthz")
+    assert asked == ["one", "two", "one"]
+    services.close()
