@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -65,7 +66,7 @@ def _clocks(folder: Path) -> list[float]:
 
 
 def test_only_tries_that_may_have_had_an_effect_count_as_lost() -> None:
-    answers = iter([httpx.ConnectError("refused"), httpx.ReadTimeout("silent"), 503, 201])
+    answers: Iterator[int | Exception] = iter([httpx.ConnectError("refused"), httpx.ReadTimeout("silent"), 503, 201])
 
     def answer(_: httpx.Request) -> httpx.Response:
         one = next(answers)
