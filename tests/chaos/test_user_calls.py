@@ -44,6 +44,7 @@ def steered_run() -> Snapshot:
         _call("pause", ID, 10),
         _call("change", ID, 20, body={"limits": LIMITS, "tags": {"turn": "1"}}),
         replace(_call("enqueue", ID, 30, body=CONFIGURATIONS), status=201, created=("t-1", "t-2")),
+        replace(_call("enqueue again", ID, 31, body=CONFIGURATIONS), status=201, created=("t-1", "t-2")),
         _call("resume", ID, 40),
         _call("stop", TRIAL, 50),
         _call("retry", TRIAL, 60),
@@ -139,6 +140,10 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         with_event(31, "trial.created", "t-3", origin="enqueue", params=CONFIGURATIONS[0]["params"]),
         "became the trials ('t-1', 't-2', 't-3')",
     ),
+    "another answer to the repeated call": (
+        in_call("enqueue again", created=("t-7", "t-8")),
+        "the answer was ('t-7', 't-8')",
+    ),
     "enqueued by nobody": (
         with_event(31, "trial.created", "t-3", origin="enqueue", params={"x": 0.9, "width": 9}),
         "the user had asked for 2 of them",
@@ -173,7 +178,10 @@ def test_a_pause_that_a_late_resume_may_have_undone_is_left_undecided() -> None:
 
 
 def test_an_unanswered_call_may_have_had_no_effect() -> None:
-    run = without("trial.created", 30)(in_call("enqueue", status=None, lost_count=1, created=())(steered_run()))
+    run = steered_run()
+    for what in ("enqueue", "enqueue again"):
+        run = in_call(what, status=None, lost_count=1, created=())(run)
+    run = without("trial.created", 30)(run)
     assert list(user_calls(run)) == []
 
 

@@ -71,11 +71,12 @@ class User:
         self._call("change", self._own, "PATCH", f"/v1/experiments/{self._own}", change, patient=max_trials is not None)
 
     def _enqueue(self) -> None:
-        """Two configurations in one call."""
+        """Two configurations in one call, which is made twice."""
         configurations = [{"params": {"x": self._random.random(), "width": width}} for width in (1, 2)]
         key = {"Idempotency-Key": uuid.uuid4().hex}
         path = f"/v1/experiments/{self._own}/trials"
-        self._call("enqueue", self._own, "POST", path, configurations, headers=key)
+        for what in ("enqueue", "enqueue again"):
+            self._call(what, self._own, "POST", path, configurations, headers=key)
 
     def _stop(self) -> None:
         trial = self._some_trial("running")

@@ -84,22 +84,22 @@ def _flat(document: object) -> dict[str, object]:
 def _enqueued(experiment: Experiment, calls: Sequence[Call]) -> Iterator[str]:
     created = [event for event in experiment.events if event.kind == "trial.created"]
     by_user = [event for event in created if event.data["origin"] == "enqueue"]
-    asked = 0
+    known: set[str | None] = set()
     for call in calls:
-        if call.what != "enqueue":
+        if not call.what.startswith("enqueue"):
             continue
         wanted = [one["params"] for one in call.sent["body"]]
         found = [event for event in by_user if event.data["params"] in wanted]
-        asked += len(found)
         got = tuple(event.trial for event in found)
+        known |= {*got}
         if call.accepted and got != call.created:
             yield f"the configurations {wanted} became the trials {got}; the answer was {call.created}"
         if not call.accepted and len(found) not in {0, len(wanted)}:
             yield f"of the configurations {wanted}, only {len(found)} were enqueued"
         if call.status is not None and not call.accepted and found:
             yield f"the configurations {wanted} were refused ({call.status}), and became the trials {got}"
-    if asked != len(by_user):
-        yield f"{len(by_user)} trials were enqueued; the user had asked for {asked} of them"
+    if len(known) != len(by_user):
+        yield f"{len(by_user)} trials were enqueued; the user had asked for {len(known)} of them"
 
 
 def _stops(experiment: Experiment, calls: Sequence[Call]) -> Iterator[str]:
