@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 from tests.chaos.service_caller import ServiceCaller
-from tests.chaos.system.stand_ins import Storage, WallClock
+from tests.chaos.system.stand_ins import Storage, WallClock, stepped_clock
 
-ROOT = Path(__file__).parents[2]
 SHOW_CLOCKS = (
     "import time\nfrom service.clock import utc_now\nprint(time.time(), time.time_ns(), utc_now().timestamp())\n"
 )
@@ -45,7 +44,6 @@ def test_a_storage_that_is_away_is_back_when_the_run_stops(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_program_sees_its_clock_stepped(tmp_path: Path) -> None:
-    (tmp_path / "show_clocks.py").write_text(SHOW_CLOCKS)
     clock = WallClock("a program", tmp_path / "clock")
     clock.start()
     right = _clocks(tmp_path)
@@ -59,9 +57,9 @@ def test_a_program_sees_its_clock_stepped(tmp_path: Path) -> None:
 
 
 def _clocks(folder: Path) -> list[float]:
-    command = [sys.executable, "-m", "tests.chaos.system.stepped_clock", str(folder / "clock"), "show_clocks"]
-    env = os.environ | {"PYTHONPATH": str(folder)}
-    shown = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.split()
+    env = os.environ | stepped_clock(folder / "clock")
+    command = [sys.executable, "-P", "-c", SHOW_CLOCKS]
+    shown = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout.split()
     return [float(shown[0]), float(shown[1]) / 1e9, float(shown[2])]
 
 

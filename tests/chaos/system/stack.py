@@ -18,7 +18,7 @@ from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 from tests.chaos.faults.schedule import Target
 from tests.chaos.system.components import Component, Postgres, Program, answers, listens
-from tests.chaos.system.stand_ins import Storage, WallClock
+from tests.chaos.system.stand_ins import Storage, WallClock, stepped_clock
 from tests.ray_nodes import LEAN_HEAD, LEAN_NODE
 
 START_SECONDS = 180.0
@@ -183,8 +183,9 @@ class Stack:
         return self._with_clock(name, Target.AGENT, command, lambda: True)
 
     def _with_clock(self, name: str, target: Target, command: Sequence[str], ready: Callable[[], bool]) -> Program:
-        stepped = ["tests.chaos.system.stepped_clock", str(self.home.clocks / name), *command]
-        return self._program(name, target, stepped, ready)
+        """A program, with its children, of this repository's code, whose clock can be stepped."""
+        env = self.env | stepped_clock(self.home.clocks / name)
+        return Program(name, target, command, env, self.home.logs / f"{name}.log", ready)
 
     def _client(self, number: int) -> Program:
         command = ["tests.chaos.external_client", str(self.home.journal), *self.urls]

@@ -1,6 +1,7 @@
 """Components without processes: what can be wrong beside a killed process."""
 
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import psutil
 
 from tests.chaos.faults.schedule import Target
 
+ROOT = Path(__file__).parents[3]
+SITE = Path(__file__).parent / "stepped_clock"
 STEPS = (3600.0, -3600.0)
 """The seconds by which a clock is wrong, in turn."""
 
@@ -64,8 +67,16 @@ class Storage(NoProcess):
         return self._directory.is_dir()
 
 
+def stepped_clock(file: Path) -> dict[str, str]:
+    """The environment of a program whose clock the `WallClock` of this file steps.
+
+    It is also the only one that names this repository's modules: Ray's workers must not be able to import them.
+    """
+    return {"CHAOS_CLOCK": str(file), "PYTHONPATH": os.pathsep.join((str(ROOT), str(SITE)))}
+
+
 class WallClock(NoProcess):
-    """The clock of a program that runs in `tests.chaos.system.stepped_clock`, an hour ahead or behind while wrong."""
+    """The clock of a program that was started with `stepped_clock`: an hour ahead or behind while wrong."""
 
     def __init__(self, program: str, file: Path) -> None:
         super().__init__(f"clock of {program}", Target.CLOCK)
