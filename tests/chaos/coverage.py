@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.chaos.audit.attempts import broadly_explained
+from tests.chaos.audit.losses import broadly_explained
 from tests.chaos.audit.storage import unjudged
 from tests.chaos.audit.user_calls import undecided
 from tests.chaos.evidence.snapshot import Snapshot

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 
 from tests.chaos.audit.answers import answers
-from tests.chaos.audit.attempts import attempts, losses, resumes
+from tests.chaos.audit.attempts import attempts, resumes
 from tests.chaos.audit.curves import api_agrees, curves, journals_agree
 from tests.chaos.audit.ends import clean_end, ends, space
 from tests.chaos.audit.histories import events_whole, histories
+from tests.chaos.audit.losses import losses
 from tests.chaos.audit.mlflow import mlflow_agrees
 from tests.chaos.audit.stopping import stopping
 from tests.chaos.audit.storage import storage

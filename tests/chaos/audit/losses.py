@@ -1,0 +1,103 @@
+"""No attempt is lost without a cause, and no trial fails before its budget of losses is spent."""
+
+from collections.abc import Iterator
+
+from service.domain.failures import MAX_LOSSES
+from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, by_attempt, is_hit
+from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.faults.schedule import Target
+
+
+def losses(snapshot: Snapshot) -> Iterator[str]:
+    """Each lost attempt has a fault as its cause; no trial failed with fewer losses than its budget."""
+    unused = [fault for fault in snapshot.record.faults if fault.planned.target in ENDS_ONE_ATTEMPT]
+    for experiment, trial, attempt in _lost_attempts(snapshot):
+        if _is_broadly_explained(snapshot, experiment, trial, attempt):
+            continue
+        key = (experiment.id, trial.number, attempt.number)
+        exact = next((one for one in unused if one.attempt == key), None)
+        cause = exact or next((one for one in unused if one.attempt is None and is_hit(one, attempt)), None)
+        if cause is not None:
+            unused.remove(cause)
+            continue
+        whose = f"{experiment.name}: trial {trial.number}, attempt {attempt.number}"
+        yield f"{whose} was {attempt.kind} though nothing that ran it was killed: {attempt.message}"
+    for experiment in snapshot.experiments:
+        for trial in experiment.trials:
+            count = sum(attempt.kind == "lost" for attempt in trial.attempts)
+            if trial.failure_kind == "lost" and count <= MAX_LOSSES:
+                yield f"{experiment.name}: trial {trial.number} failed after {count} losses; its budget is {MAX_LOSSES}"
+
+
+def broadly_explained(snapshot: Snapshot) -> int:
+    """How many lost attempts are explained by a fault that may end many of them."""
+    return sum(_is_broadly_explained(snapshot, *one) for one in _lost_attempts(snapshot))
+
+
+def _is_broadly_explained(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
+    return (
+        _ran_on_a_killed_cluster(snapshot, attempt)
+        or _was_never_started(snapshot, experiment, trial, attempt)
+        or _could_not_store(snapshot, attempt)
+    )
+
+
+def _lost_attempts(snapshot: Snapshot) -> list[tuple[Experiment, Trial, Attempt]]:
+    """Return the lost attempts by the time of their end."""
+    found = [
+        (experiment, trial, attempt)
+        for experiment in snapshot.experiments
+        for trial in experiment.trials
+        for attempt in trial.attempts
+        if attempt.kind in LOST_KINDS and not _is_rescheduled(experiment, attempt)
+    ]
+    return sorted(found, key=lambda one: one[2].ended_at or 0)
+
+
+def _is_rescheduled(experiment: Experiment, attempt: Attempt) -> bool:
+    """Whether it gave way without a fault: to an elastic group of another size, or because others were quicker."""
+    if attempt.kind != "preempted":
+        return False
+    is_elastic = not isinstance(experiment.spec["trainer"]["scaling"]["num_workers"], int)
+    return is_elastic or "did not become free in time" in (attempt.message or "")
+
+
+def _ran_on_a_killed_cluster(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether the Ray head was killed meanwhile, with everything that ran on it."""
+    return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in _deaths(snapshot, Target.RAY))
+
+
+def _could_not_store(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether it was lost because its checkpoints could not be saved or read while the storage was away."""
+    if "checkpoint" not in (attempt.message or ""):
+        return False
+    away = [
+        (fault.at, snapshot.record.restarted.get(number, float("inf")))
+        for number, fault in enumerate(snapshot.record.faults)
+        if fault.planned.target is Target.STORAGE
+    ]
+    return any(since <= (attempt.ended_at or since) and attempt.started_at <= until for since, until in away)
+
+
+def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
+    """Whether the agent died before a slot began the attempt. An attempt that has begun continues without its agent."""
+    key = (experiment.id, trial.number, attempt.number)
+    began = min((line.at for line in by_attempt(snapshot.lines).get(key, [])), default=float("inf"))
+    return any(
+        attempt.started_at - seconds <= at < min(began, attempt.ended_at or at)
+        for target, seconds in CLAIM_SECONDS.items()
+        for at in _deaths(snapshot, target)
+    )
+
+
+def _deaths(snapshot: Snapshot, target: Target) -> list[float]:
+    fault = [one.at for one in snapshot.record.faults if one.planned.target is target]
+    return fault + [death.at for death in snapshot.record.deaths if death.target is target]
+
+
+CLAIM_SECONDS = {Target.AGENT: 2.0, Target.CLIENT: 2.0, Target.RAY: 60.0}
+"""How long before an attempt begins its agent, its client, or its agent's cluster, may have died.
+
+The service may answer a claim of an agent that has just died; and an agent whose Ray cluster is gone learns of it when
+Ray ends its process, after a minute at most.
+"""
