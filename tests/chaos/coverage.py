@@ -8,6 +8,7 @@ from tests.chaos.audit.storage import unjudged
 from tests.chaos.audit.user_calls import undecided
 from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.faults.schedule import Target
+from tests.chaos.run import had_artifacts_away
 
 DECISIONS = ("continue", "stop", "pause", "promote", "exploit")
 
@@ -31,6 +32,8 @@ def unchecked(snapshot: Snapshot) -> Iterator[str]:
     never_made = [name for name in DECISIONS if not made[name]]
     if never_made:
         yield f"decisions to {', '.join(never_made)}: there was none"
+    if not had_artifacts_away(snapshot.record):
+        yield "the pictures in MLflow"
     yield from _of_calls(snapshot)
     yield from _of_attempts(snapshot)
 

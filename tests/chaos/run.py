@@ -64,6 +64,11 @@ class Record:
     service_of: dict[str, str] = field(default_factory=dict)
 
 
+def had_artifacts_away(record: Record) -> bool:
+    """Only then the pictures are waited for, and audited: to draw them takes long."""
+    return any(fault.planned.target is Target.ARTIFACTS for fault in record.faults)
+
+
 class Run:
     def __init__(self, stack: Stack, load: Load, faults: Sequence[PlannedFault], say: Say) -> None:
         self._stack, self._load, self._say = stack, load, say

@@ -281,6 +281,19 @@ def test_an_elastic_group_that_is_resized_needs_no_fault() -> None:
     assert audit(run) == []
 
 
+def test_pictures_are_missed_only_after_their_directory_was_away() -> None:
+    run = good_run()
+    away = replace(run.record.faults[0], planned=PlannedFault(5, Target.ARTIFACTS, "away", 0, 1), attempt=None)
+    run = in_record(faults=[*run.record.faults, away])(run)
+    assert audit(run) == ["pace-0: in MLflow its parent run has no pictures"]
+
+    def drawn(size: int) -> Snapshot:
+        return in_experiment(parents=lambda one: [replace(one.parents[0], pictures={"history.html": size})])(run)
+
+    assert audit(drawn(0)) == ["pace-0: in MLflow the picture history.html is empty"]
+    assert audit(drawn(10)) == []
+
+
 @pytest.mark.parametrize("target", [Target.SERVICE, Target.AGENT, Target.CLOCK, Target.CLIENT])
 def test_what_is_frozen_or_stepped_explains_no_loss_of_a_slot(target: Target) -> None:
     fault = replace(good_run().record.faults[0], planned=PlannedFault(5, target, "frozen", 0, 1), attempt=(ID, 1, 1))

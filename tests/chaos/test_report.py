@@ -25,7 +25,10 @@ def test_the_report_says_what_was_covered_and_what_was_not() -> None:
     words = report(good_run(), [])
     assert "experiments       1 pace" in words
     assert "decisions         2 continue, 1 stop" in words
-    assert "faults in agent, client, clock, database, mlflow, ray, service, slot, storage: there was none" in words
+    assert (
+        "faults in agent, artifacts, client, clock, database, mlflow, ray, service, slot, storage: there was none"
+        in words
+    )
     assert "decisions to pause, promote, exploit: there was none" in words
     assert "calls of a user: there was none" in words
 

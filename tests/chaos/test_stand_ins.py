@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.chaos.faults.schedule import Target
 from tests.chaos.service_caller import ServiceCaller
 from tests.chaos.system.stand_ins import Storage, WallClock, stepped_clock
 
@@ -18,7 +19,7 @@ SHOW_CLOCKS = (
 
 
 def test_a_storage_that_is_away_refuses_everything_and_loses_nothing(tmp_path: Path) -> None:
-    storage = Storage(tmp_path / "checkpoints")
+    storage = Storage(Target.STORAGE, tmp_path / "checkpoints")
     storage.start()
     file = tmp_path / "checkpoints" / "run" / "part"
     file.parent.mkdir()
@@ -35,7 +36,7 @@ def test_a_storage_that_is_away_refuses_everything_and_loses_nothing(tmp_path: P
 
 
 def test_a_storage_that_is_away_is_back_when_the_run_stops(tmp_path: Path) -> None:
-    storage = Storage(tmp_path / "checkpoints")
+    storage = Storage(Target.STORAGE, tmp_path / "checkpoints")
     storage.start()
     storage.kill()
     storage.stop()

@@ -8,11 +8,14 @@ from service.mirror.runs import GENERATION_TAG
 from service.mirror.trial_events import TRIAL_ENDS, cost_metric, system_metric
 from tests.chaos.evidence.generations import Generation, generations
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Snapshot, Trial
+from tests.chaos.run import had_artifacts_away
 
 
 def mlflow_agrees(snapshot: Snapshot) -> Iterator[str]:
     for experiment in snapshot.experiments:
         yield from (f"{experiment.name}: in MLflow {what}" for what in _experiment(experiment))
+        if had_artifacts_away(snapshot.record):
+            yield from (f"{experiment.name}: in MLflow {what}" for what in _pictures(experiment))
         for trial in experiment.trials:
             yield from (
                 f"{experiment.name}: in MLflow trial {trial.number} {what}" for what in _trial(experiment, trial)
@@ -32,6 +35,13 @@ def _experiment(experiment: Experiment) -> Iterator[str]:
     curve = _best_curve(experiment)
     if parent.curves.get("best_loss", []) != curve:
         yield f"the curve of the best is {parent.curves.get('best_loss')}, not {curve}"
+
+
+def _pictures(experiment: Experiment) -> Iterator[str]:
+    for parent in experiment.parents:
+        if not parent.pictures:
+            yield "its parent run has no pictures"
+        yield from (f"the picture {name} is empty" for name, size in parent.pictures.items() if not size)
 
 
 def _best_curve(experiment: Experiment) -> list[tuple[int, float]]:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import httpx
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from service.store import charts
 from service.store.sql.database import Database
 from service.store.tables import (
     AttemptRow,
@@ -28,16 +29,20 @@ from tests.chaos.evidence.calls import Call
 from tests.chaos.evidence.mlflow_runs import ExperimentRuns, MlflowReader
 from tests.chaos.evidence.snapshot import Attempt, Event, Experiment, Point, Saved, Snapshot, Trial
 from tests.chaos.experiments import Planned
-from tests.chaos.run import Record
+from tests.chaos.run import Record, had_artifacts_away
 from tests.chaos.system.stack import Stack, until
 
 DELETION_SECONDS = 30.0
+PICTURES_SECONDS = 180.0
+"""Longer than the minute after which a picture that failed is drawn again."""
 
 
 def collect(stack: Stack, planned: Mapping[str, Planned], record: Record, calls: Sequence[Call] = ()) -> Snapshot:
     """Read everything. The stack must still run, for its API and MLflow."""
     deleted = {call.of for call in calls if call.what == "delete" and call.accepted}
     folders = _folders_left(stack.home.storage, deleted)
+    if had_artifacts_away(record):
+        _await_pictures(stack.database_url)
     database = Database(stack.database_url)
     mirror = MlflowReader(stack.mlflow_url)
     with database.read() as session, httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
@@ -67,6 +72,19 @@ def _folders_left(storage: Path, deleted: Collection[str]) -> list[str]:
     with contextlib.suppress(TimeoutError):
         until(lambda: not left(), "the agents have deleted the folders", DELETION_SECONDS)
     return left()
+
+
+def _await_pictures(database_url: str) -> None:
+    """Wait until the services have drawn all pictures as far as they know. The audit looks whether MLflow has them."""
+    database = Database(database_url)
+
+    def drawn() -> bool:
+        with database.read() as session:
+            return not charts.due(session, timedelta(0))
+
+    with contextlib.suppress(TimeoutError):
+        until(drawn, "all pictures are drawn", PICTURES_SECONDS, every=1)
+    database.close()
 
 
 def _rows_left(session: Session, deleted: Collection[str]) -> list[str]:

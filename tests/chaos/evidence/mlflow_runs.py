@@ -1,10 +1,11 @@
 """An experiment's runs in MLflow, read with its own client."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from service.background.charting import ARTIFACT_FOLDER
 from tests.chaos.evidence.snapshot import MlflowRun
 
 EXPERIMENT_TAG = "paceline.experiment_id"
@@ -41,9 +42,15 @@ class MlflowReader:
         runs = ExperimentRuns(experiments=len(found))
         for one in found:
             for run in self._client.search_runs([one.experiment_id], max_results=5000):
-                is_parent = "mlflow.parentRunId" not in run.data.tags and TRIAL_TAG not in run.data.tags
-                (runs.parents if is_parent else runs.children).append(self._read(run))
+                if "mlflow.parentRunId" not in run.data.tags and TRIAL_TAG not in run.data.tags:
+                    runs.parents.append(replace(self._read(run), pictures=self._pictures(run.info.run_id)))
+                else:
+                    runs.children.append(self._read(run))
         return runs
+
+    def _pictures(self, run_id: str) -> dict[str, int]:
+        files = self._client.list_artifacts(run_id, ARTIFACT_FOLDER)
+        return {file.path: file.file_size or 0 for file in files}
 
     def _read(self, run: Run) -> MlflowRun:
         curves = {name: self._curve(run.info.run_id, name) for name in run.data.metrics}

@@ -52,13 +52,17 @@ class Saved:
 
 @dataclass(frozen=True)
 class MlflowRun:
-    """A run in MLflow. `curves` has for each metric all logged values as (step, value)."""
+    """A run in MLflow. `curves` has for each metric all logged values as (step, value).
+
+    `pictures` are the sizes of the pictures among the artifacts of a parent run, by name.
+    """
 
     run_id: str
     status: str
     params: dict[str, str]
     tags: dict[str, str]
     curves: dict[str, list[tuple[int, float]]]
+    pictures: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ class Target(StrEnum):
     """What a fault hits.
 
     `RAY` is the whole Ray head with everything that runs on it; `CLIENT` is a user's own program that runs trials;
-    `STORAGE` is the directory of the checkpoints; `CLOCK` is that of a service or agent.
+    `STORAGE` is the directory of the checkpoints, and `ARTIFACTS` that of the MLflow server's artifacts; `CLOCK` is the
+    clock of a service or agent.
     """
 
     SERVICE = "service"
@@ -23,6 +24,7 @@ class Target(StrEnum):
     CLIENT = "client"
     STORAGE = "storage"
     CLOCK = "clock"
+    ARTIFACTS = "artifacts"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ WEIGHTS: dict[Target, Weight] = {
     Target.MLFLOW: Weight(outage=(1.0, 6.0)),
     Target.DATABASE: Weight(outage=(0.2, 5.0)),
     Target.RAY: Weight(outage=(0.5, 3.0)),
+    Target.ARTIFACTS: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
     Target.CLOCK: Weight(variants=(STEPPED,), outage=(1.0, 8.0)),
     Target.STORAGE: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
     Target.CLIENT: Weight(variants=("killed", "killed", FROZEN), outage=(0.2, 3.0)),

@@ -71,6 +71,15 @@ class Home:
         return self.root / "clocks"
 
     @property
+    def mlflow(self) -> Path:
+        return self.root / "mlflow"
+
+    @property
+    def artifacts(self) -> Path:
+        """The MLflow server's directory for artifacts."""
+        return self.mlflow / "artifacts"
+
+    @property
     def ray(self) -> Path:
         return self.root / "r"
 
@@ -114,7 +123,8 @@ class Stack:
         database = Database(self.database_url)
         upgrade(database)
         database.close()
-        self._add(Storage(self.home.storage), self._ray(), self._mlflow())
+        self._add(Storage(Target.STORAGE, self.home.storage), Storage(Target.ARTIFACTS, self.home.artifacts))
+        self._add(self._ray(), self._mlflow())
         self._add(*(WallClock(name, self.home.clocks / name) for name in [*self.service_urls, *self.service_of]))
         self._add(*(self._service(number) for number in range(self.services)))
         self._add(*(self._agent(number) for number in range(self.size.agents)))
@@ -166,7 +176,7 @@ class Stack:
 
     def _mlflow(self) -> Program:
         port = int(self.mlflow_url.rpartition(":")[2])
-        command = mlflow_server_command(self.home.root / "mlflow", "127.0.0.1", port)[2:]
+        command = mlflow_server_command(self.home.mlflow, "127.0.0.1", port)[2:]
         return self._program("mlflow", Target.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
 
     def _service(self, number: int) -> Program:

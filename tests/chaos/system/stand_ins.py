@@ -45,10 +45,10 @@ class NoProcess:
 
 
 class Storage(NoProcess):
-    """The storage of checkpoints. While it is away, there is a file in its place: each access fails, also for root."""
+    """A directory of files. While it is away, there is a file in its place: each access fails, also for root."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__("storage", Target.STORAGE)
+    def __init__(self, target: Target, directory: Path) -> None:
+        super().__init__(target.value, target)
         self._directory = directory
         self._away = directory.with_name(f"{directory.name}.away")
 
