@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, Resizing, State
+from trainer.slot.attempt_state import Abandoned, Draining, Killed, Preempted, Refused, Resizing, State, Stopping
 from trainer.slot.ranks import Ranks
 from trainer.slot.ray_errors import killed_by_kernel, to_json
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
@@ -59,13 +59,18 @@ class End:
         """Whether an elastic group has lost a node. Its death may be known only from its silence."""
         return self.is_elastic and bool(self.ranks.lost_nodes)
 
+    @property
+    def was_never_tried(self) -> bool:
+        """Whether it was to stop before the slot gave it to Ray."""
+        return isinstance(self.state, Stopping) and not self.ranks.started and self.error is None
+
 
 def outcome_of(end: End) -> Outcome:
     began = bool(end.ranks.started)
     ordered = _failure_by_order(end)
     if ordered is not None:
         return Outcome.failed(ordered, began=began)
-    if isinstance(end.state, Killed) or end.ranks.have_stopped or end.trained_past_decision:
+    if isinstance(end.state, Killed) or end.ranks.have_stopped or end.trained_past_decision or end.was_never_tried:
         return Outcome("stopped", began)
     failure = _own_failure(end)
     if failure is None:

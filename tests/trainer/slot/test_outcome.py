@@ -175,6 +175,12 @@ def test_an_attempt_lost_before_any_worker_ran_has_not_begun() -> None:
     assert not ended(Running(), ranks(None), error=RAYS).is_lost_start
 
 
+def test_an_attempt_that_is_stopped_before_it_was_started_is_stopped_and_its_slot_is_sound() -> None:
+    never_started = ended(Stopping(), Ranks(1))
+    assert (never_started.status, never_started.is_lost_start) == ("stopped", False)
+    assert ended(Stopping(), Ranks(1), error=RAYS).is_lost_start, "Ray has lost it before it could leave"
+
+
 def test_a_kill_for_memory_counts_if_it_came_after_those_that_the_rank_had_survived() -> None:
     logs: list[tuple[int, int, str]] = []
     for kills, is_killed in ((2, False), (3, True)):
