@@ -14,7 +14,7 @@ from tests.chaos.faults.schedule import FROZEN, SAVING, PlannedFault, Target
 from tests.chaos.system.components import Component, signal_processes
 from tests.chaos.system.stack import Stack
 
-SEARCH_SECONDS = 3.0
+SEARCH_SECONDS = 1.0
 """Short: what is to be restarted waits meanwhile."""
 SLOT = "ray::Slot"
 TRAINING_ACTORS = (SLOT, "ray::RayTrainWorker", "ray::TrainController")
