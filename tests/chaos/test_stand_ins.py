@@ -1,16 +1,19 @@
 """A storage that is away refuses everything and loses nothing; a program's clock can be stepped."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.chaos.faults.schedule import Target
 from tests.chaos.service_caller import ServiceCaller
+from tests.chaos.system.components import signal_processes
 from tests.chaos.system.stand_ins import Storage, WallClock, stepped_clock
 
 SHOW_CLOCKS = (
@@ -41,6 +44,18 @@ def test_a_storage_that_is_away_is_back_when_the_run_stops(tmp_path: Path) -> No
     storage.kill()
     storage.stop()
     assert storage.is_alive()
+
+
+def test_a_process_that_has_ended_by_itself_does_not_spare_the_others() -> None:
+    ended, lives = (subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2))
+    targets = [psutil.Process(one.pid) for one in (ended, lives)]
+    ended.kill()
+    ended.wait()
+    signal_processes(targets)
+    assert lives.wait() == -signal.SIGKILL
+    for one in (ended, lives):
+        assert one.stdin is not None
+        one.stdin.close()
 
 
 @pytest.mark.slow

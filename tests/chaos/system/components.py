@@ -162,7 +162,7 @@ def listens(port: int) -> Callable[[], bool]:
 def signal_processes(processes: Sequence[psutil.Process], how: signal.Signals = signal.SIGKILL) -> None:
     """Signal all processes before any of them can react. With SIGKILL, return when they are gone."""
     for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, how)
     if how is signal.SIGKILL:
         psutil.wait_procs(processes, timeout=5)
