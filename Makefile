@@ -8,7 +8,7 @@ FAST := -m "not slow and not stack" --hypothesis-profile=quick
 BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search priors warm_starts start_up confirm worker_start)))
 # Not among them, because it needs a GPU: gpu.
 
-.PHONY: demo up test check chaos bench test-stack sbom
+.PHONY: demo up test check chaos chaos-long bench test-stack sbom
 .DEFAULT_GOAL := demo
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
@@ -35,6 +35,10 @@ check: .venv/.installed
 ## make chaos: kill every part again and again while experiments run, then audit. SEED=, SECONDS=, DATABASE= choose.
 chaos: .venv/.installed
 	@$(BIN)/python -W ignore -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DATABASE),--database $(DATABASE)) $(ARGS)
+
+## make chaos-long: the same, with one seed after the other until there have been FAULTS=1000 faults, for a night. Ctrl-C ends it with its table.
+chaos-long: .venv/.installed
+	@$(BIN)/python -W ignore -m tests.chaos --faults $(or $(FAULTS),1000) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DATABASE),--database $(DATABASE)) $(ARGS)
 
 ## make bench: Paceline and what one would have instead, in turn. ONLY=turnaround, ONLY="sweep stop" choose, ARGS go to each.
 bench: .venv/.peers

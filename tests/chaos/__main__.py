@@ -3,11 +3,13 @@
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from tests.chaos.audit import audit
+from tests.chaos.campaign import Result, table
 from tests.chaos.chaos import Kind, Plan, chaos
 from tests.chaos.faults.schedule import Target
 from tests.chaos.report import report
@@ -18,19 +20,48 @@ DATABASES = ("postgresql", "sqlite")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
-    seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
-    broken = 0
-    for database in [asked.database] if asked.database else DATABASES:
-        size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
-        targets = [Target(name) for name in asked.kill]
-        plan = Plan(seed, asked.seconds, size, targets, trials=asked.trials, parallelism=asked.parallelism)
-        plan = replace(plan, load=[Kind(name) for name in asked.load])
-        _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of faults in {', '.join(asked.kill)}\n")
+    results: list[Result] = []
+    try:
+        for seed, database in _runs(asked):
+            results.append(_run(asked, seed, database))
+            if not _wants_more(asked, results):
+                break
+    finally:  # also after Ctrl-C
+        if asked.faults:
+            _say(f"\n{table(results)}")
+    return 1 if any(one.violations for one in results) else 0
+
+
+def _runs(asked: argparse.Namespace) -> Iterator[tuple[int, str]]:
+    first = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
+    for seed in count(first) if asked.faults else [first]:
+        for database in [asked.database] if asked.database else DATABASES:
+            yield seed, database
+
+
+def _wants_more(asked: argparse.Namespace, results: Sequence[Result]) -> bool:
+    """Not after a run that was not completed: the next one would hardly be."""
+    if not asked.faults:
+        return True
+    return results[-1].is_completed and sum(one.faults for one in results) < asked.faults
+
+
+def _run(asked: argparse.Namespace, seed: int, database: str) -> Result:
+    size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
+    targets = [Target(name) for name in asked.kill]
+    plan = Plan(seed, asked.seconds, size, targets, trials=asked.trials, parallelism=asked.parallelism)
+    plan = replace(plan, load=[Kind(name) for name in asked.load])
+    _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of faults in {', '.join(asked.kill)}\n")
+    try:
         snapshot = chaos(plan, _say, asked.keep and asked.keep / database)
-        violations = audit(snapshot)
-        _say(f"\n{report(snapshot, violations)}")
-        broken += len(violations)
-    return 1 if broken else 0
+    except TimeoutError as error:
+        _say(f"\nThe run was not completed: {error}")
+        return Result(seed, database, [f"not completed: {error}"], is_completed=False)
+    violations = audit(snapshot)
+    _say(f"\n{report(snapshot, violations)}")
+    trials = [trial for experiment in snapshot.experiments for trial in experiment.trials]
+    attempts, points = sum(len(one.attempts) for one in trials), sum(len(one.curve) for one in trials)
+    return Result(seed, database, violations, len(snapshot.record.faults), attempts, points)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--seed", type=int, help="the same seed gives the same schedule; default: a random one, which is printed")
     add("--seconds", type=float, default=200, help="for how long faults are injected (default: %(default)s)")
+    add("--faults", type=int, help="run with this seed and the following ones until there have been so many faults")
     add("--database", choices=DATABASES, help="default: one after the other")
     add("--services", type=int, default=2, help="service processes on PostgreSQL (default: %(default)s)")
     add("--agents", type=int, default=2, help="default: %(default)s")
