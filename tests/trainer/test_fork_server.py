@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,6 +56,16 @@ if sys.argv[-1] == "stay":
 sys.exit(7)
 """
 
+SMALL_WORKER = """
+import json, os, sys
+facts = {"pid": os.getpid(), "parent": os.getppid()}
+with open(sys.argv[2] + ".new", "w") as file:
+    json.dump(facts, file)
+os.rename(sys.argv[2] + ".new", sys.argv[2])
+sys.stdin.read()
+"""
+"""Imports neither torch nor Ray, each of which takes a process seconds."""
+
 THREAD = """
 import threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -63,11 +73,18 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 @cache
-def patient_launcher() -> str:
-    """The launcher's command, with a program that waits long: no test is about how long it waits."""
+def patient_launcher(*, is_small: bool) -> str:
+    """The launcher's command, with a program that waits long: no test is about how long it waits.
+
+    The fork server of a small one imports numpy alone.
+    """
     seconds = re.compile(r"^((?:START|REQUEST|IDLE)_SECONDS) = .*", re.MULTILINE)
     program, count = seconds.subn(r"\1 = 240.0", inspect.getsource(fork_server))
     assert count == 3
+    if is_small:
+        preloaded = re.compile(r"^PRELOADED = \(.*?^\)", re.MULTILINE | re.DOTALL)
+        program, count = preloaded.subn('PRELOADED = ("numpy",)', program)
+        assert count == 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_start, "inspect", SimpleNamespace(getsource=lambda _module: program))
         return str(forked_runtime_env()["py_executable"])
@@ -79,16 +96,22 @@ class FakeRaylet:
 
     folder: Path
     process: subprocess.Popen[bytes]
+    is_small: bool = False
     node: str = field(default_factory=lambda: uuid.uuid4().hex)
     workers: list["Worker"] = field(default_factory=list)
 
     @classmethod
-    def start(cls, folder: Path) -> "FakeRaylet":
+    def start(cls, folder: Path, *, is_small: bool = False) -> "FakeRaylet":
+        """A small one's workers and fork server import little."""
         option = f"--python_worker_command={sys.executable} setup_worker.py --and more"
         process = subprocess.Popen([sys.executable, "-c", "input()", option], stdin=subprocess.PIPE)
         (folder / "session/logs").mkdir(parents=True)
-        (folder / "worker.py").write_text(WORKER)
-        return cls(folder, process)
+        (folder / "worker.py").write_text(SMALL_WORKER if is_small else WORKER)
+        return cls(folder, process, is_small)
+
+    def another_node(self) -> "FakeRaylet":
+        """A node without a fork server; this one ends its workers."""
+        return replace(self, node=uuid.uuid4().hex)
 
     @property
     def log(self) -> str:
@@ -99,7 +122,7 @@ class FakeRaylet:
         result = self.folder / uuid.uuid4().hex
         options = [f"--node-id={self.node}", f"--temp-dir={self.folder}", "--session-name=session"]
         arguments = map(shlex.quote, [str(self.folder / "worker.py"), "one argument", str(result), *options, *last])
-        command = f"exec {patient_launcher()} {' '.join(arguments)}"
+        command = f"exec {patient_launcher(is_small=self.is_small)} {' '.join(arguments)}"
         env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         env |= {"RAY_RAYLET_PID": str(self.process.pid), "RAY_JOB_ID": "01000000", **variables}
         with result.with_suffix(".out").open("wb") as output:
@@ -136,6 +159,14 @@ def raylet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeRaylet]:
     found.end()
 
 
+@pytest.fixture(scope="module")
+def small_raylet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeRaylet]:
+    """For the tests that are not about what a worker process is like."""
+    found = FakeRaylet.start(tmp_path_factory.mktemp("small-raylet"), is_small=True)
+    yield found
+    found.end()
+
+
 def server_of(facts: dict[str, Any]) -> psutil.Process:
     return psutil.Process(facts["parent"])
 
@@ -168,8 +199,8 @@ def test_workers_are_forked_from_one_server_and_are_like_new_processes(raylet: F
     assert first.launcher.wait(60) == 0
 
 
-def test_each_job_has_a_server_of_its_own(raylet: FakeRaylet) -> None:
-    one, other = raylet.facts("stay"), raylet.facts("stay", RAY_JOB_ID="02000000")
+def test_each_job_has_a_server_of_its_own(small_raylet: FakeRaylet) -> None:
+    one, other = small_raylet.facts("stay"), small_raylet.facts("stay", RAY_JOB_ID="02000000")
     assert is_forked(other)
     assert other["parent"] != one["parent"]
 
@@ -203,19 +234,19 @@ def test_a_worker_with_other_variables_that_libraries_read_at_their_import_is_no
     assert worker.launcher.returncode == 7
 
 
-def test_a_killed_server_leaves_its_workers_alive_and_is_replaced(raylet: FakeRaylet) -> None:
-    first = raylet.facts("stay")
+def test_a_killed_server_leaves_its_workers_alive_and_is_replaced(small_raylet: FakeRaylet) -> None:
+    first = small_raylet.facts("stay")
     server = server_of(first)
     server.kill()
     assert not left_alive([server])  # until then its socket takes connections
-    second = raylet.facts("stay")
+    second = small_raylet.facts("stay")
     assert is_forked(second)
     assert second["parent"] != first["parent"]
     assert is_alive(first["pid"])
 
 
-def test_a_worker_starts_by_itself_where_no_server_answers(raylet: FakeRaylet) -> None:
-    without = FakeRaylet(raylet.folder, raylet.process, workers=raylet.workers)
+def test_a_worker_starts_by_itself_where_no_server_answers(small_raylet: FakeRaylet) -> None:
+    without = small_raylet.another_node()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(f"\0paceline-fork-server.{os.getuid()}.{without.node}.01000000")
         other.listen()
@@ -225,8 +256,8 @@ def test_a_worker_starts_by_itself_where_no_server_answers(raylet: FakeRaylet) -
     assert worker.facts()["pid"] == worker.launcher.pid
 
 
-def test_a_launcher_waits_for_the_other_one_that_is_about_to_listen(raylet: FakeRaylet) -> None:
-    without = FakeRaylet(raylet.folder, raylet.process, workers=raylet.workers)
+def test_a_launcher_waits_for_the_other_one_that_is_about_to_listen(small_raylet: FakeRaylet) -> None:
+    without = small_raylet.another_node()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(f"\0paceline-fork-server.{os.getuid()}.{without.node}.01000000")
         worker = without.run("stay")
@@ -238,13 +269,13 @@ def test_a_launcher_waits_for_the_other_one_that_is_about_to_listen(raylet: Fake
     assert worker.facts()["pid"] == worker.launcher.pid
 
 
-def test_a_worker_starts_where_the_raylets_command_line_cannot_be_read(raylet: FakeRaylet) -> None:
-    worker = raylet.run("stay", RAY_RAYLET_PID="0", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+def test_a_worker_starts_where_the_raylets_command_line_cannot_be_read(small_raylet: FakeRaylet) -> None:
+    worker = small_raylet.run("stay", RAY_RAYLET_PID="0", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert worker.facts()["pid"] == worker.launcher.pid
 
 
 def test_where_an_import_starts_a_thread_every_worker_starts_by_itself(tmp_path: Path) -> None:
-    raylet = FakeRaylet.start(tmp_path)
+    raylet = FakeRaylet.start(tmp_path, is_small=True)
     (tmp_path / "sitecustomize.py").write_text(THREAD)
     workers = [raylet.run("stay", PYTHONPATH=str(tmp_path)) for _ in range(2)]
     assert [worker.facts()["pid"] for worker in workers] == [worker.launcher.pid for worker in workers]
@@ -252,7 +283,7 @@ def test_where_an_import_starts_a_thread_every_worker_starts_by_itself(tmp_path:
     raylet.end()
 
 
-def test_the_server_ends_with_the_raylet(raylet: FakeRaylet) -> None:
-    server = server_of(raylet.facts("stay"))
-    raylet.process.kill()
+def test_the_server_ends_with_the_raylet(small_raylet: FakeRaylet) -> None:
+    server = server_of(small_raylet.facts("stay"))
+    small_raylet.process.kill()
     assert not left_alive([server])
