@@ -83,7 +83,7 @@ def test_pip_and_uv_install_what_a_trial_needs_and_each_environment_has_workers_
         trainer = {
             "entrypoint": "train:train_fn",
             "package": package,
-            "scaling": node.only,
+            "scaling": (node.only or {}) | {"num_workers": 1},  # no fork server has an environment's libraries
             "runtime_env": {installer: requirements | OFFLINE[installer]},
         }
         return service.add_trial(trainer, {}, experiment=f"x-{uuid.uuid4().hex}")  # the fake compares nothing else
