@@ -43,9 +43,20 @@ hypothesis.settings.register_profile("quick", **_ANY_SPEED, max_examples=10)
 hypothesis.settings.load_profile("whole")
 
 
+LONGEST = ("tests/trainer/", "tests/e2e/", "tests/chaos/", "tests/api/contract/test_schemathesis.py")
+"""What takes minutes, the longest first."""
+STARTED_ONCE = {
+    "tests/trainer/": "Ray and an agent",
+    "tests/mirror/": "MLflow",
+    "tests/e2e/test_demo.py": "the demo's stack",
+    "tests/e2e/test_elastic.py": "the demo's stack",
+}
+"""What files share, by their folder or name. It takes many seconds to start."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files first that take longest: those that start Ray, then others with slow tests.
+    """Run the files first that take longest: after the known ones, those that start Ray, then others with slow tests.
 
     pytest-xdist gives whole files to its workers in this order, so that none has a long one left at the end.
     """
@@ -53,22 +64,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         rank = sum(item.get_closest_marker(name) is not None for name in ("ray", "slow"))
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
-    items.sort(key=lambda item: -ranks[item.path])
+    items.sort(key=lambda item: (_place_among_longest(item.nodeid), -ranks[item.path]))
 
 
-class FilesWithOneStack(LoadFileScheduling):  # type: ignore[misc]
-    """Gives the files that use the demo's stack to one worker, as if they were one file: its start is slow."""
+def _place_among_longest(nodeid: str) -> int:
+    return next((place for place, start in enumerate(LONGEST) if nodeid.startswith(start)), len(LONGEST))
 
-    FILES = frozenset({"tests/e2e/test_demo.py", "tests/e2e/test_elastic.py"})
+
+class SharedStartScheduling(LoadFileScheduling):  # type: ignore[misc]
+    """Gives the files that share what is started once to one worker: another worker would start it again."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return "the demo's stack" if file in self.FILES else file
+        shared = next((what for start, what in STARTED_ONCE.items() if nodeid.startswith(start)), None)
+        return shared or str(super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesWithOneStack | None:
-    return FilesWithOneStack(config, log) if config.getoption("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedStartScheduling | None:
+    return SharedStartScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 class _SharedPool(ComputePool):
