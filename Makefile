@@ -8,7 +8,7 @@ FAST := -m "not slow and not stack" --hypothesis-profile=quick
 BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search priors warm_starts start_up confirm worker_start)))
 # Not among them, because it needs a GPU: gpu.
 
-.PHONY: demo up test check chaos chaos-long bench test-stack sbom
+.PHONY: demo up test check check-style check-imports check-types check-tests chaos chaos-long bench test-stack sbom
 .DEFAULT_GOAL := demo
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
@@ -25,12 +25,22 @@ test: .venv/.frameworks .venv/client-generator/.installed
 
 ## make check: style, types, import contracts and the fast tests; before every commit. It leaves to `make test` whatever
 ## starts Ray, MLflow or PostgreSQL (so the API's tests on that database), what takes seconds, and most of Hypothesis's examples.
+## The checks run side by side: mypy uses one core only, and many tests wait for timers. Each check says how it ended.
 check: .venv/.installed
+	@$(MAKE) --no-print-directory --jobs --keep-going check-style check-imports check-types check-tests
+
+check-style: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+
+check-imports: .venv/.installed
 	$(BIN)/lint-imports
-	$(BIN)/pytest $(FAST) -n 2 --dist worksteal $(ARGS)
+
+check-types: .venv/.installed
+	$(BIN)/mypy
+
+check-tests: .venv/.installed
+	$(BIN)/pytest $(FAST) -n 3 --dist worksteal $(ARGS)
 
 ## make chaos: kill every part again and again while experiments run, then audit. SEED=, SECONDS=, DATABASE= choose.
 chaos: .venv/.installed
