@@ -167,12 +167,13 @@ def small_raylet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeRayle
     found.end()
 
 
-def server_of(facts: dict[str, Any]) -> psutil.Process:
-    return psutil.Process(facts["parent"])
-
-
 def is_forked(facts: dict[str, Any]) -> bool:
     return "--fork-server" in command_line(facts["parent"])
+
+
+def server_of(facts: dict[str, Any]) -> psutil.Process:
+    assert is_forked(facts)  # or else its parent is this process
+    return psutil.Process(facts["parent"])
 
 
 def test_workers_are_forked_from_one_server_and_are_like_new_processes(raylet: FakeRaylet) -> None:
