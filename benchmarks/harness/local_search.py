@@ -1,0 +1,97 @@
+"""A search in this process: the proposals and decisions of the service, without HTTP and a database."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from benchmarks.harness.problems import Point, Task
+from benchmarks.harness.searchers import METRIC
+from search.early_stopping import InMemoryHistory, MetricReport, Rule, Verdict
+from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
+from search.problem import Observation, Problem, Status
+from search.samplers import SamplerSpec
+from search.space.space import Space
+from search.study import Study, StudyView
+
+
+@dataclass
+class LocalSearch:
+    """`ask` returns a promoted trial if there is one, otherwise a new one, after it has called `begin(number)`."""
+
+    task: Task
+    rule: Rule
+    seed: int
+    workers: int = 4
+    sampler: str = "tpe"
+    begin: Callable[[int], None] = lambda _number: None
+    history: InMemoryHistory = field(default_factory=InMemoryHistory)
+    trials: list["LocalTrial"] = field(default_factory=list)
+    _promoted: list["LocalTrial"] = field(default_factory=list)
+    _changes: dict[int, Observation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        space = Space.model_validate(self.task.space)
+        problem = Problem(space, ("minimize",), prunes=True, max_trials=100_000, parallelism=self.workers)
+        self._view = StudyView(Study(problem, SamplerSpec(sampler=self.sampler), self.seed))
+        self.paused = InMemoryPausedTrials(self.history, METRIC, "minimize", space, self.seed)
+
+    def ask(self) -> "LocalTrial":
+        if self._promoted:
+            return self._promoted.pop(0)
+        number = len(self.trials)
+        self.begin(number)
+        params = self._view.propose(self._changes.values(), number)
+        self._changes = {}
+        self.trials.append(LocalTrial(self, number, dict(params)))
+        self.learn(self.trials[-1], "running")
+        return self.trials[-1]
+
+    def learn(self, trial: "LocalTrial", status: Status, value: float | None = None) -> None:
+        reached = self.history.reached[trial.number]
+        self._changes[trial.number] = Observation(
+            trial.number,
+            trial.point,
+            status,
+            values=None if value is None else (value,),
+            last_step=trial.steps_done or None,
+            last_value=trial.last_value,
+            rungs=tuple((step, loss) for step, (loss, _) in sorted(reached.items())),
+        )
+
+    def release(self) -> None:
+        for one in self.rule.releases(self.paused):
+            self.paused.resume(one.number)
+            self._promoted.append(self.trials[one.number])
+            self.learn(self.trials[one.number], "running")
+
+
+@dataclass
+class LocalTrial:
+    search: LocalSearch
+    number: int
+    point: Point
+    steps_done: int = 0
+    last_value: float | None = None
+    _pause: Verdict | None = None
+
+    def report(self, step: int, value: float) -> bool:
+        report = MetricReport(self.number, METRIC, "minimize", step, value, self.steps_done or None)
+        self.search.history.curves[self.number][step] = value
+        self.steps_done, self.last_value, self._pause = step, value, None
+        verdicts = list(self.search.rule.decide(report, self.search.history.of(self.number)))
+        if not verdicts:
+            return True
+        self.search.learn(self, "running")
+        if verdicts[-1].stop:
+            self._pause = verdicts[-1] if verdicts[-1].pauses else None
+            return False
+        self.search.release()
+        return True
+
+    def end(self, value: float | None) -> None:
+        self.search.learn(self, "pruned" if value is None else "completed", value)
+        if value is not None:
+            self.search.paused.any_completed = True
+        elif self._pause is not None:
+            pool = self.search.rule.pool_of(self.number)
+            self.search.paused.pause(self.number, self._pause.milestone, self._pause.value, pool)
+            self.search.release()
