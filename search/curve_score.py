@@ -30,7 +30,11 @@ def rung_of(step: int) -> int:
 
 
 def curve_of(problem: Problem, observation: Observation) -> Curve | None:
-    """What a trial has shown. Empty if it ended as one of the worst; None if nothing is known of it (yet)."""
+    """What a trial has shown. Empty if it ended as one of the worst; None if nothing is known of it (yet).
+
+    A running trial has shown only its rungs: its last report changes without notice, so that a proposal would depend on
+    when the trial was read.
+    """
     match observation.status:
         case "completed" if observation.values:
             loss = sign_of(problem.directions[0]) * observation.values[0]
@@ -41,8 +45,8 @@ def curve_of(problem: Problem, observation: Observation) -> Curve | None:
             return _rungs(problem, observation)
         case "stopped":
             return _rungs(problem, observation) or None
-        case "running" if not _is_undecided(observation):
-            return _rungs(problem, observation) or None
+        case "running" if observation.rungs and not _is_undecided(observation):
+            return _rungs(problem, observation)
         case _:
             return None
 

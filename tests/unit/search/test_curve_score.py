@@ -135,6 +135,10 @@ def test_nothing_is_known_of_a_trial_that_failed_or_has_not_reached_a_rung() -> 
     assert curve_of(PROBLEM, seen("running", rungs=((1, 0.0),), constraints=(math.inf,))) is None
 
 
+def test_the_last_report_of_a_running_trial_does_not_count() -> None:
+    assert curve_of(PROBLEM, seen("running", last_step=2, last_value=0.4)) is None
+
+
 OPTIONS = {
     "tpe": {"n_startup_trials": 4},
     "cmaes": {"popsize": 4},
