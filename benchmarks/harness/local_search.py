@@ -71,27 +71,26 @@ class LocalTrial:
     point: Point
     steps_done: int = 0
     last_value: float | None = None
-    _pause: Verdict | None = None
+    _stop: Verdict | None = None
 
     def report(self, step: int, value: float) -> bool:
         report = MetricReport(self.number, METRIC, "minimize", step, value, self.steps_done or None)
         self.search.history.curves[self.number][step] = value
-        self.steps_done, self.last_value, self._pause = step, value, None
+        self.steps_done, self.last_value = step, value
         verdicts = list(self.search.rule.decide(report, self.search.history.of(self.number)))
-        if not verdicts:
-            return True
-        self.search.learn(self, "running")
-        if verdicts[-1].stop:
-            self._pause = verdicts[-1] if verdicts[-1].pauses else None
-            return False
-        self.search.release()
-        return True
+        self._stop = verdicts[-1] if verdicts and verdicts[-1].stop else None
+        if verdicts:
+            self.search.learn(self, "running")
+        if verdicts and not self._stop:
+            self.search.release()
+        return self._stop is None
 
     def end(self, value: float | None) -> None:
-        self.search.learn(self, "pruned" if value is None else "completed", value)
-        if value is not None:
-            self.search.paused.any_completed = True
-        elif self._pause is not None:
+        """A trial that is stopped at its last step is pruned, as in the service."""
+        is_whole = value is not None and self._stop is None
+        self.search.learn(self, "completed" if is_whole else "pruned", value if is_whole else None)
+        self.search.paused.any_completed |= is_whole
+        if self._stop and self._stop.pauses:
             pool = self.search.rule.pool_of(self.number)
-            self.search.paused.pause(self.number, self._pause.milestone, self._pause.value, pool)
+            self.search.paused.pause(self.number, self._stop.milestone, self._stop.value, pool)
             self.search.release()
