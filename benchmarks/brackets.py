@@ -17,7 +17,7 @@ Printed is the median regret (the best value less the known minimum), how many t
 of the budget and at its end, the regret divided by that of `drawn`: the geometric mean over the seeds with its 95 %
 bootstrap interval. Below 1 the variant is better.
 
-    python -m benchmarks.brackets [--problems curves misleading ...] [--variants shared both ...] [--seeds 32]
+    python -m benchmarks.brackets [--problems curves misleading ...] [--variants shared both ...] [--seeds 16]
                                   [--workers 4] [--trainings 5] [--promote]
 """
 
@@ -31,13 +31,14 @@ from numpy.typing import NDArray
 from pydantic import PrivateAttr
 
 from benchmarks.harness.local_search import LocalSearch
-from benchmarks.harness.problems import TASKS, prepared
+from benchmarks.harness.problems import prepared
 from benchmarks.harness.searchers import MIN_STEP, REDUCTION_FACTOR
 from benchmarks.search import Regrets, simulate, whole_seconds
 from search.early_stopping import History, InMemoryHistory, MetricReport, Verdict
 from search.early_stopping.history import ALL
 from search.early_stopping.rules.hyperband import Hyperband
 
+PROBLEMS = "curves", "mf_hartmann", "misleading", "crossing", "power_law", "plateau"
 VARIANTS = "drawn", "hyperband", "shared", "weighted", "both", "bracket 0", "bracket 1", "bracket 2", "bracket 3"
 SHARES = (0.5, 1.0)
 LEAST_REGRET = 1e-3
@@ -170,11 +171,10 @@ def shown(logs: Values) -> str:
 
 
 def main() -> None:
-    problems = [name for name, task in TASKS.items() if task.steps > 1]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", nargs="+", choices=problems, default=problems)
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS[1:])
-    parser.add_argument("--seeds", type=int, default=32)
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=PROBLEMS)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS[1:5])
+    parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--trainings", type=float, default=5)
     parser.add_argument("--promote", action="store_true")
