@@ -33,7 +33,7 @@ from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
 from tests.patience import PATIENCE_SECONDS
 
-pytest_plugins = ["tests.memory_directory", "tests.databases"]
+pytest_plugins = ["tests.garbage_collection", "tests.memory_directory", "tests.databases"]
 
 # How long an example takes, or its generation, says nothing about the search, and depends on what else runs. `make
 # test` tries the same examples each time; `make check` is content with a few of them, and others each time.
