@@ -150,6 +150,7 @@ def test_a_taken_port_is_named_with_the_setting_to_change(tmp_path: Path, option
     assert f"`{option} {port + 1}`" in said
 
 
+@pytest.mark.slow
 def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said = refused("--data-dir", str(tmp_path / "file" / "data"))
@@ -157,6 +158,7 @@ def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> Non
     assert "--data-dir" in said
 
 
+@pytest.mark.slow
 def test_a_second_stack_in_the_same_data_directory_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "up.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

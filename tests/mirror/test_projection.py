@@ -158,6 +158,7 @@ def test_names_that_mlflow_accepts_are_unchanged(name: str) -> None:
     assert mlflow_limits.name(name) == name
 
 
+@pytest.mark.slow
 @given(st.integers() | st.floats() | st.text() | st.none() | st.lists(st.integers()))
 def test_a_reported_value_is_a_number_or_left_out(value: Any) -> None:
     assert isinstance(mlflow_limits.number(value), float | None)

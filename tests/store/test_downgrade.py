@@ -26,6 +26,7 @@ def with_a_generation(database_url: str) -> Database:
     return database
 
 
+@pytest.mark.slow
 def test_a_downgrade_that_would_lose_generations_is_refused_unless_that_is_asked_for(database_url: str) -> None:
     database = with_a_generation(database_url)
     with pytest.raises(WouldLoseData, match="to 0006 would delete 1 rows of generations"):
@@ -42,6 +43,7 @@ def test_a_downgrade_that_would_lose_generations_is_refused_unless_that_is_asked
     database.close()
 
 
+@pytest.mark.slow
 def test_every_revision_can_be_reached_and_left(database_url: str) -> None:
     database = Database(database_url)
     upgrade(database)

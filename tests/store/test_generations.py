@@ -1,5 +1,6 @@
 """Runs that MLflow has already stay those of their trials when trials come to have several."""
 
+import pytest
 from alembic import command
 from sqlalchemy import inspect, text
 
@@ -14,6 +15,7 @@ RUN = "insert into mirror_runs (trial_id, experiment_id, run_id) values ('t-1', 
 LATER = "insert into mirror_runs (trial_id, experiment_id, run_id, generation) values ('t-1', 'x-1', 'run-2', 1)"
 
 
+@pytest.mark.slow
 def test_the_upgrade_to_generations_keeps_each_trials_run(database_url: str) -> None:
     database = Database(database_url)
     with database.engine.begin() as connection:

@@ -54,6 +54,7 @@ def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
         session.add(second)
 
 
+@pytest.mark.slow
 def test_a_population_started_without_max_step_continues_after_the_upgrade(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")
     upgrade(database)
@@ -85,6 +86,7 @@ def test_the_upgrade_puts_paused_trials_into_their_pools(database_url: str, mile
     database.close()
 
 
+@pytest.mark.slow
 def test_running_leases_survive_the_upgrade_that_stores_digests(settings: Settings) -> None:
     database = Database(settings.database_url)
     with database.engine.begin() as connection:

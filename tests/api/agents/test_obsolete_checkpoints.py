@@ -56,6 +56,7 @@ def test_checkpoints_that_an_attempt_has_replaced_are_not_kept(service: Api) -> 
     assert known(second) == ["/2/5"]
 
 
+@pytest.mark.slow
 def test_runs_that_later_attempts_have_removed_are_not_listed_again(service: Api) -> None:
     name = service.create()["name"]
     runs = []
@@ -68,6 +69,7 @@ def test_runs_that_later_attempts_have_removed_are_not_listed_again(service: Api
     assert last.assignment["earlier_runs"] == runs[3:]
 
 
+@pytest.mark.slow
 def test_while_no_checkpoint_was_saved_all_runs_are_listed(service: Api) -> None:
     name = service.create()["name"]
     for count in range(REPEATED_RUNS + 4):
@@ -114,6 +116,7 @@ def test_a_checkpoint_that_another_trial_resumes_from_is_kept_until_that_trial_h
     assert third[0]["earlier_runs"] == [donor["run_name"]]
 
 
+@pytest.mark.slow
 def test_donated_checkpoints_are_found_without_reading_all_generations(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     _, second, third = (a_generation(service, name) for _ in range(3))
@@ -142,6 +145,7 @@ def obsolete(service: Api) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_agents_get_the_obsolete_directories_of_ended_experiments(service: Api) -> None:
     name, storage = a_torch_population(service)
     first, second = (a_generation(service, name, storage) for _ in range(2))
@@ -152,6 +156,7 @@ def test_agents_get_the_obsolete_directories_of_ended_experiments(service: Api) 
     assert obsolete(service) == [f"{storage}/{one[0]['run_name']}" for one in (first, second)]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_a_stopped_trial_would_resume_from_is_kept(service: Api) -> None:
     name, storage = a_torch_population(service)
     first, _ = (a_generation(service, name, storage) for _ in range(2))
@@ -160,6 +165,7 @@ def test_a_checkpoint_that_a_stopped_trial_would_resume_from_is_kept(service: Ap
     assert obsolete(service) == [f"{storage}/{first[0]['run_name']}"]
 
 
+@pytest.mark.slow
 def test_only_checkpoints_that_slots_have_saved_are_listed(service: Api) -> None:
     torch, storage = a_torch_population(service)
     external = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]

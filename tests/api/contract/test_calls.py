@@ -76,6 +76,7 @@ def test_head_does_not_wait_for_a_stream(service: Api) -> None:
     wait_until(lambda: not followers.count)  # the streams end, although their connections stay open
 
 
+@pytest.mark.slow
 def test_an_unknown_query_parameter_is_refused_with_the_known_ones(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):
@@ -103,6 +104,7 @@ def test_a_token_is_asked_for_before_anything_else_is_said(guarded: Api, setting
                     assert (answer.status_code, the_type(answer)) == (401, "unauthorized"), f"{operation} {content!r}"
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for_before_the_size_and_type_of_a_body(service: Api, document: dict[str, Any]) -> None:
     names, _ = some_names(service)
     for operation in operations(document, names):
@@ -137,6 +139,7 @@ def test_what_does_not_exist_is_said_before_mistakes(settings: Settings, *, with
                 assert (answer.status_code, the_type(answer)) == (404, "not-found"), f"{operation}: {answer.text}"
 
 
+@pytest.mark.slow
 def test_a_lost_lease_is_said_before_mistakes(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     held.finish("stopped")
@@ -157,6 +160,7 @@ def test_a_body_of_another_type_is_refused_with_the_right_ones(service: Api, doc
             assert "application/json" in answer.json()["detail"], operation
 
 
+@pytest.mark.slow
 def test_a_compressed_body_is_refused(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):
@@ -169,6 +173,7 @@ def test_a_compressed_body_is_refused(service: Api, document: dict[str, Any]) ->
             assert "without a coding" in answer.json()["detail"], operation
 
 
+@pytest.mark.slow
 def test_names_that_are_written_twice_are_refused(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):

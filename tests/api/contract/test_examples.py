@@ -54,6 +54,7 @@ def test_every_example_of_a_body_works(service: Api) -> None:
     assert count >= 15
 
 
+@pytest.mark.slow
 def test_every_example_of_a_parameter_is_taken(service: Api) -> None:
     for operation in operations(service.app.openapi(), PARAMETERS):
         examples = {one["name"]: one["example"] for one in operation.facts.get("parameters", []) if "example" in one}

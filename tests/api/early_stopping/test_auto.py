@@ -66,6 +66,7 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
     assert previewed["early_stopping"] == shown["early_stopping"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trains", "wanted", "reason"),
     [
@@ -98,6 +99,7 @@ def test_the_first_whole_trial_decides_on_the_rule(
     assert [(one["field"], one["before"]) for one in changes] == [("early_stopping", {"rule": "auto"})]
 
 
+@pytest.mark.slow
 def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
     """The first starts are cold ones."""
     name = created(service)["name"]
@@ -235,6 +237,7 @@ def test_a_trial_that_a_limit_in_time_ends_shows_a_whole_training(service: Api) 
     assert rule(service, name) == STOPPING
 
 
+@pytest.mark.slow
 def test_confirmations_change_nothing(service: Api) -> None:
     name = created(service, limits=LIMITS | {"max_trials": 14}, confirm={"top": 2, "seeds": 2})["name"]
     ran(given(service, name), value=0.9)
@@ -271,6 +274,7 @@ def test_changed_limits_change_the_choice(service: Api) -> None:
     assert rule(service, name) == {"rule": "none"}
 
 
+@pytest.mark.slow
 def test_a_changed_rule_is_the_users_until_it_is_handed_back(service: Api) -> None:
     name = created(service)["name"]
     ran(given(service, name))
@@ -285,6 +289,7 @@ def test_a_changed_rule_is_the_users_until_it_is_handed_back(service: Api) -> No
     assert "trial 1 made 90 reports" in experiment(service, name)["early_stopping"]["why"]
 
 
+@pytest.mark.slow
 def test_the_choice_is_stored(settings: Settings) -> None:
     """Two services on one database, the second one started later: they choose together, and the same."""
     settings = replace(settings, lease_seconds=3600)
@@ -302,6 +307,7 @@ def test_the_choice_is_stored(settings: Settings) -> None:
         assert [one["training"] and one["training"]["number"] for one in chosen(third, name)] == [None, 0, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [True, False], ids=["promoting", "stopping"])
 def test_decisions_are_those_of_the_same_rule_from_a_user(service: Api, saves: bool) -> None:
     """The same trials, in the same order: one rule is chosen, the other one written by the user at that moment."""
@@ -329,6 +335,7 @@ def test_decisions_are_those_of_the_same_rule_from_a_user(service: Api, saves: b
     assert [one["status"] for one in trials(service, by_service)] == [one["status"] for one in trials(service, by_user)]
 
 
+@pytest.mark.slow
 def test_an_open_choice_is_not_replayed(service: Api) -> None:
     name = created(service)["name"]
     ran(given(service, name))

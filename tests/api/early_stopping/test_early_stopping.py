@@ -123,6 +123,7 @@ def test_importance_uses_the_trials_that_early_stopping_ended(service: Api) -> N
         assert found["reason"] is None
 
 
+@pytest.mark.slow
 def test_a_search_by_curves_goes_on_after_a_restart_as_if_undisturbed(service: Api) -> None:
     """A fresh view of what is stored proposes the same, while trials run between their rungs."""
     name = service.create(**EARLY)["name"]

@@ -19,6 +19,7 @@ from tests.api.early_stopping.population import (
 from tests.conftest import Api
 
 
+@pytest.mark.slow
 def test_after_each_generation_the_worst_members_resume_from_the_best(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer()
@@ -51,6 +52,7 @@ def test_reports_of_paused_members_do_not_change_proposals(service: Api, sampler
     assert len(begun[0]) == 4
 
 
+@pytest.mark.slow
 def test_auto_spreads_a_population_evenly_unless_it_has_something_to_learn_from(service: Api) -> None:
     earlier = service.create(**a_population())["name"]
     Trainer().train_all(service, earlier)
@@ -62,6 +64,7 @@ def test_auto_spreads_a_population_evenly_unless_it_has_something_to_learn_from(
     assert informed["warm_start"][0]["taken"] == 4
 
 
+@pytest.mark.slow
 def test_every_generation_is_shown_with_its_donor_params_and_reason(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer()
@@ -198,6 +201,7 @@ def test_a_donors_checkpoint_is_kept_until_no_trial_resumes_from_it(service: Api
     assert len(again["earlier_runs"]) == 2
 
 
+@pytest.mark.slow
 def test_a_donor_without_a_checkpoint_of_its_own_passes_on_the_one_it_resumed_from(service: Api) -> None:
     """Its checkpoint is kept for a trial that resumes from it indirectly."""
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
@@ -216,6 +220,7 @@ def test_a_donor_without_a_checkpoint_of_its_own_passes_on_the_one_it_resumed_fr
     assert third[2]["resume"] == inherited
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_no_trial_is_exploited_and_the_reason_says_so(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer(saves=lambda number, _step: number > 0)
@@ -313,6 +318,7 @@ def test_a_live_experiment_may_change_to_pbt(service: Api) -> None:
     assert second.report(loss=0.3)["decision"] == "continue"
 
 
+@pytest.mark.slow
 def test_a_population_is_no_larger_than_its_space(service: Api) -> None:
     space = {"units": {"type": "categorical", "choices": [16, 32, 64]}}
     spec = a_population(space=space, search={"sampler": "brute_force"}, limits={"max_trials": 9, "parallelism": 2})

@@ -48,6 +48,7 @@ def test_a_member_that_leaves_does_not_block_the_population(service: Api, how: s
     assert "of 3;" in decisions(service, trials(service, name)[2])[1]["reason"]
 
 
+@pytest.mark.slow
 def test_a_paused_member_that_a_user_stops_does_not_block_the_population(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
     trainer = Trainer()

@@ -66,6 +66,7 @@ def test_a_long_history_arrives_whole_and_in_order(service: Api) -> None:
     assert numbers_in(service, name, last_event_id=numbers[-1] + 5) == []
 
 
+@pytest.mark.slow
 def test_followers_who_come_and_go_while_events_arrive_miss_none(service: Api) -> None:
     name = service.create(limits={"max_trials": 1})["name"]
     held = service.ask(name)

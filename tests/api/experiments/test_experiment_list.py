@@ -87,6 +87,7 @@ def test_the_list_shows_every_change_immediately(service: Api) -> None:
     assert [(one["running"], one["completed"]) for one in counts] == [(0, 0), (1, 0), (0, 1)]
 
 
+@pytest.mark.slow
 def test_the_number_of_queries_does_not_grow_with_the_list(service: Api, experiments: list[str]) -> None:
     engine: Engine = service.app.state.context.database.engine
     queries: list[str] = []

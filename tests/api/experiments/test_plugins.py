@@ -136,6 +136,7 @@ def test_a_rule_of_another_package_stops_trials_also_within_patient(answers: dic
     assert answers["patient"]["spec"]["early_stopping"]["wrapped_rule"]["rule"] == "plateau"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "path", "message"),
     [

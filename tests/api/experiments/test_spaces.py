@@ -34,6 +34,7 @@ def test_a_finite_space_is_counted_and_sampled(service: Api) -> None:
     assert seen["sampler"] == {"name": "brute_force", "options": {"avoid_premature_stop": False}, "why": None}
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_an_experiment_with_the_same_seed(service: Api) -> None:
     search = {"sampler": "qmc", "seed": 11, "options": {"scramble": True}}
     seen = previewed(service, space={"lr": LR}, search=search, n=3)
@@ -52,6 +53,7 @@ def test_forbidden_combinations_are_not_sampled_and_dead_branches_are_named(serv
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "name", "reason"),
     [
@@ -90,6 +92,7 @@ def test_a_complete_spec_can_be_previewed(service: Api) -> None:
     assert service.post("/v1/spaces/preview", 200, content=yaml, headers=headers)["size"] == 2
 
 
+@pytest.mark.slow
 def test_an_experiment_tries_no_forbidden_combination(service: Api) -> None:
     forbid = [{"optimizer": "sgd", "lr": {"min": 0.01}}]
     space = {"lr": LR, "optimizer": OPTIMIZER}

@@ -12,6 +12,7 @@ from tests.conftest import Api
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+@pytest.mark.slow
 def test_the_page_names_no_other_host(service: Api) -> None:
     page = service.http.get("/docs")
     assert "text/html" in page.headers["content-type"]

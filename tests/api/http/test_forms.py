@@ -105,6 +105,7 @@ def test_a_form_may_have_a_spec_as_text_and_several_files(service: Api) -> None:
     assert service.http.get(f"/v1/packages/{package}").content.startswith(b"PK")
 
 
+@pytest.mark.slow
 def test_a_spec_of_four_megabytes_in_a_form_is_read(service: Api) -> None:
     text = json.dumps(a_spec(config={"x": "x" * 4_000_000})).encode()
     service.post("/v1/experiments", 201, content=form(part("spec", text)), headers=HEADERS)

@@ -77,6 +77,7 @@ def test_unknown_routes_and_wrong_methods_are_problems(service: Api) -> None:
         assert response.json()["status"] == status
 
 
+@pytest.mark.slow
 def test_openapi_describes_every_route_and_its_references_resolve(service: Api) -> None:
     contract = service.get("/openapi.json")
     assert "/v1/trials/{trial}/reports" in contract["paths"]

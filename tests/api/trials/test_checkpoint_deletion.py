@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from service.settings import Settings
@@ -42,6 +43,7 @@ def delete(service: Api, name: str, **params: Any) -> None:
     assert service.http.delete(f"/v1/experiments/{name}", params=params).status_code == 204
 
 
+@pytest.mark.slow
 def test_a_deleted_experiments_folder_is_named_to_its_agents_until_they_have_deleted_it(
     service: Api, settings: Settings
 ) -> None:

@@ -246,6 +246,7 @@ def test_mistakes_in_objectives_and_constraints_are_reported(service: Api) -> No
     assert "objectives" in refused(service, objectives=[TWO[0] | {"metric": str(number)} for number in range(9)])
 
 
+@pytest.mark.slow
 def test_the_search_gets_all_objectives_and_constraints(service: Api) -> None:
     """With a sampler that uses both, which must accept trials of every kind."""
     limits = {"max_trials": 12, "parallelism": 2}

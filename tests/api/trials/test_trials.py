@@ -260,6 +260,7 @@ def test_an_experiment_ends_when_its_grid_is_exhausted(service: Api) -> None:
     assert (experiment["status"], experiment["end_reason"]) == ("completed", "space_exhausted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_pages_by_value_end_with_the_trials_without_a_value(service: Api, direction: str) -> None:
     objectives = [{"metric": "accuracy", "direction": direction}]

@@ -30,6 +30,7 @@ def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, ur
     assert package.content == (project / "train.py").read_bytes()
 
 
+@pytest.mark.slow
 def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None:
     spec = SPEC | {
         "name": f"warned-{time.monotonic_ns()}",
@@ -157,6 +158,7 @@ def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, 
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
 
 
+@pytest.mark.slow
 def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url: str) -> None:
     experiment = external(run, project, limits={"max_trials": 1})
     finish_one(url, str(experiment["name"]), {"outcome": "completed"})
@@ -268,6 +270,7 @@ def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
     assert "`paceline up`" in ended.err
 
 
+@pytest.mark.slow
 def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
     looking = ("watch", "ls", "show", "best", "logs", "reports", "decisions", "checkpoints")
     analysing = ("importance", "replay", "preview")
@@ -279,6 +282,7 @@ def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
     assert run("--version").out.startswith("paceline ")
 
 
+@pytest.mark.slow
 def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     elsewhere = tmp_path / "elsewhere.db"

@@ -45,6 +45,7 @@ def claim(url: str, agent: str, **changes: object) -> None:
     httpx.post(f"{url}/v1/agents/{agent}/claim", json=message).raise_for_status()
 
 
+@pytest.mark.slow
 def test_a_service_that_works_passes_and_what_is_missing_is_a_warning(run: Run, own_url: str) -> None:
     found = checked(run, own_url)
     states = {subject: one["state"] for subject, one in found.items()}
@@ -60,6 +61,7 @@ def test_a_service_that_works_passes_and_what_is_missing_is_a_warning(run: Run, 
     assert all(one["advice"] for one in found.values() if one["state"] != "ok")
 
 
+@pytest.mark.slow
 def test_it_is_shown_as_a_table_with_the_advice(run: Run, own_url: str) -> None:
     ended = run("doctor", "--url", own_url)
     assert ended.code == 0
@@ -67,6 +69,7 @@ def test_it_is_shown_as_a_table_with_the_advice(run: Run, own_url: str) -> None:
     assert "→ run `paceline agent` beside a Ray cluster" in ended.out
 
 
+@pytest.mark.slow
 def test_agents_show_their_resources_and_a_storage_that_they_cannot_write(run: Run, own_url: str) -> None:
     claim(own_url, "here")
     assert checked(run, own_url)["agent here"]["found"] == "1 node with 8 CPUs and 2 GPUs; runs 0 trials"
@@ -84,6 +87,7 @@ def test_a_service_that_does_not_answer_fails(run: Run) -> None:
     assert "PACELINE_URL" in found["service"]["advice"]
 
 
+@pytest.mark.slow
 def test_a_missing_token_fails_with_the_command_that_creates_one(run: Run, tmp_path: Path) -> None:
     with service_in_a_thread(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
         access = checked(run, url, code=1)["access"]
@@ -91,6 +95,7 @@ def test_a_missing_token_fails_with_the_command_that_creates_one(run: Run, tmp_p
     assert "paceline token create" in access["advice"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "words"), [(-90, "ahead of"), (90, "behind")])
 def test_a_wrong_clock_is_a_warning(
     run: Run, own_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float, words: str
@@ -102,6 +107,7 @@ def test_a_wrong_clock_is_a_warning(
     assert f"s {words} this machine's" in clock["found"]
 
 
+@pytest.mark.slow
 def test_another_version_is_a_warning(run: Run, own_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_checks, "installed_version", lambda _: "0.0.1")
     version = checked(run, own_url)["version"]
@@ -130,6 +136,7 @@ def test_a_sampler_without_its_library_is_a_warning(tmp_path: Path, monkeypatch:
     assert found.found == "gp needs the library torch, which this service does not have"
 
 
+@pytest.mark.slow
 def test_a_database_with_an_older_schema_fails(tmp_path: Path) -> None:
     with service_in_a_thread(tmp_path):
         pass

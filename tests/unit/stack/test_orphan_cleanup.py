@@ -131,6 +131,7 @@ def test_a_killer_that_is_kept_from_running_still_kills(monkeypatch: pytest.Monk
         assert process.wait(PATIENCE_SECONDS) == -9
 
 
+@pytest.mark.slow
 def test_a_process_that_sets_its_title_keeps_its_tag() -> None:
     """Ray does so, with a library that writes the title over the environment."""
     tag = new_tag()

@@ -33,6 +33,7 @@ def test_a_port_that_becomes_free_soon_is_waited_for(tmp_path: Path, monkeypatch
     assert asked.is_set()
 
 
+@pytest.mark.slow
 def test_a_port_that_stays_taken_names_the_process_that_holds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,5 +45,6 @@ def test_a_port_that_stays_taken_names_the_process_that_holds_it(
             Options(tmp_path, port=port, mlflow=False).resolved()
 
 
+@pytest.mark.slow
 def test_a_free_port_has_no_holder() -> None:
     assert ports.holder_of(free_port()) is None

@@ -318,6 +318,7 @@ def test_too_many_dependent_parameters_are_refused_instead_of_counted() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_conditions_may_be_deep_and_share_ancestors() -> None:
     chain = {
         f"p{n}": {"type": "int", "low": 0, "high": 1, "when": {f"p{n + 1}": 1} if n < 1200 else {}} for n in range(1201)
