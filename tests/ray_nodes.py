@@ -24,11 +24,15 @@ def start_node(
     *options: str,
     cpus: int,
     resources: Mapping[str, float] | None = None,
+    labels: str = "",
     python: str = sys.executable,
     env: Mapping[str, str] = os.environ,
     log: IO[str] | int = subprocess.DEVNULL,
 ) -> "subprocess.Popen[bytes]":
-    """Start `ray start --block`. Kill its whole family, which is a session, to end the node as a power failure does."""
+    """Start `ray start --block`; `labels` such as `zone=a`.
+
+    Kill its whole family, which is a session, to end the node as a power failure does.
+    """
     command = [python, "-m", "ray.scripts.scripts", "start", "--block", *options, "--num-cpus", str(cpus)]
-    command += ["--resources", json.dumps(resources or {}), *LEAN_NODE, *SMALL_STORE]
+    command += ["--labels", labels, "--resources", json.dumps(resources or {}), *LEAN_NODE, *SMALL_STORE]
     return subprocess.Popen(command, env={**env, **NODE_ENVIRONMENT}, stdout=log, stderr=log, start_new_session=True)

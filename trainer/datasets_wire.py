@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
 
-from trainer.wire_types import Amount, Bool, Key, Message, Text
+from trainer.wire_types import Amount, Bool, Key, LabelSelector, Message, Text
 
 ENTRYPOINT = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
@@ -105,7 +105,7 @@ class PreprocessOn(Message):
     resources: dict[Key, Amount] = Field(default_factory=dict)
     """what each task reserves in place of CPUs, such as `{CPU: 1}`; absent: nothing, so that the tasks also run where
     the workers of trials hold all CPUs"""
-    label_selector: dict[Key, Text] = Field(default_factory=dict)
+    label_selector: LabelSelector = Field(default_factory=dict)
     """the labels of the nodes, as Ray selects them"""
 
 

@@ -1,14 +1,20 @@
 """Resource arithmetic: what a worker group needs, what the nodes of a cluster have free, and whether the group fits."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from trainer.node_labels import Labels, Selector, count_placed, selector_text, selects
 
 Resources = dict[str, float]
 """Amounts by the resource's name, such as `{"CPU": 1.0, "GPU": 0.5}`."""
 
 NodeResources = dict[str, Resources]
 """Resources by node id."""
+
+NodeLabels = Mapping[str, Labels]
+"""Labels by node id."""
 
 INTERNAL_PREFIXES = ("bundle_group_", "node:", "object_store_memory")
 """Ray's own bookkeeping among a node's resources: placement groups, node names, the object store."""
@@ -38,19 +44,40 @@ def resources_of_worker(
 
 
 @dataclass(frozen=True)
+class Room:
+    """What a node has to give, its free resources or all of them, and its labels."""
+
+    resources: Mapping[str, float]
+    labels: Labels
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What one worker reserves, and the labels of the nodes where it may run."""
+
+    resources: Resources
+    selector: Selector
+
+
+@dataclass(frozen=True)
 class WorkerGroup:
-    """What `trainer.wire.Scaling` says about a worker group: its smallest and largest size, and each worker's share."""
+    """What `trainer.wire.Scaling` says about a worker group: its smallest and largest size, and each worker's share.
+
+    `selectors`: of the nodes' labels, one for all workers or one for each of the largest group's.
+    """
 
     min_workers: int
     max_workers: int
     is_elastic: bool
     worker: Resources
     strategy: str
+    selectors: Sequence[Selector]
 
     @classmethod
     def of(cls, scaling: Mapping[str, Any]) -> "WorkerGroup":
         """`scaling` is `trainer.wire.Scaling` as JSON."""
         least, most = int(scaling["num_workers"]), scaling.get("max_workers")
+        labels = scaling.get("label_selector") or {}
         worker = resources_of_worker(
             scaling.get("resources_per_worker"),
             use_gpu=bool(scaling.get("use_gpu")),
@@ -62,38 +89,67 @@ class WorkerGroup:
             is_elastic=most is not None,
             worker=worker,
             strategy=scaling.get("placement_strategy") or "PACK",
+            selectors=labels if isinstance(labels, list) else [labels],
         )
 
-    def size_on(self, nodes: Iterable[Mapping[str, float]]) -> int:
-        """How many of its workers fit; `nodes` are their free resources. At most its largest size."""
-        counts = [self._count_on(node) for node in nodes]
+    def bundles(self, size: int) -> list[Bundle]:
+        """One for each worker of a group of this size."""
+        return [Bundle(self.worker, self._selector_of(index)) for index in range(size)]
+
+    def smallest_selectors(self) -> Sequence[Selector]:
+        """Those of the smallest group that may start."""
+        return self.selectors[: self.min_workers]
+
+    def size_on(self, nodes: Iterable[Room]) -> int:
+        """How many of its workers fit, at most its largest size."""
+        counts = [(self._count_on(node.resources), node.labels) for node in nodes]
         if self.strategy == "STRICT_PACK":
-            return max(counts, default=0)
+            return max((self._placed([one]) for one in counts), default=0)
         if self.strategy == "STRICT_SPREAD":
-            counts = [min(1, count) for count in counts]
-        return min(self.max_workers, sum(counts))
+            counts = [(min(1, count), labels) for count, labels in counts]
+        return self._placed(counts)
+
+    def _placed(self, nodes: Sequence[tuple[int, Labels]]) -> int:
+        """Of nodes with room for so many workers."""
+        if len(self.selectors) > 1:
+            return count_placed(self.selectors, nodes)
+        (selector,) = self.selectors
+        return min(self.max_workers, sum(count for count, labels in nodes if selects(selector, labels)))
+
+    def _selector_of(self, index: int) -> Selector:
+        return self.selectors[min(index, len(self.selectors) - 1)]
 
     def _count_on(self, node: Mapping[str, float]) -> int:
         shares = [node.get(name, 0) / amount + ROUNDING_TOLERANCE for name, amount in self.worker.items()]
         return max(0, int(min([self.max_workers, *shares])))
 
 
-def bundles_of(scaling: Mapping[str, Any]) -> list[Resources]:
+def bundles_of(scaling: Mapping[str, Any]) -> list[Bundle]:
     """The placement group's bundles, one for each worker; of an elastic group, those of the smallest that may start.
 
     `scaling` is `trainer.wire.Scaling` as JSON.
     """
     group = WorkerGroup.of(scaling)
-    return [group.worker] * group.min_workers
+    return group.bundles(group.min_workers)
 
 
 def describe_workers(scaling: Mapping[str, Any]) -> str:
-    """The worker group for an error message, such as "2 workers x 1 CPU, 1 GPU", or "1 to 4 workers x 1 CPU"."""
+    """The worker group for an error message, such as "2 workers x 1 CPU, 1 GPU on nodes with zone=a"."""
     group = WorkerGroup.of(scaling)
     least, most = group.min_workers, group.max_workers
     amounts = ", ".join(f"{amount:g} {name}" for name, amount in group.worker.items()) or "no resources"
     count = f"{least} to {most}" if most > least else f"{least}"
-    return f"{count} worker{'s' * (most > 1)} x {amounts}"
+    return f"{count} worker{'s' * (most > 1)} x {amounts}{describe_labels(group)}"
+
+
+def describe_labels(group: WorkerGroup) -> str:
+    """For a sentence: which nodes the workers need, such as " on nodes with zone=a"; empty for any."""
+    texts = Counter(map(selector_text, group.selectors))
+    if len(texts) == 1:
+        (text,) = texts
+        return f" on nodes with {text}" if text else ""
+    counts = [f"{count} on {f'nodes with {text}' if text else 'any node'}" for text, count in texts.items()]
+    return f", of these {', '.join(counts)}"
 
 
 def without_internal(resources: Resources) -> Resources:
@@ -113,7 +169,7 @@ class Placement:
     free: NodeResources
 
 
-def find_placement(bundles: Iterable[Resources], free: NodeResources) -> Placement | None:
+def find_placement(bundles: Iterable[Bundle], free: NodeResources, labels: NodeLabels) -> Placement | None:
     """Place each bundle on the node with the most free resources. None if they don't all fit.
 
     This is an estimate: Ray's scheduler may choose other nodes.
@@ -121,20 +177,26 @@ def find_placement(bundles: Iterable[Resources], free: NodeResources) -> Placeme
     remaining = {node: dict(resources) for node, resources in free.items()}
     nodes = []
     for bundle in bundles:
-        candidates = [node for node, resources in remaining.items() if covers(resources, bundle)]
+        wanted = bundle.resources
+        candidates = [
+            node
+            for node, resources in remaining.items()
+            if covers(resources, wanted) and selects(bundle.selector, labels.get(node, {}))
+        ]
         if not candidates:
             return None
-        best = max(candidates, key=lambda node: _scarcest(remaining[node], bundle))
-        remaining[best] = {name: amount - bundle.get(name, 0) for name, amount in remaining[best].items()}
+        best = max(candidates, key=lambda node: _scarcest(remaining[node], wanted))
+        remaining[best] = {name: amount - wanted.get(name, 0) for name, amount in remaining[best].items()}
         nodes.append(best)
     return Placement(nodes, remaining)
 
 
-def find_largest_placement(scaling: Mapping[str, Any], free: NodeResources) -> Placement | None:
+def find_largest_placement(scaling: Mapping[str, Any], free: NodeResources, labels: NodeLabels) -> Placement | None:
     """Place as many workers as fit. None if that is fewer than may start."""
     group = WorkerGroup.of(scaling)
-    size = max(group.min_workers, group.size_on(free.values()))
-    return find_placement([group.worker] * size, free)
+    rooms = [Room(resources, labels.get(node, {})) for node, resources in free.items()]
+    size = max(group.min_workers, group.size_on(rooms))
+    return find_placement(group.bundles(size), free, labels)
 
 
 def release(free: NodeResources, node: str, resources: Resources) -> None:

@@ -19,12 +19,16 @@ from trainer.datasets_wire import DatasetFiles as DatasetFiles  # noqa: PLC0414
 from trainer.datasets_wire import DatasetFormat as DatasetFormat  # noqa: PLC0414
 from trainer.datasets_wire import DatasetFunction as DatasetFunction  # noqa: PLC0414
 from trainer.datasets_wire import UnionMember as UnionMember  # noqa: PLC0414
+from trainer.node_labels import selector_text as selector_text  # noqa: PLC0414
+from trainer.node_labels import selects as selects  # noqa: PLC0414
 from trainer.num_workers_wire import WorkerRange as WorkerRange  # noqa: PLC0414
 from trainer.num_workers_wire import with_max_workers
 from trainer.package_files import REQUIREMENTS_FILE as REQUIREMENTS_FILE  # noqa: PLC0414
 from trainer.package_files import is_in_package as is_in_package  # noqa: PLC0414
 from trainer.package_files import requirements_in as requirements_in  # noqa: PLC0414
-from trainer.resources import resources_of_worker
+from trainer.resources import Room as Room  # noqa: PLC0414
+from trainer.resources import WorkerGroup as WorkerGroup  # noqa: PLC0414
+from trainer.resources import describe_labels as describe_labels  # noqa: PLC0414
 from trainer.runtime_env_wire import Pip as Pip  # noqa: PLC0414
 from trainer.runtime_env_wire import RuntimeEnv as RuntimeEnv  # noqa: PLC0414
 from trainer.runtime_env_wire import Uv as Uv  # noqa: PLC0414
@@ -42,6 +46,7 @@ from trainer.wire_types import (
     EnvironmentName,
     JsonNumber,
     Key,
+    LabelSelectors,
     Message,
     Ordinal,
     Rank,
@@ -52,6 +57,7 @@ from trainer.wire_types import (
     WorldSize,
 )
 from trainer.wire_types import Count as Count  # noqa: PLC0414
+from trainer.wire_types import SelectorMember as SelectorMember  # noqa: PLC0414
 from trainer.wire_types import Text as Text  # noqa: PLC0414
 
 
@@ -90,6 +96,8 @@ class Scaling(Message):
     """only nodes with accelerators of this type, as Ray names them, such as `A100`"""
     placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """how Ray places workers on nodes"""
+    label_selector: LabelSelectors | None = None
+    """only nodes with these labels, such as `{zone: a}`; a list has a selector for each worker"""
 
     @model_validator(mode="before")
     @classmethod
@@ -111,11 +119,14 @@ class Scaling(Message):
         return self.num_workers if self.max_workers is None else self.max_workers
 
     @cached_property
+    def group(self) -> WorkerGroup:
+        """What the workers reserve, with Ray Train's defaults, and where they fit."""
+        return WorkerGroup.of(self.model_dump())
+
+    @property
     def worker(self) -> dict[str, float]:
-        """What one worker reserves, with Ray Train's defaults."""
-        return resources_of_worker(
-            self.resources_per_worker, use_gpu=self.use_gpu, accelerator_type=self.accelerator_type
-        )
+        """What one worker reserves."""
+        return self.group.worker
 
 
 class TorchConfig(Message):
@@ -277,6 +288,8 @@ class Node(Message):
     """all resources of the node"""
     free: dict[Key, Capacity]
     """those that no trial uses"""
+    labels: dict[Key, Text] = Field(default_factory=dict)
+    """the node's labels, which `trainer.scaling.label_selector` selects"""
 
 
 class HeldAttempt(Message):

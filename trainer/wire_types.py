@@ -1,10 +1,12 @@
 """The types of the fields in the bodies of `trainer.wire`."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag
 
 from search.field_descriptions import describe_fields
+from trainer.node_labels import is_condition, is_label_key
 from trainer.storable import is_storable_text, storable_text
 
 MAX_WORKERS = 100_000
@@ -33,6 +35,25 @@ def _a_number(value: Any) -> Any:
     return value
 
 
+def _label_key(text: str) -> str:
+    if not is_label_key(text):
+        raise ValueError("must be the name of a label, as in `zone` or `example.com/zone`")
+    return text
+
+
+def _condition(text: str) -> str:
+    if not is_condition(text):
+        raise ValueError("must be a label's value, or a condition for it: `a`, `!a`, `in(a, b)` or `!in(a, b)`")
+    return text.replace(", ", ",")  # Ray takes the space, and then looks for a value that begins with it
+
+
+class SelectorMember(StrEnum):
+    """The members of `LabelSelectors`. In the path of a mistake, pydantic puts them after the field."""
+
+    FOR_ALL = "one for all workers"
+    FOR_EACH = "one for each worker"
+
+
 SMALLEST_AMOUNT = 1e-4
 JsonNumber = BeforeValidator(_a_number)
 Bool = Annotated[bool, Strict()]
@@ -40,6 +61,12 @@ Key = Annotated[str, AfterValidator(_text)]
 Text = Annotated[str, AfterValidator(_text), Field(json_schema_extra={"pattern": r"^[^\u0000]*$"})]
 ReadableText = Annotated[str, AfterValidator(storable_text)]
 """Text for people. It is repaired rather than refused, because it says why something failed."""
+LabelSelector = dict[Annotated[Key, AfterValidator(_label_key)], Annotated[Text, AfterValidator(_condition)]]
+LabelSelectors = Annotated[
+    Annotated[LabelSelector, Tag(SelectorMember.FOR_ALL)]
+    | Annotated[list[LabelSelector], Field(min_length=1, max_length=1000), Tag(SelectorMember.FOR_EACH)],
+    Discriminator(lambda given: SelectorMember.FOR_EACH if isinstance(given, list) else SelectorMember.FOR_ALL),
+]
 EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT), JsonNumber]
 DeletionId = Annotated[int, Field(ge=0, lt=2**31), JsonNumber]

@@ -14,6 +14,7 @@ from service.specification.models import ExperimentSpec
 from service.specification.number_spellings import as_json_number
 from service.specification.ray_train_fields import with_ray_trains_name
 from service.specification.runtime_env_mistakes import with_reason
+from service.specification.scaling_mistakes import without_selector_member
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 _WANTS_NUMBER = re.compile("integer|number")
@@ -35,7 +36,7 @@ def parse_spec(document: Any, accepted: Accepted | None = None) -> ExperimentSpe
 
 
 def _in_users_words(mistake: Mistake) -> Mistake:
-    return with_ray_trains_name(with_reason(in_users_words(mistake)))
+    return with_ray_trains_name(with_reason(in_users_words(without_selector_member(mistake))))
 
 
 def _with_spelling(mistake: Mistake, document: Any) -> Mistake:

@@ -28,8 +28,7 @@ _TRAINER = {
     "jax_config": _NO_CONFIG,
 }
 _SCALING = {
-    "label_selector": "is not supported: name a resource that only these nodes have in resources_per_worker",
-    "bundle_label_selector": "is not supported: name a resource that only these nodes have in resources_per_worker",
+    "bundle_label_selector": "is called label_selector here, as in Ray's ScalingConfig: one for all workers, or a list",
     "trainer_resources": "is not taken: the controller of a trial reserves nothing",
     "use_tpu": _NO_TPU,
     "topology": _NO_TPU,

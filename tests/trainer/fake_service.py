@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from service.domain.placement import fits_now
 from trainer.client.http import PROBLEM_TYPES
 from trainer.wire import (
     Answer,
@@ -240,10 +241,7 @@ class FakeService:
         if claim.storage_error is not None:
             return None
         for assignment in self.queue:
-            worker, left = assignment.trainer.scaling.worker, assignment.trainer.scaling.num_workers
-            for node in claim.nodes:
-                left -= int(min(node.free.get(name, 0) // amount for name, amount in worker.items()))
-            if left <= 0:
+            if fits_now(assignment.trainer.scaling, claim.nodes):
                 return assignment
         return None
 

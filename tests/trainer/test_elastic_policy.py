@@ -31,6 +31,7 @@ class Cluster:
 
         size = elastic_policy.Elasticity.size
         set_constant(monkeypatch, size, "available_resources_per_node", lambda: self.free)
+        set_constant(monkeypatch, size, "node_labels", dict)
         set_constant(monkeypatch, size, "drain_deadlines", lambda: self.drained)
         set_constant(monkeypatch, size, "reserved_by", lambda _group: self.held)
         config = ScalingConfig(num_workers=(2, 4), elastic_resize_monitor_interval_s=1)

@@ -42,7 +42,7 @@ def second_node(service: FakeService, address: str, name: str, python: str = sys
         return next((n["NodeID"] for n in ray.nodes() if n["Alive"] and name in n["Resources"]), None)
 
     service.wait_for(lambda: service.claims)  # then this process, whose agent claims, has joined the cluster
-    process = start_node("--address", address, cpus=4, resources={name: 4}, python=python)
+    process = start_node("--address", address, cpus=4, resources={name: 4}, labels=f"named={name}", python=python)
     node = SecondNode(process, only={"num_workers": 2, "resources_per_worker": {"CPU": 1, name: 1}})
     try:
         until(lambda: process.poll() is not None or found(), "the second node")
@@ -83,7 +83,7 @@ def drain(address: str, node: str, seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def beta(shared: FakeService, ray_address: str) -> Iterator[SecondNode]:
-    """A node for the first two tests, of which the second one drains it."""
+    """A node for the first tests, the last of which drains it."""
     with second_node(shared, ray_address, "beta") as node:
         yield node
 
@@ -107,6 +107,41 @@ def test_a_node_without_gpus_preprocesses_for_the_workers_on_another(
     lines = [line.split() for line in record.read_text().splitlines()]
     assert {made_on for _, _, _, made_on in lines} == {beta.id}
     assert beta.id not in {read_on for _, read_on, _, _ in lines}
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+@pytest.mark.parametrize(
+    ("label_selector", "workers", "are_on_beta"),
+    [({"named": "beta"}, 2, [True, True]), ([{"named": "!beta"}, {"named": "in(alpha, beta)"}], 2, [False, True])],
+)
+def test_workers_run_on_nodes_with_their_labels(
+    service: FakeService,
+    add: Add,
+    beta: SecondNode,
+    record: Path,
+    label_selector: Any,
+    workers: int,
+    are_on_beta: list[bool],
+    reuse_workers: bool,
+) -> None:
+    scaling = {"num_workers": workers, "label_selector": label_selector}
+    trainer = {"scaling": scaling, "reuse_workers": reuse_workers}
+    trial = add("say_where", trainer=trainer, experiment=f"x-labels-{len(label_selector)}-{reuse_workers}")
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    nodes = [line.split()[2] for line in record.read_text().splitlines()]
+    assert sorted(node == beta.id for node in nodes) == sorted(are_on_beta)
+
+
+def test_an_elastic_group_counts_only_nodes_with_its_labels(
+    service: FakeService, add: Add, beta: SecondNode, record: Path
+) -> None:
+    free_the_cluster()
+    scaling = {"num_workers": [1, 8], "label_selector": {"named": "beta"}}
+    trial = add("say_where", trainer={"scaling": scaling}, experiment="x-elastic-labels")
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert [line.split()[2] for line in record.read_text().splitlines()] == [beta.id] * 4
 
 
 def test_attempts_leave_a_drained_node_in_time_and_continue_elsewhere(

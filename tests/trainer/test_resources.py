@@ -6,6 +6,8 @@ import pytest
 
 from service.domain.placement import waiting_for
 from trainer.resources import (
+    Bundle,
+    Room,
     WorkerGroup,
     bundles_of,
     describe_workers,
@@ -18,13 +20,13 @@ from trainer.wire import Scaling
 
 def test_a_worker_group_fits_only_if_every_worker_does() -> None:
     two_gpus = bundles_of({"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1}})
-    assert two_gpus == [{"CPU": 1, "GPU": 1}] * 2
+    assert two_gpus == [Bundle({"CPU": 1, "GPU": 1}, {})] * 2
     nodes = {"a": {"CPU": 1.0, "GPU": 4.0}, "b": {"CPU": 8.0, "GPU": 1.0}}
-    placed = find_placement(two_gpus, nodes)
+    placed = find_placement(two_gpus, nodes, {})
     assert placed is not None
     assert sorted(placed.nodes) == ["a", "b"]
     assert placed.free == {"a": {"CPU": 0.0, "GPU": 3.0}, "b": {"CPU": 7.0, "GPU": 0.0}}
-    assert find_placement(two_gpus, {"a": {"CPU": 1.0, "GPU": 4.0}}) is None
+    assert find_placement(two_gpus, {"a": {"CPU": 1.0, "GPU": 4.0}}, {}) is None
 
 
 DEFAULTS = [
@@ -45,7 +47,7 @@ def test_the_defaults_of_a_worker_are_the_same_for_wire_agent_and_messages(
 ) -> None:
     wire = Scaling.model_validate({**scaling, "num_workers": 2})
     assert wire.worker == expected
-    assert bundles_of(wire.model_dump()) == [expected] * 2
+    assert bundles_of(wire.model_dump()) == [Bundle(expected, {})] * 2
     amounts = ", ".join(f"{amount:g} {name}" for name, amount in expected.items())
     assert describe_workers(wire.model_dump()) == f"2 workers x {amounts}"
     assert f"2 workers x {amounts.replace(', ', ' + ')}" in (waiting_for(wire, {}) or "")
@@ -63,7 +65,7 @@ def test_the_defaults_of_a_worker_are_those_of_ray_train(scaling: dict[str, Any]
     assert ours == expected
 
 
-NODES = [{"CPU": 3.0}, {"CPU": 1.0}, {"GPU": 1.0}]
+NODES = [Room({"CPU": 3.0}, {}), Room({"CPU": 1.0}, {}), Room({"GPU": 1.0}, {})]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +80,21 @@ def test_an_elastic_group_has_as_many_workers_as_fit(strategy: str, most: int, s
 
 def test_an_elastic_group_is_offered_room_for_its_minimum_and_takes_up_to_its_maximum() -> None:
     scaling = Scaling.model_validate({"num_workers": [2, 3]}).model_dump(mode="json")
-    assert bundles_of(scaling) == [{"CPU": 1.0}] * 2
+    assert bundles_of(scaling) == [Bundle({"CPU": 1.0}, {})] * 2
     assert describe_workers(scaling) == "2 to 3 workers x 1 CPU"
-    placement = find_largest_placement(scaling, {"a": {"CPU": 2.0}, "b": {"CPU": 3.0}})
+    placement = find_largest_placement(scaling, {"a": {"CPU": 2.0}, "b": {"CPU": 3.0}}, {})
     assert placement is not None
     assert sum(node["CPU"] for node in placement.free.values()) == 2
-    assert find_largest_placement(scaling, {"a": {"CPU": 1.0}}) is None
+    assert find_largest_placement(scaling, {"a": {"CPU": 1.0}}, {}) is None
+
+
+def test_the_agent_places_workers_on_nodes_with_their_labels() -> None:
+    scaling = Scaling.model_validate({"num_workers": 2, "label_selector": [{"zone": "b"}, {"zone": "!b"}]})
+    free = {"a": {"CPU": 8.0}, "b": {"CPU": 1.0}}
+    placement = find_placement(bundles_of(scaling.model_dump()), free, {"a": {"zone": "a"}, "b": {"zone": "b"}})
+    assert placement is not None
+    assert placement.nodes == ["b", "a"]
+    assert find_placement(bundles_of(scaling.model_dump()), free, {}) is None
+    assert describe_workers(scaling.model_dump()) == (
+        "2 workers x 1 CPU, of these 1 on nodes with zone=b, 1 on nodes with zone=!b"
+    )

@@ -23,7 +23,7 @@ from trainer.agent.cluster import (
 from trainer.agent.prestart_loop import PrestartLoop
 from trainer.agent.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
-from trainer.ray_train.cluster_state import orphaned_placement_groups
+from trainer.ray_train.cluster_state import node_labels, orphaned_placement_groups
 from trainer.ray_train.processes.worker_start import forked_runtime_env
 from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
 
@@ -225,10 +225,14 @@ class SlotPool:
         return due
 
     def offer(self) -> list[dict[str, Any]]:
-        """Each node that is not drained, with its total and its free resources. What idle slots reserve is free."""
+        """Each node that is not drained: total and free resources, labels. What idle slots reserve is free."""
         free = self._free_with_idle()
         nodes = self._without_drained(total_resources())
-        return [{"total": total, "free": free.get(node, {})} for node, total in nodes.items()]
+        labels = node_labels()
+        return [
+            {"total": total, "free": free.get(node, {}), "labels": labels.get(node, {})}
+            for node, total in nodes.items()
+        ]
 
     def _without_drained(self, nodes: NodeResources) -> NodeResources:
         return {node: resources for node, resources in nodes.items() if node not in self._draining}
@@ -248,7 +252,7 @@ class SlotPool:
         free = self._without_drained(free_resources())
         for slot in self.slots.values():
             if slot.may_await_resources and reservations.of(slot.placement_group) is None:
-                placement = find_largest_placement(slot.scaling or {}, free)
+                placement = find_largest_placement(slot.scaling or {}, free, node_labels())
                 free = placement.free if placement else free
         return free
 
@@ -296,14 +300,14 @@ class SlotPool:
         own = str(ray.get_runtime_context().get_node_id())
         if WorkerGroup.of(scaling).is_elastic and own not in self._draining:
             return own
-        placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()))
+        placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()), node_labels())
         return placement.nodes[0] if placement else None
 
     def _make_room(self, scaling: Scaling) -> None:
         """Close idle slots, longest idle first, until the worker group fits."""
         idle = sorted((s for s in self.slots.values() if s.is_idle), key=lambda s: -(s.idle_seconds or 0))
         for slot in idle:
-            if find_placement(bundles_of(scaling), self._unclaimed(Reservations())) is not None:
+            if find_placement(bundles_of(scaling), self._unclaimed(Reservations()), node_labels()) is not None:
                 return
             self.close([slot])
 

@@ -14,6 +14,11 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
     return found
 
 
+def node_labels() -> dict[str, dict[str, str]]:
+    """The labels of each living node, by node id."""
+    return {node["NodeID"]: dict(node["Labels"]) for node in ray.nodes() if node["Alive"]}
+
+
 def unreserved_resources() -> dict[str, dict[str, float]]:
     """What each living node has beside the placement groups on it, by node id, in use or not."""
     free = {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}

@@ -13,8 +13,8 @@ from typing import Any
 
 from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision, ResizeDecision
 
-from trainer.ray_train.cluster_state import available_resources_per_node, drain_deadlines, reserved_by
-from trainer.resources import WorkerGroup, release
+from trainer.ray_train.cluster_state import available_resources_per_node, drain_deadlines, node_labels, reserved_by
+from trainer.resources import Room, WorkerGroup, release
 
 
 class ResourcesTimeout(RuntimeError):
@@ -38,7 +38,8 @@ class Elasticity:
         free = {node: dict(has) for node, has in available_resources_per_node().items() if node not in gone}
         for node, bundle in reserved_by(placement_group):
             release(free, node, bundle)
-        return self.workers.size_on(free.values())
+        labels = node_labels()
+        return self.workers.size_on([Room(has, labels.get(node, {})) for node, has in free.items()])
 
     def is_whole(self, placement_group: Any) -> bool:
         """Whether all that the placement group reserves is on living nodes."""

@@ -189,7 +189,12 @@ class FreshRunner:
         Ray's controller would wait for them, too, but in another process that cannot be cancelled meanwhile.
         """
         strategy = plan.scaling.get("placement_strategy") or "PACK"
-        group = placement_group(bundles_of(plan.scaling), strategy)
+        bundles = bundles_of(plan.scaling)
+        group = placement_group(
+            [one.resources for one in bundles],
+            strategy,
+            bundle_label_selector=[dict(one.selector) for one in bundles],
+        )
         try:
             deadline = time.monotonic() + self._start_seconds
             while not group.wait(1):

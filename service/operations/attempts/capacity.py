@@ -6,7 +6,7 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from service.domain.placement import fits
+from service.domain.placement import could_fit
 from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
@@ -56,5 +56,4 @@ def is_first_in_line(session: Session, experiment: ExperimentRow, now: datetime)
 
 def _fits_some_agent(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) -> bool:
     trainer = spec_of(experiment).trainer
-    total = [[node.total for node in nodes] for nodes in agents]
-    return trainer.kind is not Kind.EXTERNAL and any(fits(trainer.scaling, nodes) for nodes in total)
+    return trainer.kind is not Kind.EXTERNAL and any(could_fit(trainer.scaling, nodes) for nodes in agents)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.exc import NoResultFound
 
-from service.domain.placement import fits
+from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.attempts.assign import ProposalFailed, assign, propose_ahead
@@ -149,7 +149,6 @@ def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, unt
 
 def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
     """Yield the experiments that may start a trial which fits on the nodes, the next in line first."""
-    free = [node.free for node in nodes]
     with context.database.read() as session:
         pages = startable_experiment_ids(session)
     for page in pages:
@@ -158,5 +157,5 @@ def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
             rows = [row for row in experiments_with(session, page) if startable(row, counts[row.id]) is not None]
         for row in rows:
             trainer = spec_of(row).trainer
-            if trainer.kind is not Kind.EXTERNAL and fits(trainer.scaling, free):
+            if trainer.kind is not Kind.EXTERNAL and fits_now(trainer.scaling, nodes):
                 yield row.id

@@ -100,6 +100,19 @@ def test_an_experiment_says_what_it_waits_for(service: Api) -> None:
     assert waiting() is None
 
 
+def test_a_trial_goes_to_nodes_with_its_labels_only(service: Api) -> None:
+    scaling = {"label_selector": {"zone": "a"}}
+    name = service.create(trainer=TORCH | {"scaling": scaling})["name"]
+    room = {"total": {"CPU": 8}, "free": {"CPU": 8}}
+    assert service.claim(status=204, nodes=[room]) is None
+    assert service.claim(status=204, nodes=[room | {"labels": {"zone": "b"}}]) is None
+    waiting = service.get(f"/v1/experiments/{name}")["waiting_for"]
+    assert waiting == "1 worker x 1 CPU on nodes with zone=a; no node has zone=a"
+    held = service.claim(nodes=[room, room | {"labels": {"zone": "a"}}])
+    assert held
+    assert held.assignment["trainer"]["scaling"]["label_selector"] == {"zone": "a"}
+
+
 def test_agents_are_listed_with_their_nodes_and_running_trials(service: Api) -> None:
     service.create(trainer=TORCH)
     held = service.claim("here")

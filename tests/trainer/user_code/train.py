@@ -56,6 +56,11 @@ def say_who(config: dict[str, Any]) -> None:
     ray.train.report({"epoch": 1})
 
 
+def say_where(config: dict[str, Any]) -> None:
+    write_down(config, "node", ray.get_runtime_context().get_node_id())
+    ray.train.report({"epoch": 1})
+
+
 def be_sampled(config: dict[str, Any]) -> None:
     """Until `nvidia-smi` has been called twice since all ranks began: a sample is on its way then."""
     torch.distributed.barrier()

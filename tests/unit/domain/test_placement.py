@@ -1,9 +1,15 @@
 """Whether a worker group fits, and the sentence for the user when it does not."""
 
+from typing import Any
+
 import pytest
 
 from service.domain.placement import fits, waiting_for
-from trainer.wire import Node, Scaling
+from trainer.wire import Node, Room, Scaling
+
+
+def rooms(*nodes: dict[str, float]) -> list[Room]:
+    return [Room(resources, {}) for resources in nodes]
 
 
 def scaling(workers: int, strategy: str = "PACK", **resources: float) -> Scaling:
@@ -27,13 +33,13 @@ def scaling(workers: int, strategy: str = "PACK", **resources: float) -> Scaling
     ],
 )
 def test_a_worker_group_fits_as_a_whole_or_not_at_all(group: Scaling, nodes: list[dict[str, float]], fit: bool) -> None:
-    assert fits(group, nodes) is fit
+    assert fits(group, rooms(*nodes)) is fit
 
 
 def test_an_elastic_group_fits_where_its_smallest_does() -> None:
     group = Scaling.model_validate({"num_workers": {"min": 2, "max": 8}})
-    assert fits(group, [{"CPU": 2.0}])
-    assert not fits(group, [{"CPU": 1.0}])
+    assert fits(group, rooms({"CPU": 2.0}))
+    assert not fits(group, rooms({"CPU": 1.0}))
     assert waiting_for(group, {"a": [node(CPU=1)]}) == "2 to 8 workers x 1 CPU; the largest agent has 1 CPU"
 
 
@@ -63,11 +69,59 @@ def test_the_sentence_names_the_scarcest_resource() -> None:
 
 
 def test_the_smallest_share_and_the_largest_node_still_make_a_count() -> None:
-    assert fits(scaling(100_000, CPU=1e-4), [{"CPU": 1e18}])
-    assert not fits(scaling(2, CPU=1e18), [{"CPU": 1e18}])
+    assert fits(scaling(100_000, CPU=1e-4), rooms({"CPU": 1e18}))
+    assert not fits(scaling(2, CPU=1e18), rooms({"CPU": 1e18}))
 
 
 def test_workers_without_resources_wait_for_nodes() -> None:
     assert waiting_for(scaling(2, "STRICT_SPREAD", CPU=0), {"a": [node(CPU=4)]}) == (
         "2 workers x nothing; the largest agent has nodes: 1"
+    )
+
+
+def labelled(selector: Any, workers: Any = 2, strategy: str = "PACK") -> Scaling:
+    return Scaling.model_validate({"num_workers": workers, "label_selector": selector, "placement_strategy": strategy})
+
+
+ZONES = [Room({"CPU": 2.0}, {"zone": "a"}), Room({"CPU": 1.0}, {"zone": "b"}), Room({"CPU": 1.0}, {})]
+
+
+@pytest.mark.parametrize(
+    ("group", "fit"),
+    [
+        (labelled({"zone": "a"}), True),
+        (labelled({"zone": "a"}, 3), False),
+        (labelled({"zone": "!a"}), True),
+        (labelled({"zone": "!in(a, b)"}), False),
+        (labelled({"zone": "in(a, b)"}, 3), True),
+        (labelled({"zone": "in(a, b)"}, strategy="STRICT_PACK"), True),
+        (labelled({"zone": "b"}, strategy="STRICT_PACK"), False),
+        (labelled([{"zone": "a"}, {"zone": "b"}], strategy="STRICT_PACK"), False),
+        (labelled([{"zone": "a"}, {"zone": "a"}], strategy="STRICT_PACK"), True),
+        (labelled([{"zone": "a"}, {"zone": "a"}], strategy="STRICT_SPREAD"), False),
+        # The first ones must not take what only the last one can use.
+        (labelled([{}, {"zone": "!a"}, {"zone": "in(a, b)"}, {"zone": "b"}], 4), True),
+        (labelled([{"zone": "!a"}, {"zone": "!a"}, {"zone": "b"}], 3), False),
+        (labelled([{"zone": "a"}, {"zone": "b"}, {"zone": "c"}], [2, 3]), True),
+        (labelled([{"zone": "a"}, {"zone": "c"}, {"zone": "b"}], [2, 3]), False),
+    ],
+)
+def test_a_group_fits_on_nodes_with_its_labels_only(group: Scaling, fit: bool) -> None:
+    assert fits(group, ZONES) is fit
+
+
+def test_the_sentence_names_the_missing_label() -> None:
+    agents = {"here": [Node(total=one.resources, free={}, labels=one.labels) for one in ZONES]}
+    need = "2 workers x 1 CPU on nodes with "
+    assert waiting_for(labelled({"zone": "c"}), agents) == f"{need}zone=c; no node has zone=c"
+    both = "zone=a and disk=ssd"
+    assert waiting_for(labelled({"zone": "a", "disk": "ssd"}), agents) == f"{need}{both}; no node has disk=ssd"
+    apart = labelled({"zone": "a", "disk": "ssd"})
+    ssd = {"there": [Node(total={"CPU": 9}, free={}, labels={"disk": "ssd"})]}
+    assert waiting_for(apart, agents | ssd) == f"{need}{both}; no node has {both}"
+    assert waiting_for(labelled({"zone": "b"}), agents) == f"{need}zone=b; the largest agent has 1 CPU there"
+    assert waiting_for(labelled({"zone": "a"}), agents) == f"{need}zone=a; 0 CPU there free now"
+    each = labelled([{"zone": "b"}, {}])
+    assert waiting_for(each, {}) == (
+        "an agent: none is connected (needs 2 workers x 1 CPU, of these 1 on nodes with zone=b, 1 on any node)"
     )

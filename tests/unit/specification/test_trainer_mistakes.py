@@ -35,16 +35,25 @@ def command(*argv: str, **more: Any) -> dict[str, Any]:
     return {"kind": "command", "command": list(argv), **more}
 
 
+LABELS = "trainer.scaling.label_selector"
+
+
+def labels(selector: Any) -> dict[str, Any]:
+    return {"entrypoint": "a:b", "scaling": {"num_workers": 2, "label_selector": selector}}
+
+
 @pytest.mark.parametrize(
     "trainer",
     [
+        labels({"zone": "a", "example.com/disk": "!in(hdd, tape)"}),
+        labels([{}, {"zone": "a"}]),
         command("sh", "run.sh", "{params.lr}", "{config.epochs}", "{config.lr}", "{params.momentum:0}"),
         command("awk", "{print $1}", "${HOME}", "{}", "{rank}"),
         command("./train", metrics={"stdout": [r"loss=(?P<loss>\S+)", r"(?P<name>\w+)=(?P<value>\S+)"]}),
         command("./train", metrics={"file": "metrics.jsonl"}),
     ],
 )
-def test_commands_that_are_right(trainer: dict[str, Any]) -> None:
+def test_trainers_that_are_right(trainer: dict[str, Any]) -> None:
     assert mistakes(trainer) == {}
 
 
@@ -62,6 +71,15 @@ def test_commands_that_are_right(trainer: dict[str, Any]) -> None:
         ({"entrypoint": "a:b", "torch_config": {"init_method": "tcp"}}, "trainer.torch_config.init_method", "env://"),
         ({"entrypoint": "a:b", "scaling_config": {}}, "trainer.scaling_config", "is called scaling here"),
         ({"entrypoint": "a:b", "scaling": {"topology": "2x2"}}, "trainer.scaling.topology", "TPUs"),
+        (
+            {"entrypoint": "a:b", "scaling": {"bundle_label_selector": {}}},
+            "trainer.scaling.bundle_label_selector",
+            "is called label_selector",
+        ),
+        (labels({"zone": "a b"}), f"{LABELS}.zone", "`a`, `!a`, `in(a, b)` or `!in(a, b)`"),
+        (labels([{}, {"zone": "in()"}]), f"{LABELS}.1.zone", "`a`, `!a`, `in(a, b)` or `!in(a, b)`"),
+        (labels("zone=a"), LABELS, "dictionary"),
+        (labels([{"zone": "a"}]), LABELS, "is a list of 1, and there are up to 2 workers"),
         ({"kind": "torch"}, "trainer.entrypoint", "is required: module:function"),
         (command("a", "--{params.rate}"), "trainer.command.1", "no parameter 'rate'; it has: lr, optimizer, momentum"),
         (command("{config.steps}"), "trainer.command.0", "the config has no 'steps'"),
@@ -73,6 +91,10 @@ def test_commands_that_are_right(trainer: dict[str, Any]) -> None:
 )
 def test_each_mistake_has_its_path_and_what_would_be_right(trainer: dict[str, Any], path: str, says: str) -> None:
     assert says in mistakes(trainer)[path]
+
+
+def test_ray_gets_values_of_a_label_without_spaces() -> None:
+    assert Scaling.model_validate({"label_selector": {"zone": "!in(a, b)"}}).label_selector == {"zone": "!in(a,b)"}
 
 
 def test_values_are_filled_in_as_text_or_json() -> None:

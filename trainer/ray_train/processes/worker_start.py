@@ -44,7 +44,7 @@ def worker_runtime_env(
 
     It is empty where possible, because Ray's idle worker processes serve only actors of the same environment.
     """
-    threads = str(max(1, math.floor(bundles_of(dict(scaling))[0].get("CPU", 1))))
+    threads = str(max(1, math.floor(bundles_of(dict(scaling))[0].resources.get("CPU", 1))))
     variables = {**asked_for.get("env_vars", {}), **env} | ({} if threads == "1" else {THREADS: threads})
     if variables.get("OMP_NUM_THREADS") == threads:  # Ray sets the same value
         del variables["OMP_NUM_THREADS"]
