@@ -37,6 +37,7 @@ from trainer.runtime_env_wire import Uv as Uv  # noqa: PLC0414
 from trainer.storable import is_storable_text as is_storable_text  # noqa: PLC0414
 from trainer.storable import storable_float as storable_float  # noqa: PLC0414
 from trainer.storable import storable_text as storable_text  # noqa: PLC0414
+from trainer.validation_wire import Validation as Validation  # noqa: PLC0414
 from trainer.wire_types import MAX_COUNT as MAX_COUNT  # noqa: PLC0414
 from trainer.wire_types import (
     Amount,
@@ -197,6 +198,8 @@ class Trainer(Message):
     """the datasets of Ray Data, for `ray.train.get_dataset_shard`: files by name, or a function that makes them"""
     data: DataConfig | None = None
     """how the datasets get to the workers"""
+    validation: Validation | None = None
+    """how checkpoints are validated, beside the training"""
     runtime_env: RuntimeEnv | None = None
     """what is installed for the workers: Ray's runtime environment"""
     env: dict[str, str] = Field(default_factory=dict)

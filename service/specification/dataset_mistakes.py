@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from search.mistakes import Mistake
 from trainer.wire import DatasetFiles, DatasetFunction, Kind, Trainer, UnionMember, is_in_package
 
-RUNS_DATASETS = [kind for kind in Kind if kind not in (Kind.COMMAND, Kind.EXTERNAL)]
+RUNS_FUNCTIONS = [kind for kind in Kind if kind not in (Kind.COMMAND, Kind.EXTERNAL)]
 IN_SPECIFICATION = ("trainer", "datasets")
 
 
@@ -17,7 +17,7 @@ def mistakes_in_datasets(trainer: Trainer) -> Iterator[Mistake]:
         if trainer.data is not None:
             yield Mistake(("data",), "says how datasets get to the workers, and there are none; add datasets")
         return
-    if trainer.kind not in RUNS_DATASETS:
+    if trainer.kind not in RUNS_FUNCTIONS:
         yield Mistake(("datasets",), f"are for training functions; kind {trainer.kind} reads its data itself")
     if isinstance(trainer.datasets, dict):
         yield from _mistakes_in_files(trainer.datasets, trainer.package)

@@ -19,7 +19,7 @@ _TRAINER = {
     "callbacks": "are not taken: Ray would run them in its controller; call what you need in the training function",
     "logging_config": "is not taken: GET /v1/trials/{trial}/logs has what the workers write",
     "resume_from_checkpoint": "is not taken: a trial resumes by itself; a path to start from can be part of config",
-    "validation_config": "is not supported: validate in the training function and report the metrics",
+    "validation_config": "is called validation here: {entrypoint, fn_kwargs, timeout_s, ray_remote_kwargs}",
     "framework_config": "is called torch_config here; the configurations of the other kinds have nothing to set",
     "backend_config": "is called torch_config here; the configurations of the other kinds have nothing to set",
     "xgboost_config": _NO_CONFIG,

@@ -5,7 +5,7 @@ from typing import Any
 
 from search.mistakes import Mistake
 from search.space.space import Space
-from service.specification.dataset_mistakes import mistakes_in_datasets
+from service.specification.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
 from service.specification.runtime_env_mistakes import mistakes_in_runtime_env
 from service.specification.scaling_mistakes import mistakes_in_scaling
 from trainer.wire import Kind, Placeholder, Trainer, placeholders
@@ -19,6 +19,8 @@ def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any
     yield from mistakes_in_datasets(trainer)
     yield from mistakes_in_runtime_env(trainer)
     yield from mistakes_in_scaling(trainer)
+    if trainer.validation is not None and trainer.kind not in RUNS_FUNCTIONS:
+        yield Mistake(("validation",), f"is for training functions; kind {trainer.kind} validates by itself")
     if trainer.torch_config is not None and trainer.kind not in TORCH_KINDS:
         kinds = ", ".join(TORCH_KINDS)
         yield Mistake(("torch_config",), f"is for the kinds {kinds}; this experiment has kind {trainer.kind}")

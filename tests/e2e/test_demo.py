@@ -85,6 +85,16 @@ def test_the_example_of_datasets_streams_them_to_the_workers(stack: Stack) -> No
     assert stack.experiment("data")["best"]["values"]["loss"] < 10
 
 
+def test_the_example_of_a_validation_searches_by_what_only_that_knows(stack: Stack) -> None:
+    ended = stack.paceline("submit", "examples/validation/experiment.yaml", "--watch")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    shown = stack.experiment("validation")
+    assert shown["counts"].get("failed", 0) == 0
+    reports = get(f"{stack.url}/v1/trials/{shown['best']['id']}/reports").json()["items"]
+    assert [report["step"] for report in reports] == [1, 2, 3, 4]
+    assert all({"weight", "val_error"} <= report["metrics"].keys() for report in reports)
+
+
 def test_the_readmes_tour_works_as_written(stack: Stack, tmp_path: Path) -> None:
     blocks = TOUR.findall((REPOSITORY / "README.md").read_text())
     assert blocks, "README.md has no ```bash block whose first line is `# tour`"

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceFailed, ServiceUnreachable, backoff_delays
@@ -49,7 +49,7 @@ class Outbox(threading.Thread):
         """Wait until everything is delivered, or the outbox is closed. False after a timeout of `seconds`."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._closed.is_set() or not (self._sending or self._has_queued()), seconds
+                lambda: self._closed.is_set() or not (self._sending or self._has_any()), seconds
             )
 
     def close(self) -> None:
@@ -81,7 +81,12 @@ class Outbox(threading.Thread):
                 self._on_refusal(body, refused)
             return
 
+    def _has_any(self) -> bool:
+        """Whether anything is not sent yet."""
+        return self._has_queued()
+
     def _has_queued(self) -> bool:
+        """Whether there is something to send now."""
         raise NotImplementedError
 
     def _pop(self) -> Batch:
@@ -113,7 +118,8 @@ class ReportOutbox(Outbox):
 
     `on_refused(error)` is called when a report cannot be delivered, `on_known(uri, kept)` when the service has stored a
     checkpoint (the older ones in `kept` stay), and `on_uncounted(uri)` when it has not: the report came after the one
-    that ended the attempt, whose sequence `on_decided` gets before. `world_size`: of an elastic group.
+    that ended the attempt, whose sequence `on_decided` gets before. `world_size`: of an elastic group. A report that is
+    held, and those after it, wait until it is released.
     """
 
     def __init__(
@@ -137,14 +143,36 @@ class ReportOutbox(Outbox):
         self._reports: deque[dict[str, Any]] = deque()
         self._metrics: dict[int, dict[str, Any]] = {}
         self._checkpoints: set[int] = set()
+        self._held: set[int] = set()
         self.world_size: int | None = None
 
-    def put(self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None) -> None:
+    def put(
+        self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None, *, is_held: bool = False
+    ) -> None:
         with self._changed:
             self._metrics[sequence] = metrics
+            if is_held:
+                self._held.add(sequence)
             if checkpoint is not None:
                 self._checkpoints.add(sequence)
             self._append(sequence, metrics, checkpoint)
+
+    def release(self, sequence: int, more: Mapping[str, Any]) -> None:
+        """Send a report that was held, with more metrics. Nothing happens if it was dropped."""
+        with self._changed:
+            self._held.discard(sequence)
+            self._metrics[sequence] = {**self._metrics[sequence], **more}
+            for report in self._reports:
+                if report["sequence"] == sequence:
+                    report["metrics"] = self._metrics[sequence]
+            self._changed.notify_all()
+
+    def drop_held(self) -> None:
+        """Send neither the first report that is held nor what comes after it: another attempt reports it anew."""
+        with self._changed:
+            while self._reports and any(report["sequence"] in self._held for report in self._reports):
+                self._reports.pop()
+            self._changed.notify_all()
 
     def add_checkpoint(self, sequence: int, checkpoint: SavedCheckpoint) -> None:
         """Send the report again with its checkpoint, unless it was sent with it already."""
@@ -162,11 +190,18 @@ class ReportOutbox(Outbox):
         self._reports.append(report)
         self._changed.notify_all()
 
-    def _has_queued(self) -> bool:
+    def _has_any(self) -> bool:
         return bool(self._reports)
 
+    def _has_queued(self) -> bool:
+        return self._sendable_count() > 0
+
+    def _sendable_count(self) -> int:
+        held = (index for index, report in enumerate(self._reports) if report["sequence"] in self._held)
+        return min(next(held, len(self._reports)), REPORTS_PER_CALL)
+
     def _pop(self) -> Batch:
-        count = min(len(self._reports), REPORTS_PER_CALL)
+        count = self._sendable_count()
         size = {} if self.world_size is None else {"world_size": self.world_size}
         return self._path, {"reports": [self._reports.popleft() for _ in range(count)], **size}
 

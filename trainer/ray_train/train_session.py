@@ -5,16 +5,25 @@ It runs in the worker process and travels there by value.
 
 import builtins
 import errno
+import json
 import logging
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from pyarrow.fs import LocalFileSystem
-from ray.train import Checkpoint, CheckpointUploadMode
+from ray.train import (
+    Checkpoint,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+    ValidationTaskConfig,
+)
 from ray.train.v2._internal.execution import context as ray_context
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
 from ray.train.v2._internal.logging import patch_print
@@ -23,9 +32,16 @@ from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
 from trainer.ray_train.checkpoint_files import FileSizes, file_sizes
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 
-OnReport = Callable[[dict[str, Any], str | None, FileSizes | None], None]
-"""Called with a report's metrics, the path of its checkpoint, if it has one that is saved already, and the sizes of the
-files that this rank saves, None if they are not known."""
+OnReport = Callable[[dict[str, Any], str | None, FileSizes | None, dict[str, Any] | None], None]
+"""Called with a report's metrics, the path of its checkpoint, if it has one that is saved already, the sizes of the
+files that this rank saves, None if they are not known, and the fields of the `ValidationTaskConfig` of its checkpoint:
+none of them for `validation=True`, and None without a validation."""
+
+Validated = dict[str, tuple[str, dict[str, Any]]]
+"""Status and metrics of checkpoints that are validated, by their paths."""
+
+OnValidated = Callable[[bool, float | None], Validated]
+"""Gets whether to wait until no validation is pending, and for how many seconds at most."""
 
 OnSaveError = Callable[[str, OSError], Exception]
 """Gets the storage folder and the error of a checkpoint that could not be saved; returns what `report()` raises."""
@@ -38,6 +54,11 @@ During = Callable[[str], AbstractContextManager[None]]
 
 NO_STORAGE = "Unable to set up cluster storage"
 """With these words Ray refuses to save where the folder of the attempt is missing."""
+
+NO_VALIDATION = (
+    "this report asks for a validation, and the specification names no function for it: "
+    "add trainer.validation: {entrypoint: module:function}"
+)
 
 TRAINING_DONE = "paceline_training_done"
 """The attribute of a train context that says that its training thread is about to end."""
@@ -96,9 +117,23 @@ def finish_uploads() -> None:
     ray_context.get_train_context().checkpoint_upload_threadpool.shutdown()
 
 
-def set_hooks(on_report: OnReport, on_save_error: OnSaveError, on_shard: OnShard, during: During) -> None:
-    """Have `ray.train.report()` call `on_report` after Ray's own report. What a hook raises leaves the user's call."""
-    set_train_fn_utils(HookedTrainFnUtils(on_report, on_save_error, on_shard, during))
+@dataclass(frozen=True)
+class Hooks:
+    """What Ray Train's functions for the training function call beside what they do. What a hook raises leaves them.
+
+    `on_validated` is None for a trial whose checkpoints are not validated.
+    """
+
+    on_report: OnReport
+    on_save_error: OnSaveError
+    on_shard: OnShard
+    on_validated: OnValidated | None
+    during: During
+
+
+def set_hooks(hooks: Hooks) -> None:
+    """Have `ray.train.report()` call `on_report` after Ray's own report, and so on."""
+    set_train_fn_utils(HookedTrainFnUtils(hooks))
 
 
 def mark_training_done() -> None:
@@ -108,17 +143,14 @@ def mark_training_done() -> None:
 class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
     """Ray Train's functions for the training function, which call the hooks."""
 
-    def __init__(self, on_report: OnReport, on_save_error: OnSaveError, on_shard: OnShard, during: During) -> None:
-        self._on_report = on_report
-        self._on_save_error = on_save_error
-        self._on_shard = on_shard
-        self._during = during
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         provider = ray_context.get_train_context().dataset_shard_provider
-        with self._during(DATA):
+        with self._hooks.during(DATA):
             answer = provider.get_dataset_shard(dataset_info) if provider is not None else None
-        return self._on_shard(dataset_info.dataset_name, answer)
+        return self._hooks.on_shard(dataset_info.dataset_name, answer)
 
     def report(
         self,
@@ -127,23 +159,58 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         checkpoint_dir_name: str | None = None,
         checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
         *args: Any,
+        validation: bool | ValidationTaskConfig = False,
         **kwargs: Any,
     ) -> None:
-        """As Ray's `report()`. Also raises what the hooks raise and return."""
+        """As Ray's `report()`. Also raises what the hooks raise and return.
+
+        Ray does not learn of the validation: the slot runs it, on warm and on new workers.
+        """
+        if validation and self._hooks.on_validated is None:
+            raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
         files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
         try:
-            with self._during(REPORTING if checkpoint is None else CHECKPOINTING):
+            with self._hooks.during(REPORTING if checkpoint is None else CHECKPOINTING):
                 super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         except (OSError, RuntimeError) as error:
             refused = storage_error(error, None if kwargs.get("checkpoint_upload_fn") else checkpoint)
             if refused is None:
                 raise
             folder = ray_context.get_train_context().storage_context.experiment_fs_path
-            raise self._on_save_error(folder, refused) from error
+            raise self._hooks.on_save_error(folder, refused) from error
         is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
-        with self._during(REPORTING):
-            self._on_report(metrics, ray_context.get_train_context().checkpoint.path if is_saved else None, files)
+        path = ray_context.get_train_context().checkpoint.path if is_saved else None
+        asked = fields_of(validation) if validation and checkpoint is not None else None
+        with self._hooks.during(REPORTING):
+            self._hooks.on_report(metrics, path, files, asked)
+
+    def get_all_reported_checkpoints(
+        self,
+        consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
+        timeout_s: float | None = None,
+    ) -> list[ReportedCheckpoint]:
+        """As Ray's, with what validations have found."""
+        reported: list[ReportedCheckpoint] = super().get_all_reported_checkpoints(consistency_mode, timeout_s)
+        if self._hooks.on_validated is None:
+            return reported
+        found = self._hooks.on_validated(consistency_mode is CheckpointConsistencyMode.VALIDATED, timeout_s)
+        return [with_validation(one, found) for one in reported]
+
+
+def fields_of(validation: bool | ValidationTaskConfig) -> dict[str, Any]:
+    """Its fields, of which Ray says that they are JSON; none for True."""
+    if not isinstance(validation, ValidationTaskConfig):
+        return {}
+    fields: dict[str, Any] = json.loads(json.dumps(vars(validation)))
+    return fields
+
+
+def with_validation(reported: ReportedCheckpoint, found: Validated) -> ReportedCheckpoint:
+    if reported.checkpoint.path not in found:
+        return reported
+    status, metrics = found[reported.checkpoint.path]
+    return ReportedCheckpoint(reported.checkpoint, {**reported.metrics, **metrics}, ReportedCheckpointStatus[status])
 
 
 def storage_error(error: OSError | RuntimeError, checkpoint: Checkpoint | None) -> OSError | None:

@@ -23,6 +23,7 @@ class TrainerSpec:
     torch_config: dict[str, Any] | None
     datasets: dict[str, Any] | None
     data: dict[str, Any] | None
+    validation: dict[str, Any] | None
     runtime_env: dict[str, Any] | None
     env: dict[str, str]
     secrets: dict[str, Any]
@@ -90,6 +91,7 @@ class Assignment:
                 torch_config=trainer.get("torch_config"),
                 datasets=trainer.get("datasets"),
                 data=trainer.get("data"),
+                validation=trainer.get("validation"),
                 runtime_env=trainer.get("runtime_env"),
                 env=trainer["env"],
                 secrets=trainer.get("secrets", {}),

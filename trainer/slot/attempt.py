@@ -35,6 +35,7 @@ from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.slot.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.timers import Timers
+from trainer.slot.validations import PENDING, Task, Validations
 from trainer.traces import tracing
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.masker import Masker
@@ -44,6 +45,9 @@ logger = logging.getLogger("paceline")
 
 KILL = "kill"
 NO_SECRETS = Masker(())
+
+StartValidation = Callable[[str, Mapping[str, Any], int], Task]
+"""Gets the URI of the checkpoint, the function's keyword arguments, and how much of the output was sent before."""
 
 Report = tuple[int, int, int, dict[str, Any] | None, str | None]
 """One rank's report: the arguments of `ReportBarrier.report`."""
@@ -57,6 +61,8 @@ OTHER_RANKS_SECONDS = 0.5
 class Attempt:
     """`remove(uri)` gets each directory of checkpoints that is no longer needed. `masker` knows the workers' secrets.
 
+    `start_validation(uri, fn_kwargs, log_offset)` starts the validation of a checkpoint.
+
     Orders to end come from several threads and go through `state`, which serializes them. What workers report comes in
     the slot's event loop, to which `barrier` belongs, with the reports and their answers. The slot's own thread
     concludes the attempt.
@@ -69,6 +75,7 @@ class Attempt:
         loop: asyncio.AbstractEventLoop,
         runner: Runner,
         remove: Callable[[str], None],
+        start_validation: StartValidation,
         masker: Masker = NO_SECRETS,
     ) -> None:
         self.assignment = assignment
@@ -80,7 +87,9 @@ class Attempt:
         self.delivery = Delivery(assignment, addresses, self, self._progress)
         self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
-        self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake())
+        self._start_validation = start_validation
+        self.validations = Validations(assignment.trainer.validation, self._validate, self.delivery.reports.release)
+        self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
         self._deciding_sequence: int | None = None
         self._timers = Timers(loop)
         self._loop = loop
@@ -132,9 +141,20 @@ class Attempt:
         if limit := self.assignment.kill_after_seconds:
             self._timers.start("kill", limit, self.end_now, Killed())
 
-    async def report(self, report: Report, times: dict[str, float], files: Mapping[str, int] | None = None) -> str:
-        """One rank's report, with the sizes of the files that it saves; returns the answer that all ranks get."""
+    async def report(
+        self,
+        report: Report,
+        times: dict[str, float],
+        files: Mapping[str, int] | None = None,
+        validation: Mapping[str, Any] | None = None,
+    ) -> str:
+        """One rank's report, with the sizes of the files that it saves; returns the answer that all ranks get.
+
+        `validation`: how its checkpoint is to be validated, as in `Validations.ask`. That of rank 0 counts.
+        """
         sequence, rank, *_ = report
+        if rank == 0 and validation is not None:
+            self.validations.ask(sequence, validation)
         self.ranks.add_times(rank, times)
         self._sizes.add(sequence, rank, files)
         return await self.barrier.report(*report)
@@ -170,6 +190,21 @@ class Attempt:
         while not self.delivery.logs.has_room:  # noqa: ASYNC110 - a thread makes the room
             await asyncio.sleep(ROOM_CHECK_SECONDS)
 
+    async def validated(self, seconds: float | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        """What validations have found, as `Validations.found`, once none is pending, or after so many seconds."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            found = self.validations.found()
+            is_over = deadline is not None and time.monotonic() >= deadline
+            if is_over or self.state.is_ending_now or PENDING not in (status for status, _ in found.values()):
+                return found
+            await asyncio.sleep(ROOM_CHECK_SECONDS)
+
+    def _validate(self, uri: str, fn_kwargs: Mapping[str, Any]) -> Task:
+        """Its output follows that of the workers' ranks, as that of one more."""
+        sent = self.ranks.log_offsets.get(self._workers.max_workers, 0)
+        return self._start_validation(uri, fn_kwargs, sent)
+
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)
         if self.ranks.have_all_ended:
@@ -181,12 +216,14 @@ class Attempt:
 
     def checkpoint_saved(self, sequence: int, path: str) -> None:
         """All ranks have saved the checkpoint of this report. From any thread."""
-        self.delivery.reports.add_checkpoint(sequence, self._saved(sequence, path))
+        saved = self._saved(sequence, path)
+        self.validations.saved(sequence, path, saved.uri)
+        self.delivery.reports.add_checkpoint(sequence, saved)
         self._loop.call_soon_threadsafe(self.barrier.saved, sequence)
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
         saved = None if checkpoint is None else self._saved(sequence, checkpoint)
-        self.delivery.reports.put(sequence, metrics, saved)
+        self.delivery.reports.put(sequence, metrics, saved, is_held=self.validations.hold(sequence))
 
     def _saved(self, sequence: int, path: str) -> SavedCheckpoint:
         size = self._sizes.bytes_of(sequence, self.ranks.world_size)
@@ -200,6 +237,7 @@ class Attempt:
             return
         if decision == STOP:
             logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
+            self.validations.cancel_after(sequence)
             self._start_grace_period()
         self._loop.call_soon_threadsafe(self.barrier.decide, sequence, decision)
 
@@ -254,6 +292,9 @@ class Attempt:
         """End the workers immediately, unless the attempt is over."""
         if self.state.move(to):
             logger.info("%s %s", self.run, to.summary)
+            if not isinstance(to, Killed):  # another attempt validates
+                self.delivery.reports.drop_held()
+            self.validations.cancel()
             self._leave()
 
     def _leave(self) -> None:
@@ -272,6 +313,7 @@ class Attempt:
         self._workers_done_at = time.monotonic()
         self._add_spans(self._workers_done_at)
         self.ranks.take_remains(read_remains, self._put_log)
+        self.validations.training_is_over()
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
         state = self.state.conclude()
         self._close()
@@ -284,6 +326,7 @@ class Attempt:
             is_drained=self.state.is_drained,
             is_elastic=self._workers.is_elastic,
             trained_past_decision=trained_past,
+            failed_validation=self.validations.why_none_succeeded(),
             error=error,
             classify=self._classify,
         )
@@ -341,6 +384,7 @@ class Attempt:
 
     def _close(self) -> None:
         self.delivery.close()
+        self.validations.cancel()
         self._timers.cancel_all()
 
     def _classify(self, error: BaseException) -> Failure:

@@ -42,6 +42,7 @@ class Host:
             log=asdict(self.log_settings) if self.log_settings.is_json else None,
             log_fields={**self.log_fields, **assignment.log_fields},
             system_metrics_seconds=assignment.system_metrics_seconds,
+            has_validation=assignment.trainer.validation is not None,
         )
 
     def plan(self, attempt: Attempt, key: str, lost_nodes: frozenset[str], on_success: Callable[[], None]) -> RunPlan:

@@ -43,7 +43,7 @@ class End:
     `error` is what Ray Train raised, `classify(error)` what that means; `is_drained`: one of its nodes is drained.
     `is_elastic`: its worker group may have another size the next time.
     `trained_past_decision`: the service decided to stop it at a report after which the ranks, without an answer, had
-    trained on. What they did then does not count.
+    trained on. What they did then does not count. `failed_validation`: why no validation has succeeded, if some failed.
     """
 
     state: State
@@ -51,6 +51,7 @@ class End:
     is_drained: bool
     is_elastic: bool
     trained_past_decision: bool
+    failed_validation: Failure | None
     error: BaseException | None
     classify: Callable[[BaseException], Failure]
 
@@ -112,7 +113,9 @@ def _own_failure(end: End) -> Failure | None:
         return _first_failure(failures)
     if end.error is not None:
         return end.classify(end.error)
-    return None if end.ranks.have_all_ended else Failure(LOST, "the workers ended without a report of their end")
+    if end.ranks.have_all_ended:
+        return end.failed_validation
+    return Failure(LOST, "the workers ended without a report of their end")
 
 
 def _own_exit(end: End, failures: dict[int, Failure]) -> Failure | None:

@@ -33,14 +33,21 @@ class ReportBarrier:
 
     `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and, if it has a
     checkpoint, all ranks have saved. `on_complete(sequence)` is called when all ranks have made it. `undecided` are the
-    reports after which training continued without a decision.
+    reports after which training continued without a decision: those of which `is_held(sequence)`, too, because the
+    service gets them later.
     """
 
     def __init__(
-        self, deliver: Deliver, on_complete: Callable[[int], None], *, wait_seconds: float = ANSWER_SECONDS
+        self,
+        deliver: Deliver,
+        on_complete: Callable[[int], None],
+        is_held: Callable[[int], bool] = lambda _sequence: False,
+        *,
+        wait_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._deliver = deliver
         self._on_complete = on_complete
+        self._is_held = is_held
         self._wait_seconds = wait_seconds
         self._pending: dict[int, PendingReport] = {}
         self._service_is_silent = False
@@ -100,7 +107,7 @@ class ReportBarrier:
             self._resolve(pending, STOP)
         if self._left_at is None or pending.sequence <= self._left_at:
             self._deliver(pending.sequence, pending.metrics or {}, pending.checkpoint)
-        patience = 0 if self._service_is_silent else self._wait_seconds
+        patience = 0 if self._service_is_silent or self._is_held(pending.sequence) else self._wait_seconds
         asyncio.get_running_loop().call_later(patience, self._continue_without_decision, pending)
 
     def _continue_without_decision(self, pending: PendingReport) -> None:

@@ -35,6 +35,7 @@ from trainer.slot.job import Host
 from trainer.slot.node_tasks import remove_folder, run_on_node
 from trainer.slot.outcome import Outcome
 from trainer.slot.user_package import UserPackage
+from trainer.slot.validation_task import validation_starter
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import TracingNotInstalled, tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
@@ -203,9 +204,20 @@ class Slot:
         """The values that the workers of the running attempt get as environment variables."""
         return self._secrets if self._attempt_of(run) is not None else {}
 
-    async def report(self, run: str, report: Report, times: dict[str, float], files: dict[str, int] | None) -> str:
+    async def report(
+        self,
+        run: str,
+        report: Report,
+        times: dict[str, float],
+        files: dict[str, int] | None,
+        validation: dict[str, Any] | None,
+    ) -> str:
         attempt = self._attempt_of(run)
-        return await attempt.report(report, times, files) if attempt is not None else "stop"
+        return await attempt.report(report, times, files, validation) if attempt is not None else "stop"
+
+    async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
+        attempt = self._attempt_of(run)
+        return await attempt.validated(seconds if waits else 0) if attempt is not None else {}
 
     async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
         """Accepts the output immediately; returns when the rank may send more."""
@@ -325,7 +337,13 @@ class Slot:
         assert self._loop is not None  # noqa: S101 - `run` sets it before it gives anything to this thread
         runner = self._runner = self._runner or self._make_runner(assignment.trainer)
         attempt = Attempt(
-            assignment, self._addresses, self._loop, runner, self._remove_checkpoint, Masker(self._secrets.values())
+            assignment,
+            self._addresses,
+            self._loop,
+            runner,
+            self._remove_checkpoint,
+            validation_starter(assignment, self._package, self._handle),
+            Masker(self._secrets.values()),
         )
         self._attempt, self._received = attempt, None
         if self._is_closing or self._is_draining:

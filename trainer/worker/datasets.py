@@ -1,9 +1,7 @@
 """The datasets of a trial: read as the specification says, or made by a function of the user's package."""
 
 import inspect
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -24,7 +22,7 @@ from trainer.worker.failures import (
     user_location,
     user_traceback,
 )
-from trainer.worker.user_code import BadEntrypoint, call, find_function, is_inside, lock_folder, unpack
+from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, is_inside
 
 Answer = tuple[Any, dict[str, Any] | None]
 """A value, or else the fields of a `Failure`: an exception of our own class could not be read in another process."""
@@ -62,12 +60,7 @@ class DatasetsJob:
 
     def unpack(self) -> Path | None:
         """The folder with the user's package on this node, in use until this process ends; None without a package."""
-        if self.package is None or self.package_name is None or self.package_folder is None:
-            return None
-        folder, name = Path(tempfile.gettempdir()) / self.package_folder, self.package_name
-        lock_folder(folder, lambda: unpack(ray.get(self.package), name, folder))
-        os.chdir(folder)
-        return folder
+        return enter_package(self.package, self.package_name, self.package_folder)
 
 
 def make_datasets(job: DatasetsJob, folder: Path | None, *, materialized: bool) -> dict[str, Any]:

@@ -47,12 +47,18 @@ class Reporter:
         self._times = times
         self._oom_kills = read_oom_kills(oom_counter)
 
-    def report(self, metrics: dict[str, Any], checkpoint: str | None, files: dict[str, int] | None) -> None:
+    def report(
+        self,
+        metrics: dict[str, Any],
+        checkpoint: str | None,
+        files: dict[str, int] | None,
+        validation: dict[str, Any] | None,
+    ) -> None:
         """Raises StopTraining, on all ranks at the same report, when the attempt is to stop."""
         sequence, self._sequence = self._sequence, self._sequence + 1
         values = self._json(metrics) if self._rank == 0 else None
         report = sequence, self._rank, self._world_size, values, checkpoint
-        answer = self._slot.report.remote(self._run, report, self._times.so_far(), files)
+        answer = self._slot.report.remote(self._run, report, self._times.so_far(), files, validation)
         self._update_oom_kills()
         if ray.get(answer) != CONTINUE:
             raise StopTraining

@@ -20,6 +20,8 @@ import ray
 from trainer.phase_times import PhaseTimes
 from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.train_session import (
+    Hooks,
+    Validated,
     finish_uploads,
     mark_training_done,
     node_of_run,
@@ -64,7 +66,8 @@ class Job:
     Either `entrypoint` or `command` is given; `command` has the fields of a `Command`. `event_files` is the URI of the
     directory in which TensorBoard's event files are kept, if they are. `log` has the fields of `LogSettings` if
     Paceline's own lines in the workers' output are to be JSON, with `log_fields`. The user's output stays as it is.
-    `system_metrics_seconds`: how often one rank of each node samples the node's load; None: never.
+    `system_metrics_seconds`: how often one rank of each node samples the node's load; None: never. `has_validation`:
+    the specification says how checkpoints are validated.
     """
 
     run: str
@@ -81,6 +84,7 @@ class Job:
     log: dict[str, str] | None = None
     log_fields: dict[str, Any] = field(default_factory=dict)
     system_metrics_seconds: float | None = None
+    has_validation: bool = False
 
 
 def train_function(job: Job, code: Any) -> Callable[[], None]:
@@ -130,7 +134,8 @@ class RankSession:
             set_up_logger(LogSettings(**self.job.log), "worker", **self.job.log_fields, rank=self.rank)
         job, times = self.job, self.times
         reporter = Reporter(job.slot, job.run, self.rank, self.world_size, self.oom_counter, self._masker, times)
-        set_hooks(reporter.report, not_saved, self._shards.shard_of, times.during)
+        on_validated = self._validated if job.has_validation else None
+        set_hooks(Hooks(reporter.report, not_saved, self._shards.shard_of, on_validated, times.during))
         logs = LogTail(self._send_log, self._masker)
         logs.start()
         self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())
@@ -208,6 +213,10 @@ class RankSession:
             working_directory=working_directory(),
             gpus=self._gpus,
         )
+
+    def _validated(self, waits: bool, seconds: float | None) -> Validated:
+        found: Validated = ray.get(self.job.slot.validated.remote(self.job.run, waits, seconds))
+        return found
 
     def _send_sample(self, load: dict[str, float], gpus: list[Gpu]) -> None:
         self.job.slot.system_metrics.remote(self.job.run, self.rank, node_of_run(), load, gpus)

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ray
+
 from trainer.worker.unused_folders import remove_unused
 
 FOLDER_PREFIX = "paceline-slot."
@@ -36,6 +38,19 @@ def unpack(content: bytes, filename: str, folder: Path) -> Path:
             private.rename(folder)
         except OSError:  # another process was first
             shutil.rmtree(private)
+    return folder
+
+
+def enter_package(package: Any | None, name: str | None, folder_name: str | None) -> Path | None:
+    """Unpack the user's package on this node, in use until this process ends, and work in its folder.
+
+    `package` is an ObjectRef to its content. Returns the folder; None without a package.
+    """
+    if package is None or name is None or folder_name is None:
+        return None
+    folder = Path(tempfile.gettempdir()) / folder_name
+    lock_folder(folder, lambda: unpack(ray.get(package), name, folder))
+    os.chdir(folder)
     return folder
 
 

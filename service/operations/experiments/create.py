@@ -30,6 +30,7 @@ from trainer.traces import tracing
 from trainer.wire import REQUIREMENTS_FILE, DatasetFunction
 
 DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")
+VALIDATION_FUNCTION = ("trainer", "validation", "entrypoint")
 
 
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
@@ -126,6 +127,9 @@ def _check_code(context: Context, spec: ExperimentSpec) -> None:
         mistakes += mistakes_in_entrypoint(package, body, trainer.entrypoint)
     if isinstance(trainer.datasets, DatasetFunction):
         mistakes += mistakes_in_entrypoint(package, body, trainer.datasets.entrypoint, DATASET_FUNCTION)
+    if trainer.validation is not None:
+        validation = trainer.validation.entrypoint
+        mistakes += mistakes_in_entrypoint(package, body, validation, VALIDATION_FUNCTION, most_arguments=None)
     if mistakes:
         raise Invalid(mistakes)
 

@@ -15,11 +15,16 @@ TRAINING_FUNCTION = ("trainer", "entrypoint")
 
 
 def mistakes_in_entrypoint(
-    package: PackageRow, body: bytes, entrypoint: str, path: Path = TRAINING_FUNCTION
+    package: PackageRow,
+    body: bytes,
+    entrypoint: str,
+    path: Path = TRAINING_FUNCTION,
+    *,
+    most_arguments: int | None = 1,
 ) -> list[Mistake]:
     """A missing module, a syntax error, a missing function or a wrong signature; empty when the entrypoint is right.
 
-    `path`: its field in the specification.
+    `path`: its field in the specification. `most_arguments`: how many it may take without defaults; None: any number.
     """
     module, function = entrypoint.split(":")
     stem = module.replace(".", "/")
@@ -40,7 +45,7 @@ def mistakes_in_entrypoint(
         return [Mistake(("trainer", "package"), f"{filename}{line}: {message}")]
     names = _names(tree.body)
     if function in names or "*" in names:
-        return _mistakes_in_signature(tree, filename, function, path)
+        return [] if most_arguments is None else _mistakes_in_signature(tree, filename, function, path)
     functions = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef)) or "none"
     return [Mistake(path, f"{filename} has no function {function!r}; it has: {functions}")]
 

@@ -1,8 +1,9 @@
 """One attempt against a service, with the test in the place of the workers: every way in which it may be ended."""
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from trainer.slot.outcome import Outcome
 from trainer.slot.report_barrier import ReportBarrier
 from trainer.slot.system_samples import SystemSamples
 from trainer.wire import Answer, Decision, PhaseSeconds
-from trainer.worker.failures import PREEMPTED
+from trainer.worker.failures import PREEMPTED, Failure
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
@@ -50,18 +51,57 @@ class CountingRunner:
         self.ended_count += 1
 
 
+class PlayedValidation:
+    """A validation that ends when the test says so."""
+
+    def __init__(self, uri: str, fn_kwargs: dict[str, Any]) -> None:
+        self.uri, self.fn_kwargs = uri, fn_kwargs
+        self.is_cancelled = False
+        self._ended = threading.Event()
+        self._result: tuple[dict[str, Any], Failure | None] = {}, None
+
+    def end(self, failure: Failure | None = None, **metrics: Any) -> None:
+        self._result = metrics, failure
+        self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._ended.wait(min(seconds, 0.01))
+
+    def result(self) -> tuple[dict[str, Any], Failure | None]:
+        return self._result
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def why_no_room(self) -> str | None:
+        return "no node has room"
+
+
 class Played:
     """An attempt of one rank, which the test plays."""
 
-    def __init__(self, service: FakeService, scaling: dict[str, Any] | None = None, **fields: Any) -> None:
+    def __init__(
+        self,
+        service: FakeService,
+        scaling: dict[str, Any] | None = None,
+        validation: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
         self.service = service
-        self.trial = service.add_trial({"entrypoint": "train:train_fn", "scaling": scaling or {}}, **fields)
+        trainer = {"entrypoint": "train:train_fn", "scaling": scaling or {}, "validation": validation}
+        self.trial = service.add_trial(trainer, **fields)
         self.runner = CountingRunner()
         runner: Any = self.runner
         assignment = Assignment.from_json(service.assign(self.trial))
         self.removed: list[str] = []
+        self.validations: list[PlayedValidation] = []
         self.attempt = Attempt(
-            assignment, ServiceAddresses(service.url), asyncio.get_running_loop(), runner, self.removed.append
+            assignment,
+            ServiceAddresses(service.url),
+            asyncio.get_running_loop(),
+            runner,
+            self.removed.append,
+            self.start_validation,
         )
         self._orders: list[type[State]] = []
         move = self.attempt.state.move
@@ -71,6 +111,22 @@ class Played:
             return moved
 
         self.attempt.state.move = remember  # type: ignore[method-assign]
+
+    def start_validation(self, uri: str, fn_kwargs: Mapping[str, Any], log_offset: int) -> PlayedValidation:  # noqa: ARG002
+        self.validations.append(PlayedValidation(uri, dict(fn_kwargs)))
+        return self.validations[-1]
+
+    async def report_for_validation(self, sequence: int, **asked: Any) -> str:
+        """A report whose checkpoint is saved, and is to be validated."""
+        path = f"{self.attempt.run}/c{sequence}"
+        self.attempt.checkpoint_saved(sequence, path)
+        report = (sequence, 0, 1, {"loss": float(sequence)}, path)
+        return await self.attempt.report(report, {}, None, asked)
+
+    async def validation(self, number: int) -> PlayedValidation:
+        """The validation that starts as this one, from 0."""
+        await asyncio.to_thread(until, lambda: len(self.validations) > number, f"validation {number} starts", SECONDS)
+        return self.validations[number]
 
     async def report(self, sequence: int, checkpoint: str | None = None) -> str:
         return await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, checkpoint)

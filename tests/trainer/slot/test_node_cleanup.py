@@ -18,6 +18,10 @@ from trainer.slot.checkpoint_removal import remove_all_except
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
 
 
+def no_validation(uri: str, fn_kwargs: Any, log_offset: int) -> Any:
+    raise AssertionError("no report asks for one")
+
+
 class NoRuns:
     """There are no workers: the test reports."""
 
@@ -38,7 +42,12 @@ class Saving:
         assignment = Assignment.from_json(service.assign(self.trial))
         runs: Any = NoRuns()
         self.attempt = Attempt(
-            assignment, ServiceAddresses(service.url), asyncio.get_running_loop(), runs, self.discarded.append
+            assignment,
+            ServiceAddresses(service.url),
+            asyncio.get_running_loop(),
+            runs,
+            self.discarded.append,
+            no_validation,
         )
         self._sequence = 0
 

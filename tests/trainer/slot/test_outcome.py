@@ -51,14 +51,29 @@ def ended(
     is_drained: bool = False,
     is_elastic: bool = False,
     trained_past_decision: bool = False,
+    failed_validation: Failure | None = None,
     means: str = LOST,
 ) -> Outcome:
     end = End(
-        state, group, is_drained, is_elastic, trained_past_decision, error, lambda _error: Failure(means, "Ray says so")
+        state,
+        group,
+        is_drained,
+        is_elastic,
+        trained_past_decision,
+        failed_validation,
+        error,
+        lambda _error: Failure(means, "Ray says so"),
     )
     outcome = outcome_of(end)
     Finish.model_validate(outcome.to_json())
     return outcome
+
+
+def test_a_failed_validation_fails_only_what_would_complete() -> None:
+    failed = Failure(USER_ERROR, "ValueError: no")
+    assert ended(Running(), ranks(GOOD, GOOD), failed_validation=failed).failure == failed
+    assert ended(Running(), ranks(STOPPED, STOPPED), failed_validation=failed).status == "stopped"
+    assert ended(Running(), ranks(GOOD, GOOD), trained_past_decision=True, failed_validation=failed).failure is None
 
 
 def test_ranks_that_return_complete_it_and_those_that_leave_at_a_report_stop_it() -> None:

@@ -1,0 +1,180 @@
+"""An attempt whose checkpoints are validated: when its reports reach the service, and how validations end."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import set_constant, until
+from tests.trainer.slot.test_attempt import SECONDS, Played, play, played
+from trainer.slot.attempt_state import Killed, Preempted, State, Stopping
+from trainer.slot.outcome import Outcome
+from trainer.slot.validations import Validations
+from trainer.wire import Answer, Decision
+from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure
+from trainer.worker.messages import WorkerEnded
+
+pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
+
+SPEC = {"entrypoint": "train:validate", "fn_kwargs": {"batch": 1, "fast": True}}
+FAILED = Failure(USER_ERROR, "ValueError: no")
+
+
+def losses(one: Played) -> list[dict[str, Any]]:
+    return [report.metrics for report in one.service.reports[one.trial]]
+
+
+def scenario(tmp_path: Path, run: Callable[[Played], Coroutine[Any, Any, None]], **validation: Any) -> None:
+    async def play_it() -> None:
+        async with played(tmp_path, validation=SPEC | validation) as one:
+            await run(one)
+
+    play(play_it)
+
+
+def test_reports_wait_for_the_validations_before_them_and_training_does_not(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        assert await one.report_for_validation(0, fn_kwargs={"batch": 2}) == "continue"
+        assert await one.report(1) == "continue"
+        assert await one.report_for_validation(2) == "continue"
+        first = await one.validation(0)
+        assert first.uri.endswith(f"{one.attempt.run}/c0")
+        assert first.fn_kwargs == {"batch": 2, "fast": True}
+        assert losses(one) == []
+        assert {path: found[0] for path, found in (await one.attempt.validated(0)).items()} == {
+            f"{one.attempt.run}/c{n}": "PENDING_VALIDATION" for n in (0, 2)
+        }
+        first.end(accuracy=0.5)
+        second = await one.validation(1)  # one at a time
+        await asyncio.to_thread(until, lambda: len(losses(one)) == 2, "two reports", SECONDS)
+        assert losses(one) == [{"loss": 0.0, "accuracy": 0.5}, {"loss": 1.0}]
+        await one.attempt.worker_ended(0, WorkerEnded())
+        concluding = asyncio.create_task(one.conclude())
+        assert second.fn_kwargs == {"batch": 1, "fast": True}
+        second.end(loss=3.0, accuracy=0.75)
+        assert await concluding == Outcome("completed", began=True)
+        assert losses(one)[2:] == [{"loss": 3.0, "accuracy": 0.75}]
+        assert [report.checkpoint is not None for report in one.service.reports[one.trial]] == [True, False, True]
+        found = await one.attempt.validated(None)
+        assert {status for status, _ in found.values()} == {"VALIDATED"}
+
+    scenario(tmp_path, run)
+
+
+@pytest.mark.parametrize(("order", "counts"), [(Killed, True), (Preempted, False)])
+def test_an_attempt_that_is_ended_waits_for_no_validation(tmp_path: Path, order: type[State], counts: bool) -> None:
+    """The report of a killed one counts; one that is given back is repeated, with its validation, elsewhere."""
+
+    async def run(one: Played) -> None:
+        assert await one.report(0) == "continue"
+        assert await one.report_for_validation(1) == "continue"
+        validation = await one.validation(0)
+        one.attempt.end_now(order())
+        await one.conclude()
+        await asyncio.to_thread(until, lambda: validation.is_cancelled, "it is cancelled", SECONDS)
+        assert losses(one) == [{"loss": 1.0}, *([{"loss": 1.0}] if counts else [])]
+
+    scenario(tmp_path, run)
+
+
+def test_a_late_stop_voids_the_validations_after_it(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        cut = Answer(decision=Decision.STOP, reason="slow", deciding_sequence=0)
+        one.service.decide = lambda _trial, _report: cut
+        for sequence in range(3):
+            assert await one.report_for_validation(sequence) == "continue"
+        (await one.validation(0)).end(accuracy=0.5)
+        await asyncio.to_thread(until, lambda: len(losses(one)) == 3, "three reports", SECONDS)
+        assert losses(one) == [{"loss": 0.0, "accuracy": 0.5}, {"loss": 1.0}, {"loss": 2.0}]
+        assert all(validation.is_cancelled for validation in one.validations[1:])
+        await one.attempt.worker_ended(0, WorkerEnded())
+        assert await one.conclude() == Outcome("stopped", began=True)
+        assert sorted(uri.rpartition("/")[2] for uri in one.removed) == ["c1", "c2"]
+
+    scenario(tmp_path, run)
+
+
+def test_a_user_who_stops_it_gets_the_validation_of_its_last_checkpoint(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        one.service.order(one.trial, Decision.STOP, "the user")
+        await one.comes_to(Stopping)
+        assert await one.report_for_validation(0) == "stop"
+        await one.attempt.worker_ended(0, WorkerEnded(has_stopped=True))
+        concluding = asyncio.create_task(one.conclude())
+        (await one.validation(0)).end(accuracy=0.5)
+        assert await concluding == Outcome("stopped", began=True)
+        assert losses(one) == [{"loss": 0.0, "accuracy": 0.5}]
+
+    scenario(tmp_path, run)
+
+
+def test_only_an_attempt_of_which_every_validation_fails_fails(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        await one.report_for_validation(0)
+        (await one.validation(0)).end(FAILED)
+        await one.attempt.worker_ended(0, WorkerEnded())
+        assert await one.conclude() == Outcome.failed(FAILED, began=True)
+        assert losses(one) == [{"loss": 0.0}]
+
+    async def run_two(one: Played) -> None:
+        await one.report_for_validation(0)
+        await one.report_for_validation(1)
+        (await one.validation(0)).end(FAILED)
+        (await one.validation(1)).end(accuracy=1)
+        await one.attempt.worker_ended(0, WorkerEnded())
+        assert await one.conclude() == Outcome("completed", began=True)
+
+    scenario(tmp_path, run)
+    scenario(tmp_path, run_two)
+
+
+def test_a_validation_has_a_time_limit_which_a_report_may_lift(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        await one.report_for_validation(0, timeout_s=None)
+        await one.report_for_validation(1)
+        (await one.validation(0)).end(accuracy=1)
+        late = await one.validation(1)
+        await asyncio.to_thread(until, lambda: late.is_cancelled, "its time is over", SECONDS)
+        await asyncio.to_thread(until, lambda: len(losses(one)) == 2, "both reports", SECONDS)
+        found = await one.attempt.validated(0)
+        assert [status for status, _ in found.values()] == ["VALIDATED", "VALIDATION_TIMEOUT"]
+
+    scenario(tmp_path, run, timeout_s=0.05)
+
+
+def test_a_validation_that_cannot_be_started_holds_nothing_up(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        del one.validations  # so that the start raises
+        await one.report_for_validation(0)
+        await one.attempt.worker_ended(0, WorkerEnded())
+        outcome = await one.conclude()
+        assert outcome is not None
+        assert outcome.failure is not None
+        assert "the validation could not be run" in outcome.failure.message
+        assert losses(one) == [{"loss": 0.0}]
+
+    scenario(tmp_path, run)
+
+
+def test_a_validation_without_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_constant(monkeypatch, Validations.hold, "ROOM_SECONDS", 0.0)
+
+    async def run(one: Played) -> None:
+        await one.report_for_validation(0)
+        await one.attempt.worker_ended(0, WorkerEnded())
+        assert await one.conclude() == Outcome.failed(Failure(CANNOT_START, "no node has room"), began=True)
+
+    scenario(tmp_path, run)
+
+
+def test_a_checkpoint_that_was_never_saved_is_not_validated(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        assert await one.attempt.report((0, 0, 1, {"loss": 0.0}, None), {}, None, {}) == "continue"
+        await one.attempt.worker_ended(0, WorkerEnded())
+        assert await one.conclude() == Outcome("completed", began=True)
+        assert losses(one) == [{"loss": 0.0}]
+        assert one.validations == []
+
+    scenario(tmp_path, run)

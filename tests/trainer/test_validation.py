@@ -1,0 +1,166 @@
+"""Checkpoints that the training function reports with `validation`, on a real Ray, warm and with new workers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import kill_all
+from tests.trainer.conftest import pid_of, slot_of, until
+from tests.trainer.fake_service import FakeService
+from trainer.wire import Answer, Decision, FailureKind, Finish, Outcome
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+USER_CODE = Path(__file__).parent / "user_code" / "validated.py"
+
+AddValidated = Callable[..., str]
+
+
+@pytest.fixture
+def add_validated(service: FakeService, record: Path) -> AddValidated:
+    """Queue a trial of `user_code/validated.py` with two workers; `validation` has more fields of its field."""
+    package = service.add_package(USER_CODE.read_text(), "validated.py")
+
+    def add(
+        config: dict[str, Any] | None = None,
+        *,
+        function: str = "train_fn",
+        validation: dict[str, Any] | None = None,
+        trainer: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> str:
+        config = {"record": str(record), "steps": 2, **(config or {})}
+        spec: dict[str, Any] = {
+            "entrypoint": f"validated:{function}",
+            "package": package,
+            "scaling": {"num_workers": 2},
+            "validation": {"entrypoint": "validated:validate", "fn_kwargs": {"config": config}, **(validation or {})},
+        }
+        return service.add_trial(spec | (trainer or {}), config, **fields)
+
+    return add
+
+
+def accuracies(service: FakeService, trial: str) -> list[tuple[int, Any]]:
+    """Epoch and validated accuracy of each report, without repeats."""
+    found = {report.sequence: report.metrics for report in service.reports[trial]}
+    return [(metrics["epoch"], metrics.get("accuracy")) for _, metrics in sorted(found.items())]
+
+
+def completed(service: FakeService, trial: str) -> Finish:
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    return finish
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_report_arrives_once_with_the_metrics_of_its_validation(
+    service: FakeService, add_validated: AddValidated, record: Path, reuse_workers: bool
+) -> None:
+    trainer = {"reuse_workers": reuse_workers}
+    trial = add_validated({"lists": True}, trainer=trainer, experiment=f"x-validated-{reuse_workers}")
+    again = add_validated({"async": True, "factor": True}, trainer=trainer, experiment=f"x-validated-{reuse_workers}")
+    completed(service, trial)
+    assert [(report.sequence, report.metrics["loss"]) for report in service.reports[trial]] == [(0, 1.0), (1, 0.5)]
+    assert accuracies(service, trial) == [(1, 10), (2, 20)]
+    assert all(report.checkpoint for report in service.reports[trial])
+    written = record.read_text().splitlines()
+    assert [line for line in written if line.startswith("reported")] == [
+        "reported VALIDATED ['accuracy', 'epoch', 'loss', 'said']"
+    ] * 4
+    completed(service, again)
+    assert accuracies(service, again) == [(1, 100), (2, 200)]
+    validations = [line.split() for line in record.read_text().splitlines() if line.startswith("validates")]
+    assert [line[1] for line in validations] == ["1", "2", "1", "2"]
+    assert len({line[3] for line in validations}) == 4  # a process each, with nothing of ours in it
+    assert {len(line) for line in validations} == {4}
+
+
+def test_training_goes_on_beside_a_validation_and_a_late_stop_voids_the_rest(
+    service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    cut = Answer(decision=Decision.STOP, reason="cannot hold the pace", deciding_sequence=0)
+    trial = add_validated({"steps": 3, "gate": str(gate)})
+    service.decide = lambda of, _report: cut if of == trial else Answer()
+    until(lambda: record.exists() and "step 3" in record.read_text(), "the training function has reported thrice")
+    assert service.reports[trial] == []
+    gate.touch()
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    assert accuracies(service, trial) == [(1, 10), (2, None), (3, None)]
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the_trial(
+    service: FakeService,
+    add_validated: AddValidated,
+    monkeypatch: pytest.MonkeyPatch,
+    reuse_workers: bool,
+) -> None:
+    value = "a-secret-of-validation"
+    monkeypatch.setenv("AGENT_KEY", value)
+    trainer = {"reuse_workers": reuse_workers, "secrets": {"W_KEY": {"from_agent_env": "AGENT_KEY"}}}
+    trials = [
+        add_validated(config, trainer=trainer, validation=validation, experiment=f"x-failing-{reuse_workers}")
+        for config, validation in [
+            ({"fails": True}, {}),
+            ({"dies": True, "steps": 1}, {"ray_remote_kwargs": {"max_retries": 0}}),
+            ({"gate": "/nowhere", "steps": 1}, {"timeout_s": 1}),
+            ({}, {}),
+        ]
+    ]
+    errors = [service.finished(trial).error for trial in trials[:3]]
+    assert [error.kind for error in errors if error] == [
+        FailureKind.USER_ERROR,
+        FailureKind.LOST,
+        FailureKind.USER_ERROR,
+    ]
+    first, second, third = (str(error) for error in errors)
+    assert "ValueError: step 1 cannot be validated with *** (validation function validated:validate, validated" in first
+    assert "process has died" in second
+    assert "took longer than 1 s" in third
+    assert accuracies(service, trials[0]) == [(1, None), (2, None)]
+    completed(service, trials[3])
+    assert {report.metrics["said"] for report in service.reports[trials[3]]} == {"the key is ***"}
+    log = service.log(trials[3], rank=2)
+    assert [line for line in log.splitlines() if "validating" in line] == [f"validating {n} with ***" for n in (1, 2)]
+    assert "Traceback" in service.log(trials[0], rank=2)
+    assert value not in str(service.logs) + str(service.finishes)
+
+
+def test_a_slot_that_is_killed_takes_its_validation_with_it_and_the_retry_validates(
+    service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    trial = add_validated({"steps": 1, "gate": str(gate)})
+    until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
+    kill_all([pid_of(slot_of(trial))])
+    service.wait_for(lambda: trial in service.lost)
+    assert service.reports[trial] == []
+    validating = int(record.read_text().split()[-1])
+    until(lambda: not Path(f"/proc/{validating}").exists(), "its process ends with the slot")
+    gate.touch()
+    retry = add_validated({"steps": 1, "gate": str(gate)})
+    completed(service, retry)
+    assert accuracies(service, retry) == [(1, 10)]
+
+
+def test_a_kill_ends_the_validation_and_the_report_counts_without_it(
+    service: FakeService, add_validated: AddValidated, record: Path
+) -> None:
+    trial = add_validated({"steps": 1, "gate": "/nowhere"})
+    until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
+    service.orders[trial] = Answer(decision=Decision.KILL)
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    assert accuracies(service, trial) == [(1, None)]
+    validating = int(record.read_text().split()[-1])
+    until(lambda: not Path(f"/proc/{validating}").exists(), "its process has ended")
+
+
+def test_a_report_that_asks_in_vain_says_what_to_add(service: FakeService, add_validated: AddValidated) -> None:
+    error = service.finished(add_validated(function="ask_in_vain", trainer={"validation": None})).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert "add trainer.validation: {entrypoint: module:function}" in error.message

@@ -1,0 +1,75 @@
+"""What a Ray task of its own does for each checkpoint to validate: it calls the user's validation function.
+
+It travels to the task's process by value, as everything that runs on the cluster.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray
+
+from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
+from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure, headline, not_read, user_location, user_traceback
+from trainer.worker.logs import LogTail
+from trainer.worker.masker import Masker
+from trainer.worker.metrics import json_metrics
+from trainer.worker.user_code import BadEntrypoint, enter_package, find_function
+
+Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]
+"""The metrics, or else the fields of a `Failure`: an exception of the user's class could not be read in the slot."""
+
+
+@dataclass(frozen=True)
+class ValidationJob:
+    """One validation. `checkpoint` is its URI; its output is sent as that of rank `log_rank`, from `log_offset` on."""
+
+    run: str
+    slot: Any
+    entrypoint: str
+    package: Any | None
+    package_name: str | None
+    package_folder: str | None
+    has_secrets: bool
+    log_rank: int
+    log_offset: int
+    checkpoint: str
+    fn_kwargs: Mapping[str, Any]
+
+
+def validate(job: ValidationJob) -> Validated:
+    """Call the function with the checkpoint; output, metrics and errors have no secrets."""
+    secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
+    masker = Masker(secrets.values())
+
+    def send_log(offset: int, text: str, positions: dict[str, int]) -> Any:
+        sent = job.slot.log.remote(job.run, job.log_rank, job.log_offset + offset, text, positions)
+        return lambda: ray.get(sent)
+
+    logs = LogTail(send_log, masker)
+    logs.start()
+    os.environ.update(secrets)
+    metrics, failure = _call(job)
+    if failure is not None:
+        sys.stderr.write(failure.traceback or "")
+    logs.finish()
+    return masker.mask_json(metrics), masker.mask_json(asdict(failure)) if failure is not None else None
+
+
+def _call(job: ValidationJob) -> tuple[dict[str, Any] | None, Failure | None]:
+    folder = enter_package(job.package, job.package_name, job.package_folder)
+    is_importing = True
+    try:
+        function = find_function(job.entrypoint, folder)
+        is_importing = False
+        found = function(ResumedCheckpoint(job.checkpoint, not_read), **job.fn_kwargs)
+        if not isinstance(found, dict):
+            raise TypeError(f"it returned {type(found).__name__}, and must return a dict of metrics")  # noqa: TRY301
+    except BaseException as error:  # noqa: BLE001 - sys.exit() and worse are failures of the user's code
+        kind = CANNOT_START if is_importing or isinstance(error, BadEntrypoint) else USER_ERROR
+        location = user_location(error, str(folder) if folder else None)
+        where = f"validation function {job.entrypoint}{', ' + location if location else ''}"
+        return None, Failure(kind, f"{headline(error)} ({where})", user_traceback(error))
+    return json_metrics(found)[0], None
