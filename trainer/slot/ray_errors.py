@@ -97,7 +97,8 @@ def _not_set_up(links: list[BaseException]) -> Failure | None:
         return None
     output = COLOURS.sub("", OUTPUT_FOLLOWS.split(text)[-1])
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error")] or lines
+    errors = [line for line in lines if line.lower().startswith("error")]
+    errors = errors or [line for line in lines if not line.startswith("raise ")]  # the source line of Ray's own error
     last = "\n".join(lines[-OUTPUT_LINES:])
     return Failure(CANNOT_START, f"trainer.runtime_env could not be set up: {_one_line(' '.join(errors[-2:]))}", last)
 

@@ -51,6 +51,14 @@ def test_a_worker_killed_for_memory_does_not_count_as_lost() -> None:
     assert classified(type(killed)("gone"), has_oom_kill=True).kind == "out_of_memory"
 
 
+def test_a_missing_conda_environment_is_named_without_rays_source_line() -> None:
+    last = "ValueError: The given conda environment 'x' doesn't exist"
+    text = f"Traceback (most recent call last):\n  raise ValueError(\n{last}"
+    message = classified(type("RuntimeEnvSetupError", (Exception,), {})(text)).message
+    assert "raise" not in message
+    assert message.endswith(last)
+
+
 REFUSED = "RPC error: WrongClusterID: Perhaps the client is accessing GCS after it has restarted."
 
 
