@@ -29,7 +29,7 @@ _FORM = {
         "required": ["spec"],
         "properties": {
             "spec": {"type": "string", "format": "binary", "description": "the spec, as YAML or JSON"},
-            "code": {"type": "string", "format": "binary", "description": "one .py, a zip, or several .py"},
+            "code": {"type": "string", "format": "binary", "description": "a zip, or the files themselves"},
         },
     }
 }

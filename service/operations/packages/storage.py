@@ -20,6 +20,8 @@ from service.store.tables import PackageRow
 UNPACKED_TO_PACKED = 20
 """A limit for the unpacked size, as a multiple of the limit for a package."""
 
+ZIP_START = b"PK"
+
 PART_SUFFIX = ".part"
 """Of a package that is being written."""
 
@@ -98,8 +100,9 @@ def package_too_large(limit: int) -> TooLarge:
 
 
 def packed(files: Sequence[tuple[str, bytes]]) -> tuple[str, bytes]:
-    """The name and content of one file as they are; of several, a zip with all of them at its root."""
-    return files[0] if len(files) == 1 else ("package.zip", _zip(files))
+    """One Python file or zip as it is; other files, such as a shell script, as a zip with all of them at its root."""
+    is_package = len(files) == 1 and (files[0][0].endswith((".py", ".zip")) or files[0][1].startswith(ZIP_START))
+    return files[0] if is_package else ("package.zip", _zip(files))
 
 
 def _zip(files: Sequence[tuple[str, bytes]]) -> bytes:

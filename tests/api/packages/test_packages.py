@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import stat
 import zipfile
@@ -36,6 +37,15 @@ def test_the_same_bytes_give_the_same_id(service: Api) -> None:
 def test_one_file_of_python_is_a_package(service: Api) -> None:
     package = service.post("/v1/packages", 201, content=b"x = 1\n", params={"filename": "train.py"})
     assert package["files"] == ["train.py"]
+
+
+def test_one_script_that_is_sent_with_a_specification_is_a_package(service: Api) -> None:
+    spec = a_spec(trainer={"kind": "command", "command": ["sh", "train.sh"]})
+    script = ("train.sh", b"echo loss=1\n")
+    created = service.http.post("/v1/experiments", files={"spec": json.dumps(spec).encode(), "code": script})
+    assert created.status_code == 201, created.text
+    package = service.http.get(f"/v1/packages/{created.json()['spec']['trainer']['package']}").content
+    assert zipfile.ZipFile(io.BytesIO(package)).read("train.sh") == b"echo loss=1\n"
 
 
 def test_paths_outside_the_package_are_refused(service: Api) -> None:
