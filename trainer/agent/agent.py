@@ -224,12 +224,14 @@ class Agent:
         self._check_storage(stopping)
         while not stopping.wait(self._tick_seconds()):
             self._lost |= self._pool.refresh()
+            if self._pool.take_losses():
+                self._storage_probe.check_now()
             self._pool.close_idle(self._idle_seconds)
             for assignment in self._pool.leases_to_extend():
                 self._calls.submit(self._pending(assignment).extend_lease)
             self._audit_attempts()
             self._run_claimed()
-            if self._claim_call is None:
+            if self._claim_call is None and self._storage_probe.is_settled:
                 self._start_claim()
 
     def _check_storage(self, stopping: threading.Event) -> None:

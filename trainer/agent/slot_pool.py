@@ -80,6 +80,7 @@ class PooledSlot:
     began: bool = False
     idle_seconds: float | None = None
     is_closing: bool = False
+    lost_count: int = 0
     placement_group: str | None = None
     status_call: Any = None
     status_called_at: float = 0.0
@@ -127,7 +128,13 @@ class SlotPool:
         self._draining: dict[str, float] = {}
         self._drain_check_at = 0.0
         self._orphan_search_at = self._orphan_search_until = 0.0
+        self._has_losses = False
         self.slots: dict[str, PooledSlot] = {}
+
+    def take_losses(self) -> bool:
+        """Whether slots have died or have reported attempts as lost since the last call."""
+        found, self._has_losses = self._has_losses, False
+        return found
 
     def adopt(self) -> None:
         """Take over the slots that a former agent of this name left running. Their status says what they are."""
@@ -182,11 +189,15 @@ class SlotPool:
         slot.idle_seconds = status["idle_seconds"]
         slot.placement_group = status["placement_group"]
         slot.is_closing = status["closing"]
+        lost_count = status.get("lost_count", 0)  # as above
+        self._has_losses = self._has_losses or lost_count > slot.lost_count
+        slot.lost_count = lost_count
 
     def _remove_dead(self, slot: PooledSlot, how: str) -> dict[AttemptId, bool]:
         """It is killed as well: a slot that is only out of reach must not go on without an agent."""
         logger.warning("slot %s %s", slot.name, how)
         del self.slots[slot.name]
+        self._has_losses = True
         ray.kill(slot.actor)
         self._orphan_search_until = time.monotonic() + ORPHAN_SEARCH_SECONDS
         return {slot.runs: slot.began} if slot.runs else {}

@@ -28,6 +28,8 @@ class StorageProbe(threading.Thread):
         self._probed = threading.Event()
         self._error: str | None = None
         self._began_at: float | None = None
+        self._wanted = threading.Event()
+        self._asked_count = self._answered_count = 0
 
     def set_location(self, location: str | None) -> None:
         """The storage as the service names it. Repeated calls are cheap; without a location nothing is probed."""
@@ -40,6 +42,16 @@ class StorageProbe(threading.Thread):
         if self._location is not None:
             self._probed.wait(seconds)
 
+    def check_now(self) -> None:
+        """Something was lost, perhaps because the storage is away: probe it without a pause."""
+        self._asked_count += 1
+        self._wanted.set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `error` is of a probe that began after the last `check_now`, or there is nothing to wait for."""
+        return self._answered_count == self._asked_count or self._location is None or self.error is not None
+
     @property
     def error(self) -> str | None:
         """Why the storage cannot be written now. None if it can, or is not known yet."""
@@ -51,13 +63,14 @@ class StorageProbe(threading.Thread):
     def run(self) -> None:
         self._located.wait()
         while True:
-            self._began_at = time.monotonic()
+            asked_count, self._began_at = self._asked_count, time.monotonic()
+            self._wanted.clear()
             error = write_error(self._location or "", self._file)
             if error != self._error:
                 logger.warning("the storage: %s", error or f"{self._location} can be written again")
-            self._error, self._began_at = error, None
+            self._error, self._began_at, self._answered_count = error, None, asked_count
             self._probed.set()
-            time.sleep(PROBE_SECONDS if error is None else RETRY_SECONDS)
+            self._wanted.wait(PROBE_SECONDS if error is None else RETRY_SECONDS)
 
 
 def write_error(location: str, name: str) -> str | None:

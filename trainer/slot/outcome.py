@@ -26,9 +26,13 @@ class Outcome:
         return cls("failed", began, failure)
 
     @property
+    def is_lost(self) -> bool:
+        return self.failure is not None and self.failure.kind == LOST
+
+    @property
     def is_lost_start(self) -> bool:
         """Whether Ray lost the attempt before any worker of it ran."""
-        return self.failure is not None and self.failure.kind == LOST and not self.began
+        return self.is_lost and not self.began
 
     def to_json(self) -> dict[str, Any]:
         if self.failure is None:

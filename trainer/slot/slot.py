@@ -107,6 +107,7 @@ class Slot:
         self._is_closing = False
         self._is_draining = False
         self._is_broken = False
+        self._lost_count = 0
         self._has_frozen_gc = False
         self._drain_deadlines: dict[str, float] = {}
         self._remover = DirectoryRemover()
@@ -160,6 +161,7 @@ class Slot:
             "given_count": self._received_count,
             "draining": self._is_draining,
             "closing": self._is_closing or self._is_broken,
+            "lost_count": self._lost_count,
         }
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
@@ -430,7 +432,9 @@ class Slot:
         self._attempt = None  # messages of this attempt come too late from now on
         following = None
         if outcome is not None:
-            following = attempt.finish(outcome, wants_next=not self._takes_no_more)
+            self._lost_count += outcome.is_lost
+            # After a loss the agent looks at the storage first: the next trial might be lost, too.
+            following = attempt.finish(outcome, wants_next=not (self._takes_no_more or outcome.is_lost))
         if following is None:  # a new assignment waits until Ray has shut the run down
             self._idle_since = time.monotonic()
         return following

@@ -65,11 +65,31 @@ def test_an_agent_whose_storage_is_away_says_so_with_its_first_offer_and_gets_no
         until(lambda: not alone.queue, "the trial is claimed")
 
 
+def test_after_a_loss_the_storage_is_probed_before_the_next_offer(
+    alone: FakeService,  # noqa: F811
+    run: Any,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from trainer.agent import storage_probe  # noqa: PLC0415 - heavy
+
+    monkeypatch.setattr(storage_probe, "PROBE_SECONDS", 10.0 * PATIENCE_SECONDS)
+    mount = tmp_path / "mount"
+    alone.storage = str(mount)
+    pool = NoSlots()
+    with running(run, pool):
+        until(lambda: mount.exists() and len(alone.claims) > 1, "the agent has probed, and offers its nodes")
+        mount.rmdir()
+        mount.write_text("not a directory")
+        pool.has_losses = True
+        until(lambda: alone.claims[-1].storage_error, "the agent says that its storage is away")
+
+
 @contextmanager
-def running(start: Any) -> Iterator[None]:
+def running(start: Any, pool: NoSlots | None = None) -> Iterator[None]:
     """An agent without slots, in a thread."""
     stop = threading.Event()
-    agent = threading.Thread(target=start, args=(NoSlots(), stop))
+    agent = threading.Thread(target=start, args=(pool or NoSlots(), stop))
     agent.start()
     try:
         yield

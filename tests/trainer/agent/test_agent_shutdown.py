@@ -32,6 +32,7 @@ class NoSlots:
         self.asked = threading.Event()
         self.prestart = NoPrestart()
         self._error = error
+        self.has_losses = False
 
     def should_wait(self, _assignment: dict[str, Any], _since: float) -> bool:
         self.asked.set()
@@ -47,6 +48,10 @@ class NoSlots:
         if self._error is not None:
             raise self._error
         return {}
+
+    def take_losses(self) -> bool:
+        found, self.has_losses = self.has_losses, False
+        return found
 
     def leases_to_extend(self) -> list[Any]:
         return []

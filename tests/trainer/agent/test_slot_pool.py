@@ -67,6 +67,7 @@ def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_
 ) -> None:
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "own"))
     monkeypatch.setattr(slot_pool, "free_resources", lambda: {"own": {"CPU": 1.0}, "large": {"CPU": 8.0}})
+    monkeypatch.setattr(slot_pool, "node_labels", dict)
     monkeypatch.setattr(slot_pool, "Reservations", lambda: None)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     assert pool._node_for_slot({"num_workers": 1}) == "large"
@@ -77,6 +78,7 @@ def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_
 
 def test_what_an_elastic_group_is_about_to_take_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_pool, "free_resources", lambda: {"a": {"CPU": 8.0}})
+    monkeypatch.setattr(slot_pool, "node_labels", dict)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     pool.slots = {"starts": pooled(scaling={"num_workers": 1, "max_workers": 6})}
     nothing_yet: Any = SimpleNamespace(of=lambda _group: None)

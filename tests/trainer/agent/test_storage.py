@@ -34,6 +34,25 @@ def test_a_storage_that_cannot_be_written_is_known_until_it_can(
     assert [path.name for path in (tmp_path / "mount" / "checkpoints").iterdir()] in ([], [".paceline-probe-here"])
 
 
+def test_a_storage_is_probed_without_a_pause_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_probe, "PROBE_SECONDS", float(SECONDS * 10))
+    monkeypatch.setattr(storage_probe, "RETRY_SECONDS", 0.02)
+    probe = StorageProbe("here")
+    probe.check_now()
+    assert probe.is_settled, "the service has not named it yet"
+    probe.set_location(str(tmp_path / "mount"))
+    probe.start()
+    probe.await_first(SECONDS)
+    (tmp_path / "mount").rmdir()
+    (tmp_path / "mount").write_text("not a directory")
+    assert probe.error is None
+    probe.check_now()
+    until(lambda: probe.is_settled, "the storage has been probed again")
+    assert probe.error is not None
+    (tmp_path / "mount").unlink()
+    until(lambda: probe.error is None, "the storage is known to work again")
+
+
 def test_a_storage_that_does_not_answer_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_probe, "ANSWER_SECONDS", 0.1)
     probe = StorageProbe("here")
