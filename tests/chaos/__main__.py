@@ -1,21 +1,24 @@
 """`make chaos`: injects faults for a while, audits the run, and reports. Exits with 1 after a violation."""
 
 import argparse
+import pickle
 import random
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from tests.chaos.audit import audit
-from tests.chaos.campaign import Result, table
+from tests.chaos.campaign import Result, add_result, read_results, result_of, summary
 from tests.chaos.chaos import Kind, Plan, chaos
 from tests.chaos.faults.schedule import Target
 from tests.chaos.report import report
 from tests.chaos.system.stack import Size
 
 DATABASES = ("postgresql", "sqlite")
+KEEP = """a directory with a short path: logs, database, journals and the snapshot of each run stay there, and with
+--faults only those of runs with violations"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,11 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for seed, database in _runs(asked):
             results.append(_run(asked, seed, database))
+            if asked.results:
+                add_result(asked.results, results[-1])
             if not _wants_more(asked, results):
                 break
     finally:  # also after Ctrl-C
         if asked.faults:
-            _say(f"\n{table(results)}")
+            _say(f"\n{summary(read_results(asked.results) if asked.results else results)}")
     return 1 if any(one.violations for one in results) else 0
 
 
@@ -43,25 +48,39 @@ def _wants_more(asked: argparse.Namespace, results: Sequence[Result]) -> bool:
     """Not after a run that was not completed: the next one would hardly be."""
     if not asked.faults:
         return True
-    return results[-1].is_completed and sum(one.faults for one in results) < asked.faults
+    return results[-1].is_completed and sum(one.fault_count for one in results) < asked.faults
 
 
 def _run(asked: argparse.Namespace, seed: int, database: str) -> Result:
-    size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
-    targets = [Target(name) for name in asked.kill]
-    plan = Plan(seed, asked.seconds, size, targets, trials=asked.trials, parallelism=asked.parallelism)
-    plan = replace(plan, load=[Kind(name) for name in asked.load])
     _say(f"\n{database}, seed {seed}: {asked.seconds:g} s of faults in {', '.join(asked.kill)}\n")
+    keep = asked.keep and asked.keep / f"{database}-{seed}"
     try:
-        snapshot = chaos(plan, _say, asked.keep and asked.keep / database)
+        snapshot = chaos(_plan(asked, seed, database), _say, keep)
     except TimeoutError as error:
         _say(f"\nThe run was not completed: {error}")
         return Result(seed, database, [f"not completed: {error}"], is_completed=False)
     violations = audit(snapshot)
     _say(f"\n{report(snapshot, violations)}")
-    trials = [trial for experiment in snapshot.experiments for trial in experiment.trials]
-    attempts, points = sum(len(one.attempts) for one in trials), sum(len(one.curve) for one in trials)
-    return Result(seed, database, violations, len(snapshot.record.faults), attempts, points)
+    if keep and not violations and asked.faults:
+        shutil.rmtree(keep)
+    elif keep:
+        (keep / "snapshot.pickle").write_bytes(pickle.dumps(snapshot))
+    return result_of(seed, database, snapshot, violations)
+
+
+def _plan(asked: argparse.Namespace, seed: int, database: str) -> Plan:
+    size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
+    targets, load = [Target(name) for name in asked.kill], [Kind(name) for name in asked.load]
+    return Plan(
+        seed,
+        asked.seconds,
+        size,
+        targets,
+        gap=tuple(asked.gap),
+        trials=asked.trials,
+        parallelism=asked.parallelism,
+        load=load,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--seed", type=int, help="the same seed gives the same schedule; default: a random one, which is printed")
     add("--seconds", type=float, default=200, help="for how long faults are injected (default: %(default)s)")
+    add("--gap", type=float, nargs=2, default=(4, 10), help="seconds between two faults (default: %(default)s)")
     add("--faults", type=int, help="run with this seed and the following ones until there have been so many faults")
     add("--database", choices=DATABASES, help="default: one after the other")
     add("--services", type=int, default=2, help="service processes on PostgreSQL (default: %(default)s)")
@@ -94,7 +114,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND",
         help=f"any of {', '.join(kinds)}; default: all",
     )
-    add("--keep", type=Path, help="an empty directory with a short path, in which logs, database and journals stay")
+    add("--keep", type=Path, help=KEEP)
+    add("--results", type=Path, help="a file to which each run's result is added; the table at the end has all of it")
     return parser
 
 

@@ -1,13 +1,15 @@
 """Recovery times: from a fault until there is evidence that the target, or what depends on it, works again."""
 
-from collections.abc import Iterator
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.chaos.evidence.monitor import MLFLOW, Sample
 from tests.chaos.evidence.snapshot import Attempt, Snapshot
 from tests.chaos.faults.fault_injector import Fault
-from tests.chaos.faults.schedule import Target
+from tests.chaos.faults.schedule import PlannedFault, Target
 
 RECENT_SECONDS = 10.0
 
@@ -16,10 +18,23 @@ RECENT_SECONDS = 10.0
 class Recovery:
     """`seconds` count from the restart of the component, or from the fault where nothing is restarted."""
 
-    target: Target
-    variant: str
+    fault: PlannedFault
     until: str
     seconds: float
+
+
+def recovery_times(snapshot: Snapshot) -> dict[str, list[float]]:
+    """Return the seconds by the kind of fault and the evidence."""
+    found = defaultdict[str, list[float]](list)
+    for one in recoveries(snapshot):
+        found[f"{one.fault.kind}: until {one.until}"].append(one.seconds)
+    return dict(found)
+
+
+def recovery_lines(times: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    yield f"{'Recovery, in seconds':<56} times  median  longest"
+    for what, seconds in sorted(times.items()):
+        yield f"  {what:<54} {len(seconds):>5} {statistics.median(seconds):>7.2f} {max(seconds):>8.2f}"
 
 
 def recoveries(snapshot: Snapshot) -> Iterator[Recovery]:
@@ -28,7 +43,7 @@ def recoveries(snapshot: Snapshot) -> Iterator[Recovery]:
         since = snapshot.record.restarted.get(number, fault.at) if not fault.frozen else fault.at
         for until, at in _evidence(snapshot, fault, since).items():
             if at is not None:
-                yield Recovery(fault.planned.target, fault.planned.variant, until, at - since)
+                yield Recovery(fault.planned, until, at - since)
 
 
 def _evidence(snapshot: Snapshot, fault: Fault, since: float) -> dict[str, float | None]:

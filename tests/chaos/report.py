@@ -1,12 +1,11 @@
 """The report at the end of a run."""
 
-import statistics
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos.coverage import covered, unchecked
 from tests.chaos.evidence.snapshot import Snapshot, Trial
-from tests.chaos.recoveries import recoveries
+from tests.chaos.recoveries import recovery_lines, recovery_times
 
 
 def report(snapshot: Snapshot, violations: Sequence[str]) -> str:
@@ -15,7 +14,7 @@ def report(snapshot: Snapshot, violations: Sequence[str]) -> str:
         _titled("Covered", covered(snapshot)),
         _faults(snapshot),
         _work(snapshot),
-        _recoveries(snapshot),
+        recovery_lines(recovery_times(snapshot)),
         _titled("Not checked in this run", unchecked(snapshot)),
         _verdict(violations),
     )
@@ -39,12 +38,19 @@ def _size(snapshot: Snapshot) -> Iterator[str]:
     yield f"{sum(len(trial.curve) for trial in trials)} points of curves, {events} events, all of them compared."
 
 
-def _faults(snapshot: Snapshot) -> Iterator[str]:
+def fault_counts(snapshot: Snapshot) -> Counter[str]:
+    return Counter(one.planned.kind for one in snapshot.record.faults)
+
+
+def fault_lines(counts: Mapping[str, int]) -> Iterator[str]:
     yield "Faults"
-    fault = Counter((one.planned.target, one.planned.variant) for one in snapshot.record.faults)
-    yield from (f"  {target:<10} {variant:<14} {count:>3}" for (target, variant), count in sorted(fault.items()))
+    yield from (f"  {kind:<30} {count:>4}" for kind, count in sorted(counts.items()))
+
+
+def _faults(snapshot: Snapshot) -> Iterator[str]:
+    yield from fault_lines(fault_counts(snapshot))
     deaths = Counter(death.name for death in snapshot.record.deaths)
-    yield from (f"  {name:<10} ended by itself{count:>3}" for name, count in sorted(deaths.items()))
+    yield from (f"  {f'{name} ended by itself':<30} {count:>4}" for name, count in sorted(deaths.items()))
     if snapshot.record.missed:
         yield f"  no such target was running {len(snapshot.record.missed)} times"
 
@@ -65,17 +71,6 @@ def _work(snapshot: Snapshot) -> Iterator[str]:
     yield f"  points stored                    {stored:>6}"
     aside = sum(len(trial.uncounted) for trial in trials)
     yield f"  reports that were set aside      {aside:>6}  made after the trial was stopped, while the service was away"
-
-
-def _recoveries(snapshot: Snapshot) -> Iterator[str]:
-    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for one in recoveries(snapshot):
-        found[one.target, one.variant, one.until].append(one.seconds)
-    yield f"{'Recovery, in seconds':<50} times  median  longest"
-    for (target, variant, until), seconds in sorted(found.items()):
-        how = target if variant == "killed" else f"{target} ({variant})"
-        what = f"  {how}: until {until}"
-        yield f"{what:<50} {len(seconds):>5} {statistics.median(seconds):>7.2f} {max(seconds):>8.2f}"
 
 
 def _verdict(violations: Sequence[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.chaos import __main__ as command
-from tests.chaos.campaign import Result, table
+from tests.chaos.campaign import Result, read_results, summary
 from tests.chaos.chaos import Plan
 from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.good_run import good_run
@@ -37,7 +37,7 @@ def test_seeds_follow_each_other_until_there_have_been_enough_faults(
 ) -> None:
     assert command.main(["--seed", "5", "--faults", "3"]) == 0
     assert runs == [(5, "postgresql"), (5, "sqlite"), (6, "postgresql")]
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["all", "3", "9", "48", "0"]
+    assert _totals(capsys.readouterr().out) == ["3", "9", "48", "0"]
 
 
 def test_a_run_that_is_not_completed_fails_and_ends_the_campaign(
@@ -48,6 +48,32 @@ def test_a_run_that_is_not_completed_fails_and_ends_the_campaign(
     assert "The run was not completed: no service is ready" in capsys.readouterr().out
 
 
+def test_a_campaign_can_be_run_in_parts(
+    runs: list[tuple[int, str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for seed in ("5", "6"):
+        command.main(["--seed", seed, "--faults", "1", "--database", "sqlite", "--results", str(tmp_path / "parts")])
+    assert runs == [(5, "sqlite"), (6, "sqlite")]
+    assert _totals(capsys.readouterr().out) == ["2", "6", "32", "0"]
+    assert [one.seed for one in read_results(tmp_path / "parts")] == [5, 6]
+
+
 def test_violations_are_counted() -> None:
-    results = [Result(1, "sqlite", ["a trial is lost"], 20), Result(2, "sqlite", ["a", "b"], 9, 3, 4)]
-    assert table(results).splitlines()[-1].split() == ["all", "29", "3", "4", "3"]
+    results = [
+        Result(1, "sqlite", ["a trial is lost"], {"slot": 20}),
+        Result(2, "sqlite", ["a", "b"], {"ray": 9}, 3, 4),
+    ]
+    assert _totals(summary(results)) == ["29", "3", "4", "3"]
+
+
+def test_the_summary_is_of_all_runs() -> None:
+    first = Result(1, "sqlite", [], {"slot": 2}, recoveries={"slot: until x": [1, 2]}, unchecked=["3 lost attempts"])
+    other = Result(2, "sqlite", [], {"slot": 1}, recoveries={"slot: until x": [9]}, unchecked=["4 lost attempts"])
+    lines = [line.split() for line in summary([first, other]).splitlines()]
+    assert ["slot", "3"] in lines
+    assert ["slot:", "until", "x", "3", "2.00", "9.00"] in lines
+    assert ["2", "runs:", "7", "lost", "attempts"] in lines
+
+
+def _totals(said: str) -> list[str]:
+    return next(line.split()[1:] for line in reversed(said.splitlines()) if line.split()[:1] == ["all"])

@@ -56,7 +56,7 @@ def test_a_killed_workers_recovery_is_its_trials_next_attempt() -> None:
     run = good_run()
     first, second = run.experiments[0].trials[0].attempts
     (found,) = recoveries(run)
-    assert found.target is Target.WORKER
+    assert found.fault.target is Target.WORKER
     assert found.seconds == pytest.approx(second.started_at - run.record.faults[0].at)
     assert found.seconds > second.started_at - (first.ended_at or 0)
 

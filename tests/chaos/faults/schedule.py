@@ -27,33 +27,35 @@ class Target(StrEnum):
     ARTIFACTS = "artifacts"
 
 
-@dataclass(frozen=True)
-class Weight:
-    """How often a target is hit in a round, by which variants, and how many seconds it may be down."""
-
-    times: int = 1
-    variants: tuple[str, ...] = ("killed",)
-    outage: tuple[float, float] = (0.2, 3.0)
-
-
+KILLED = "killed"
 FROZEN = "frozen"
 SAVING = "while saving"
 AWAY = "away"
 STEPPED = "stepped"
 
+
+@dataclass(frozen=True)
+class Weight:
+    """How often a target is hit in a round, by which variants, and how many seconds it may be down."""
+
+    times: int = 1
+    variants: tuple[str, ...] = (KILLED,)
+    outage: tuple[float, float] = (0.2, 3.0)
+
+
 WEIGHTS: dict[Target, Weight] = {
     # An outage of a service is longer than training waits for an answer.
-    Target.SERVICE: Weight(times=2, variants=("killed", "killed", "killed", FROZEN), outage=(0.2, 9.0)),
-    Target.AGENT: Weight(variants=("killed", "killed", FROZEN)),
-    Target.SLOT: Weight(times=2, variants=("killed", "killed", FROZEN), outage=(0, 0)),
-    Target.WORKER: Weight(times=2, variants=("killed", SAVING), outage=(0, 0)),
+    Target.SERVICE: Weight(times=2, variants=(KILLED, KILLED, KILLED, FROZEN), outage=(0.2, 9.0)),
+    Target.AGENT: Weight(variants=(KILLED, KILLED, FROZEN)),
+    Target.SLOT: Weight(times=2, variants=(KILLED, KILLED, FROZEN), outage=(0, 0)),
+    Target.WORKER: Weight(times=2, variants=(KILLED, SAVING), outage=(0, 0)),
     Target.MLFLOW: Weight(outage=(1.0, 6.0)),
     Target.DATABASE: Weight(outage=(0.2, 5.0)),
     Target.RAY: Weight(outage=(0.5, 3.0)),
     Target.ARTIFACTS: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
     Target.CLOCK: Weight(variants=(STEPPED,), outage=(1.0, 8.0)),
     Target.STORAGE: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
-    Target.CLIENT: Weight(variants=("killed", "killed", FROZEN), outage=(0.2, 3.0)),
+    Target.CLIENT: Weight(variants=(KILLED, KILLED, FROZEN), outage=(0.2, 3.0)),
 }
 
 
@@ -70,10 +72,14 @@ class PlannedFault:
     pick: float
     outage: float
 
+    @property
+    def kind(self) -> str:
+        """What it does to what."""
+        return self.target if self.variant == KILLED else f"{self.target} ({self.variant})"
+
     def __str__(self) -> str:
-        how = "" if self.variant == "killed" else f" ({self.variant})"
         outage = f", back after {self.outage:.1f} s" if self.outage and self.variant != FROZEN else ""
-        return f"{self.at:6.1f} s  {self.target}{how}{outage}"
+        return f"{self.at:6.1f} s  {self.kind}{outage}"
 
 
 def schedule(
