@@ -13,6 +13,7 @@ from tests.chaos.faults.schedule import Target, schedule
 from tests.chaos.load import Load, Series
 from tests.chaos.run import Run
 from tests.chaos.system.stack import Size, running
+from tests.chaos.system.stand_ins import can_mount
 from tests.chaos.user import User
 
 
@@ -47,6 +48,9 @@ def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> S
     """Raise TimeoutError when the stack does not start, or no service answers for long."""
     absent = {Target.DATABASE} if plan.size.database == "sqlite" else set()
     absent |= set() if Kind.EXTERNAL in plan.load else {Target.CLIENT}
+    if Target.DISK in plan.targets and not can_mount():
+        say("no disk will be full: this user must not mount one")
+        absent |= {Target.DISK}
     faults = schedule(plan.seed, plan.seconds, [one for one in plan.targets if one not in absent], plan.gap)
     with running(replace(plan.size, clients=int(Kind.EXTERNAL in plan.load)), keep) as stack:
         journal = str(stack.home.journal)

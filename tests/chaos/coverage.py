@@ -55,9 +55,9 @@ def _of_calls(snapshot: Snapshot) -> Iterator[str]:
 def _of_attempts(snapshot: Snapshot) -> Iterator[str]:
     broadly = broadly_explained(snapshot)
     if broadly:
-        yield f"{broadly} lost attempts: a dead cluster, agent or storage explains them, and no fault of their own"
+        yield f"{broadly} lost attempts: a dead cluster or agent, a storage or a cut network explains them"
     if any(fault.frozen for fault in snapshot.record.faults):
-        yield "work of attempts while their slot or client was frozen, until it is refused"
+        yield "work of attempts while their slot or client was frozen or cut off, until it is refused"
     folders = unjudged(snapshot)
     if folders:
         yield f"{folders} trials' old checkpoints on disk: their last attempt saved too few to replace them"

@@ -16,7 +16,7 @@ RECENT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Recovery:
-    """`seconds` count from the restart of the component, or from the fault where nothing is restarted."""
+    """`seconds` count from the restart of the component, or from the fault where nothing is restarted, or is frozen."""
 
     fault: PlannedFault
     until: str
@@ -41,18 +41,21 @@ def recoveries(snapshot: Snapshot) -> Iterator[Recovery]:
     """Faults without evidence, because the experiments had ended by then, are left out."""
     for number, fault in enumerate(snapshot.record.faults):
         since = snapshot.record.restarted.get(number, fault.at) if not fault.frozen else fault.at
-        for until, at in _evidence(snapshot, fault, since).items():
+        back = snapshot.record.restarted.get(number, fault.at)
+        for until, at in _evidence(snapshot, fault, since, back).items():
             if at is not None:
                 yield Recovery(fault.planned, until, at - since)
 
 
-def _evidence(snapshot: Snapshot, fault: Fault, since: float) -> dict[str, float | None]:
+def _evidence(snapshot: Snapshot, fault: Fault, since: float, back: float) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     match fault.planned.target:
         case Target.SERVICE:
             ready = (one.at for one in _samples(snapshot, fault.name) if one.ready and one.at > since)
             agents = {agent for agent, service in snapshot.record.service_of.items() if service == fault.name}
-            found = {"it is ready": min(ready, default=None), "a report is stored": _stored(snapshot, since, agents)}
+            found = {"it is ready": min(ready, default=None)}
+            if agents:
+                found["a report is stored"] = _stored(snapshot, since, agents)
         case Target.AGENT:
             heard = (one.at for one in snapshot.record.samples if one.seen.get(fault.name, 0) > since)
             found = {"it asks for work": min(heard, default=None)}
@@ -60,7 +63,10 @@ def _evidence(snapshot: Snapshot, fault: Fault, since: float) -> dict[str, float
             found = {"it has caught up": _caught_up(snapshot, fault.at, since)}
         case Target.DATABASE:
             found = {"a report is stored": _stored(snapshot, since, None)}
-        case Target.STORAGE:
+        case Target.NETWORK:
+            agent = fault.name.removeprefix("network of ")
+            found = {"its agent's report is stored": _stored(snapshot, back, {agent})}
+        case Target.STORAGE | Target.DISK:
             found = {"a checkpoint is stored": _saved(snapshot, since)}
         case Target.SLOT | Target.WORKER | Target.CLIENT | Target.RAY:
             found = {"the next attempt begins": _retried(snapshot, fault)}

@@ -9,7 +9,8 @@ import pytest
 from tests.chaos.audit import CHECKS, audit
 from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
-from tests.chaos.faults.schedule import PlannedFault, Target
+from tests.chaos.faults.fault_injector import Fault
+from tests.chaos.faults.schedule import AWAY, CUT, FULL, KILLED, PlannedFault, Target
 from tests.chaos.good_run import ID, good_run
 
 Tamper = Callable[[Snapshot], Snapshot]
@@ -262,14 +263,47 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.mark.parametrize(("message", "is_explained"), [("its checkpoints cannot be stored", True), (None, False)])
-def test_a_storage_that_is_away_explains_only_what_could_not_be_stored(
-    message: str | None, *, is_explained: bool
+@pytest.mark.parametrize(("target", "variant"), [(Target.STORAGE, AWAY), (Target.DISK, FULL)])
+def test_a_storage_that_is_away_or_full_explains_only_what_could_not_be_stored(
+    target: Target, variant: str, message: str | None, *, is_explained: bool
 ) -> None:
     run = good_run()
-    away = replace(run.record.faults[0], planned=PlannedFault(5, Target.STORAGE, "away", 0, 1), attempt=None)
+    away = replace(run.record.faults[0], planned=PlannedFault(5, target, variant, 0, 1), attempt=None)
     run = in_record(faults=[away], restarted={0: away.at + 1})(run)
     run = in_trial(0, attempts=lambda one: [replace(one.attempts[0], message=message), one.attempts[1]])(run)
     assert (audit(run) == []) is is_explained
+
+
+SILENT = "its holder 'agent-0' was silent for 20 s"
+
+
+@pytest.mark.parametrize(
+    ("variant", "agent", "message", "is_explained"),
+    [
+        (CUT, "agent-0", SILENT, True),
+        (CUT, "agent-0", "its worker died", False),
+        (CUT, "agent-1", SILENT, False),
+        (KILLED, "agent-0", SILENT, False),
+    ],
+)
+def test_only_a_cut_of_its_own_network_explains_a_silent_holder(
+    variant: str, agent: str, message: str, *, is_explained: bool
+) -> None:
+    run = in_record(faults=[_network_fault(variant, agent)])(good_run())
+    run = in_trial(0, attempts=lambda one: [replace(one.attempts[0], message=message), one.attempts[1]])(run)
+    assert (audit(run) == []) is is_explained
+
+
+@pytest.mark.parametrize(("variant", "is_allowed"), [(CUT, True), (KILLED, False)])
+def test_an_attempt_that_is_cut_off_may_work_on(variant: str, *, is_allowed: bool) -> None:
+    run = in_lines(_late)(good_run())
+    run = in_record(faults=[*run.record.faults, _network_fault(variant, "agent-0")])(run)
+    assert any("still worked" in one for one in audit(run)) is not is_allowed
+
+
+def _network_fault(variant: str, agent: str) -> Fault:
+    planned = PlannedFault(1, Target.NETWORK, variant, 0, 0)
+    return Fault(planned, good_run().record.faults[0].at, f"network of {agent}", 17)
 
 
 def test_an_elastic_group_that_is_resized_needs_no_fault() -> None:

@@ -9,7 +9,7 @@ from tests.chaos.report import report
 from tests.chaos.system.stack import Size
 
 LOAD = (Kind.PACE, Kind.DRIFT, Kind.ODD)
-LEFT_OUT = {Target.RAY, Target.CLIENT, Target.STORAGE, Target.ARTIFACTS, Target.CLOCK}
+LEFT_OUT = {Target.RAY, Target.CLIENT, Target.STORAGE, Target.ARTIFACTS, Target.CLOCK, Target.NETWORK, Target.DISK}
 TARGETS = [target for target in Target if target not in LEFT_OUT]
 
 

@@ -8,7 +8,7 @@ from tests.chaos.evidence.calls import Call
 from tests.chaos.evidence.monitor import Sample
 from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.faults.fault_injector import Fault
-from tests.chaos.faults.schedule import PlannedFault, Target
+from tests.chaos.faults.schedule import CUT, PlannedFault, Target
 from tests.chaos.good_run import good_run
 from tests.chaos.recoveries import recoveries
 from tests.chaos.report import report
@@ -25,10 +25,8 @@ def test_the_report_says_what_was_covered_and_what_was_not() -> None:
     words = report(good_run(), [])
     assert "experiments       1 pace" in words
     assert "decisions         2 continue, 1 stop" in words
-    assert (
-        "faults in agent, artifacts, client, clock, database, mlflow, ray, service, slot, storage: there was none"
-        in words
-    )
+    never = "agent, artifacts, client, clock, database, disk, mlflow, network, ray, service, slot, storage"
+    assert f"faults in {never}: there was none" in words
     assert "decisions to pause, promote, exploit: there was none" in words
     assert "calls of a user: there was none" in words
 
@@ -45,7 +43,7 @@ def test_a_loss_that_a_dead_cluster_explains_is_not_checked_further() -> None:
     run = good_run()
     died = replace(run.record.faults[0], planned=PlannedFault(5, Target.RAY, "killed", 0, 1), attempt=None)
     words = report(replace(run, record=replace(run.record, faults=[died])), [])
-    assert "1 lost attempts: a dead cluster, agent or storage explains them" in words
+    assert "1 lost attempts: a dead cluster or agent, a storage or a cut network explains them" in words
 
 
 def test_the_report_ends_with_the_violations() -> None:
@@ -73,6 +71,17 @@ def test_the_mirror_has_caught_up_when_mlflow_answers_and_it_lags_no_more_than_b
     samples += [Sample(1012.4, "mlflow", False, None, {}), Sample(1013.1, "mlflow", True, None, {})]
     found = {one.until: one.seconds for one in recoveries(_with_fault(Target.MLFLOW, "mlflow", samples))}
     assert found == {"it has caught up": 2}
+
+
+def test_a_cut_networks_recovery_is_a_report_of_its_agent_after_it_is_back() -> None:
+    run = good_run()
+    first, later = (run.experiments[0].trials[0].curve[number].at for number in (0, 6))
+    cut = replace(run.record.faults[0], planned=PlannedFault(1, Target.NETWORK, CUT, 0, 0), at=first, attempt=None)
+    cut = replace(cut, name="network of agent-0")
+    record = replace(run.record, faults=[cut], restarted={0: later - 0.1})
+    (found,) = recoveries(replace(run, record=record))
+    assert found.until == "its agent's report is stored"
+    assert found.seconds == pytest.approx(later - first)
 
 
 def _sample(at: float, *, ready: bool, lag: int | None = None) -> Sample:

@@ -1,6 +1,7 @@
 """A storage that is away refuses everything and loses nothing; a program's clock can be stepped."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ import pytest
 from tests.chaos.faults.schedule import Target
 from tests.chaos.service_caller import ServiceCaller
 from tests.chaos.system.components import signal_processes
-from tests.chaos.system.stand_ins import Storage, WallClock, stepped_clock
+from tests.chaos.system.stack import until
+from tests.chaos.system.stand_ins import Disk, Storage, WallClock, can_mount, stepped_clock
 
 SHOW_CLOCKS = (
     "import time\nfrom service.clock import utc_now\nprint(time.time(), time.time_ns(), utc_now().timestamp())\n"
@@ -42,6 +44,49 @@ def test_a_storage_that_is_away_is_back_when_the_run_stops(tmp_path: Path) -> No
     storage.start()
     storage.kill()
     storage.stop()
+    assert storage.is_alive()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    if not can_mount():
+        pytest.skip("this user must not mount a disk")
+    disk = Disk(tmp_path)
+    disk.start()
+    yield disk
+    disk.stop()
+
+
+def test_a_disk_that_is_full_stays_full_whatever_is_freed_and_takes_files_again_later(
+    disk: Disk, tmp_path: Path
+) -> None:
+    (tmp_path / "before").write_bytes(bytes(1 << 20))
+    disk.kill()
+    assert not disk.is_alive()
+    (tmp_path / "before").unlink()
+    until(lambda: shutil.disk_usage(tmp_path).free == 0, "the freed blocks are taken", 10, every=0.01)
+    with pytest.raises(OSError, match="No space left on device"):
+        (tmp_path / "during").write_bytes(bytes(1 << 16))
+    disk.start()
+    assert disk.is_alive()
+    (tmp_path / "after").write_bytes(bytes(1 << 16))
+
+
+def test_the_files_of_a_disk_are_there_after_the_run(disk: Disk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    disk.kill()
+    disk.stop()
+    assert not tmp_path.is_mount()
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_storage_on_a_full_disk_can_be_away(disk: Disk, tmp_path: Path) -> None:
+    storage = Storage(Target.STORAGE, tmp_path / "checkpoints")
+    storage.start()
+    disk.kill()
+    storage.kill()
+    assert not storage.is_alive()
+    storage.start()
     assert storage.is_alive()
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.faults.fault_injector import Fault
@@ -73,13 +74,13 @@ def _by_journals(
 ) -> Iterator[str]:
     """Check the journals: no work for an attempt after the next one began.
 
-    A process that was frozen beyond its lease may work on until the service refuses it; nothing of that counts.
+    What was frozen, or cut off, beyond its lease may work on until the service refuses it; nothing of that counts.
     """
     lines = [written.get((experiment.id, trial.number, attempt.number), []) for attempt in trial.attempts]
     for attempt, own, later in zip(trial.attempts, lines, lines[1:], strict=False):
         work = [line.at for line in own if line.did not in NO_WORK]
         overlap = max(work, default=0) - min((line.at for line in later), default=float("inf"))
-        if overlap > 0 and not _was_frozen(snapshot, attempt):
+        if overlap > 0 and not _was_frozen(snapshot, attempt) and not was_cut_off(snapshot, attempt):
             yield f"attempt {attempt.number} still worked {overlap:.2f} s after attempt {attempt.number + 1} had begun"
 
 
@@ -87,6 +88,13 @@ def _was_frozen(snapshot: Snapshot, attempt: Attempt) -> bool:
     """Whether what runs the attempt may have been frozen."""
     frozen = [fault for fault in snapshot.record.faults if fault.frozen and fault.planned.target in ENDS_ONE_ATTEMPT]
     return any(is_hit(fault, attempt) for fault in frozen)
+
+
+def was_cut_off(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether the network between its agent with its slots and the services was cut for longer than a lease."""
+    name = f"network of {attempt.holder}"
+    periods = (one for one in fault_periods(snapshot.record) if one.fault.name == name and one.fault.frozen)
+    return any(period.overlaps(attempt) for period in periods)
 
 
 def is_hit(fault: Fault, attempt: Attempt) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from service.domain.failures import MAX_LOSSES
-from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, by_attempt, is_hit
+from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, by_attempt, is_hit, was_cut_off
+from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.faults.schedule import Target
 
@@ -39,6 +40,7 @@ def _is_broadly_explained(snapshot: Snapshot, experiment: Experiment, trial: Tri
         _ran_on_a_killed_cluster(snapshot, attempt)
         or _was_never_started(snapshot, experiment, trial, attempt)
         or _could_not_store(snapshot, attempt)
+        or _was_silent_by_a_cut(snapshot, attempt)
     )
 
 
@@ -68,15 +70,15 @@ def _ran_on_a_killed_cluster(snapshot: Snapshot, attempt: Attempt) -> bool:
 
 
 def _could_not_store(snapshot: Snapshot, attempt: Attempt) -> bool:
-    """Whether it was lost because its checkpoints could not be saved or read while the storage was away."""
-    if "checkpoint" not in (attempt.message or ""):
-        return False
-    away = [
-        (fault.at, snapshot.record.restarted.get(number, float("inf")))
-        for number, fault in enumerate(snapshot.record.faults)
-        if fault.planned.target is Target.STORAGE
-    ]
-    return any(since <= (attempt.ended_at or since) and attempt.started_at <= until for since, until in away)
+    """Whether its checkpoints could not be saved or read while the storage was away or its disk was full."""
+    away = {Target.STORAGE, Target.DISK}
+    periods = (period for period in fault_periods(snapshot.record) if period.fault.planned.target in away)
+    return "checkpoint" in (attempt.message or "") and any(period.overlaps(attempt) for period in periods)
+
+
+def _was_silent_by_a_cut(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether its lease expired because the network between its agent with its slots and the services was cut."""
+    return "was silent for" in (attempt.message or "") and was_cut_off(snapshot, attempt)
 
 
 def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:

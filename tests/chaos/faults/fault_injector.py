@@ -10,7 +10,7 @@ from typing import TypeVar
 import psutil
 
 from tests.chaos.evidence.journals import Line, last_lines
-from tests.chaos.faults.schedule import FROZEN, SAVING, PlannedFault, Target
+from tests.chaos.faults.schedule import SAVING, PlannedFault, Target
 from tests.chaos.system.components import Component, signal_processes
 from tests.chaos.system.stack import Stack
 
@@ -41,7 +41,7 @@ class Fault:
 
     @property
     def frozen(self) -> bool:
-        return self.planned.variant == FROZEN
+        return self.planned.freezes
 
 
 class FaultInjector:
@@ -58,7 +58,7 @@ class FaultInjector:
         if not components:
             return None
         component = _picked(components, planned)
-        return self._freeze(planned, component) if planned.variant == FROZEN else self._kill(planned, component)
+        return self._freeze(planned, component) if planned.freezes else self._kill(planned, component)
 
     def _kill(self, planned: PlannedFault, component: Component) -> Fault:
         at = time.time()
@@ -81,8 +81,8 @@ class FaultInjector:
             return None
         slot = _picked(slots, planned)
         at = time.time()
-        signal_processes([slot], signal.SIGSTOP if planned.variant == FROZEN else signal.SIGKILL)
-        pids = _pids([slot]) if planned.variant == FROZEN else ()
+        signal_processes([slot], signal.SIGSTOP if planned.freezes else signal.SIGKILL)
+        pids = _pids([slot]) if planned.freezes else ()
         return Fault(planned, at, "a slot", slot.pid, frozen_pids=pids)
 
     def _inject_in_worker(self, planned: PlannedFault) -> Fault | None:

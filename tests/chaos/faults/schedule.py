@@ -11,7 +11,8 @@ class Target(StrEnum):
 
     `RAY` is the whole Ray head with everything that runs on it; `CLIENT` is a user's own program that runs trials;
     `STORAGE` is the directory of the checkpoints, and `ARTIFACTS` that of the MLflow server's artifacts; `CLOCK` is the
-    clock of a service or agent.
+    clock of a service or agent; `NETWORK` is what lies between an agent with its slots and the services; `DISK` is the
+    disk of the services' data directory, on which are the checkpoints, too, and a SQLite database.
     """
 
     SERVICE = "service"
@@ -25,6 +26,8 @@ class Target(StrEnum):
     STORAGE = "storage"
     CLOCK = "clock"
     ARTIFACTS = "artifacts"
+    NETWORK = "network"
+    DISK = "disk"
 
 
 KILLED = "killed"
@@ -32,6 +35,8 @@ FROZEN = "frozen"
 SAVING = "while saving"
 AWAY = "away"
 STEPPED = "stepped"
+CUT = "cut"
+FULL = "full"
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ WEIGHTS: dict[Target, Weight] = {
     Target.ARTIFACTS: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
     Target.CLOCK: Weight(variants=(STEPPED,), outage=(1.0, 8.0)),
     Target.STORAGE: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
+    Target.NETWORK: Weight(variants=(KILLED, CUT), outage=(0.2, 6.0)),
+    Target.DISK: Weight(variants=(FULL,), outage=(2.0, 8.0)),
     Target.CLIENT: Weight(variants=(KILLED, KILLED, FROZEN), outage=(0.2, 3.0)),
 }
 
@@ -73,12 +80,17 @@ class PlannedFault:
     outage: float
 
     @property
+    def freezes(self) -> bool:
+        """Whether processes are frozen for longer than a lease. A network is cut by freezing what passes it on."""
+        return self.variant in {FROZEN, CUT}
+
+    @property
     def kind(self) -> str:
         """What it does to what."""
         return self.target if self.variant == KILLED else f"{self.target} ({self.variant})"
 
     def __str__(self) -> str:
-        outage = f", back after {self.outage:.1f} s" if self.outage and self.variant != FROZEN else ""
+        outage = f", back after {self.outage:.1f} s" if self.outage and not self.freezes else ""
         return f"{self.at:6.1f} s  {self.kind}{outage}"
 
 

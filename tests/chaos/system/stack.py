@@ -18,7 +18,8 @@ from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
 from tests.chaos.faults.schedule import Target
 from tests.chaos.system.components import Component, Postgres, Program, answers, listens
-from tests.chaos.system.stand_ins import Storage, WallClock, stepped_clock
+from tests.chaos.system.network import network_command
+from tests.chaos.system.stand_ins import Disk, Storage, WallClock, stepped_clock
 from tests.ray_nodes import LEAN_HEAD, LEAN_NODE
 
 START_SECONDS = 180.0
@@ -28,7 +29,7 @@ START_SECONDS = 180.0
 class Size:
     """`services`, `agents` and `clients`, users' programs that run trials, are counts. SQLite allows one service.
 
-    Agent i first uses service i modulo their count.
+    Every second agent has one address for all services, the others one for each.
     """
 
     database: str = "postgresql"
@@ -91,7 +92,8 @@ class Stack:
         self.size, self.home = size, home
         self.mlflow_url = f"http://127.0.0.1:{free_port()}"
         self.ray_port = free_port()
-        self.urls = [f"http://127.0.0.1:{free_port()}" for _ in range(self.services)]
+        self.service_ports = [free_port() for _ in range(self.services)]
+        self.urls = [f"http://127.0.0.1:{port}" for port in self.service_ports]
         self.postgres = Postgres(home.root / "pg") if size.database == "postgresql" else None
         self.database_url = f"sqlite:///{home.data / 'paceline.db'}"
         self.components: list[Component] = []
@@ -110,10 +112,14 @@ class Stack:
         return {f"service-{number}": url for number, url in enumerate(self.urls)}
 
     @property
+    def agents(self) -> list[str]:
+        return [f"agent-{number}" for number in range(self.size.agents)]
+
+    @property
     def service_of(self) -> dict[str, str]:
-        """The name of each agent's service."""
+        """The name of the service that an agent calls first, if it knows the services apart."""
         names = list(self.service_urls)
-        return {f"agent-{number}": names[number % len(names)] for number in range(self.size.agents)}
+        return {agent: names[n % len(names)] for n, agent in enumerate(self.agents) if not self._has_one_address(n)}
 
     def start(self) -> None:
         """Raise TimeoutError when a component does not start."""
@@ -123,11 +129,14 @@ class Stack:
         database = Database(self.database_url)
         upgrade(database)
         database.close()
+        self._add(Disk(self.home.data))
         self._add(Storage(Target.STORAGE, self.home.storage), Storage(Target.ARTIFACTS, self.home.artifacts))
         self._add(self._ray(), self._mlflow())
-        self._add(*(WallClock(name, self.home.clocks / name) for name in [*self.service_urls, *self.service_of]))
+        self._add(*(WallClock(name, self.home.clocks / name) for name in [*self.service_urls, *self.agents]))
         self._add(*(self._service(number) for number in range(self.services)))
-        self._add(*(self._agent(number) for number in range(self.size.agents)))
+        ports = [self._ports_of(number) for number in range(self.size.agents)]
+        self._add(*(self._network(number, own) for number, own in enumerate(ports)))
+        self._add(*(self._agent(number, own) for number, own in enumerate(ports)))
         self._add(*(self._client(number) for number in range(self.size.clients)))
 
     def _add(self, *components: Component) -> None:
@@ -181,14 +190,25 @@ class Stack:
 
     def _service(self, number: int) -> Program:
         url = self.urls[number]
-        command = ["service.cli", "serve", "--port", url.rpartition(":")[2]]
+        command = ["service.cli", "serve", "--port", str(self.service_ports[number])]
         return self._with_clock(f"service-{number}", Target.SERVICE, command, partial(answers, f"{url}/readyz"))
 
-    def _agent(self, number: int) -> Program:
-        name = f"agent-{number}"
-        first = self.service_urls[self.service_of[name]]
-        addresses = [first, *(url for url in self.urls if url != first)]
-        command = ["service.cli", "agent", "--name", name, "--url", ",".join(addresses)]
+    def _has_one_address(self, agent: int) -> bool:
+        """Whether the services are behind one address for this agent. The others have an address for each service."""
+        return self.services > 1 and agent % 2 == 1
+
+    def _ports_of(self, agent: int) -> list[int]:
+        return [free_port() for _ in range(1 if self._has_one_address(agent) else self.services)]
+
+    def _network(self, agent: int, ports: Sequence[int]) -> Program:
+        behind = [self.service_ports] if self._has_one_address(agent) else [[one] for one in self.service_ports]
+        command = network_command(list(zip(ports, behind, strict=True)))
+        return self._program(f"network of agent-{agent}", Target.NETWORK, command, listens(ports[0]))
+
+    def _agent(self, number: int, ports: Sequence[int]) -> Program:
+        name, first = f"agent-{number}", number % len(ports)
+        urls = [f"http://127.0.0.1:{port}" for port in (*ports[first:], *ports[:first])]
+        command = ["service.cli", "agent", "--name", name, "--url", ",".join(urls)]
         command += ["--ray-address", f"127.0.0.1:{self.ray_port}"]
         return self._with_clock(name, Target.AGENT, command, lambda: True)
 
