@@ -17,6 +17,8 @@ from tests.chaos.report import report
 from tests.chaos.system.stack import Size
 
 DATABASES = ("postgresql", "sqlite")
+UP = "up"
+"""In the place of the database: `paceline up`, which has a SQLite database."""
 KEEP = """a directory with a short path: logs, database, journals and the snapshot of each run stay there, and with
 --faults only those of runs with violations"""
 
@@ -40,8 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _runs(asked: argparse.Namespace) -> Iterator[tuple[int, str]]:
     first = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
     for seed in count(first) if asked.faults else [first]:
-        for database in [asked.database] if asked.database else DATABASES:
+        for database in _databases(asked):
             yield seed, database
+
+
+def _databases(asked: argparse.Namespace) -> Sequence[str]:
+    if asked.up:
+        return [UP]
+    return [asked.database] if asked.database else DATABASES
 
 
 def _wants_more(asked: argparse.Namespace, results: Sequence[Result]) -> bool:
@@ -69,7 +77,8 @@ def _run(asked: argparse.Namespace, seed: int, database: str) -> Result:
 
 
 def _plan(asked: argparse.Namespace, seed: int, database: str) -> Plan:
-    size = Size(database=database, services=asked.services, agents=asked.agents, lease_seconds=asked.lease)
+    kind = "sqlite" if database == UP else database
+    size = Size(kind, services=asked.services, agents=asked.agents, lease_seconds=asked.lease, up=database == UP)
     targets, load = [Target(name) for name in asked.kill], [Kind(name) for name in asked.load]
     return Plan(
         seed,
@@ -91,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gap", type=float, nargs=2, default=(4, 10), help="seconds between two faults (default: %(default)s)")
     add("--faults", type=int, help="run with this seed and the following ones until there have been so many faults")
     add("--database", choices=DATABASES, help="default: one after the other")
+    add("--up", action="store_true", help="kill one `paceline up`, its guardian and its parts, on SQLite")
     add("--services", type=int, default=2, help="service processes on PostgreSQL (default: %(default)s)")
     add("--agents", type=int, default=2, help="default: %(default)s")
     add("--lease", type=float, default=20, help="PACELINE_LEASE_SECONDS (default: %(default)s)")

@@ -1,6 +1,6 @@
 """A whole run: a stack, experiments on it, faults, and a snapshot of the results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -12,7 +12,8 @@ from tests.chaos.experiments import Planned, climb, drift, external, fresh, grid
 from tests.chaos.faults.schedule import Target, schedule
 from tests.chaos.load import Load, Series
 from tests.chaos.run import Run
-from tests.chaos.system.stack import Size, running
+from tests.chaos.system.running import running
+from tests.chaos.system.stack import Size
 from tests.chaos.system.stand_ins import can_mount
 from tests.chaos.user import User
 
@@ -46,11 +47,7 @@ class Plan:
 
 def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> Snapshot:
     """Raise TimeoutError when the stack does not start, or no service answers for long."""
-    absent = {Target.DATABASE} if plan.size.database == "sqlite" else set()
-    absent |= set() if Kind.EXTERNAL in plan.load else {Target.CLIENT}
-    if Target.DISK in plan.targets and not can_mount():
-        say("no disk will be full: this user must not mount one")
-        absent |= {Target.DISK}
+    absent = set(_absent(plan, say))
     faults = schedule(plan.seed, plan.seconds, [one for one in plan.targets if one not in absent], plan.gap)
     with running(replace(plan.size, clients=int(Kind.EXTERNAL in plan.load)), keep) as stack:
         journal = str(stack.home.journal)
@@ -62,6 +59,21 @@ def chaos(plan: Plan, say: Callable[[str], None], keep: Path | None = None) -> S
             return collect(stack, load.planned, record, load.calls)
         finally:
             load.close()
+
+
+def _absent(plan: Plan, say: Callable[[str], None]) -> Iterator[Target]:
+    """The targets that this system does not have."""
+    if plan.size.up:
+        yield from (Target.DATABASE, Target.NETWORK, Target.CLOCK)
+    else:
+        yield Target.UP
+    if plan.size.database == "sqlite":
+        yield Target.DATABASE
+    if Kind.EXTERNAL not in plan.load:
+        yield Target.CLIENT
+    if Target.DISK in plan.targets and not can_mount():
+        say("no disk will be full: this user must not mount one")
+        yield Target.DISK
 
 
 def series(plan: Plan, journal: str) -> list[Series]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from service.stack.components import AGENT_NAME
 from tests.chaos.evidence.monitor import MLFLOW, Sample
 from tests.chaos.evidence.snapshot import Attempt, Snapshot
 from tests.chaos.faults.fault_injector import Fault
-from tests.chaos.faults.schedule import PlannedFault, Target
+from tests.chaos.faults.schedule import GUARDIAN, PlannedFault, Target
 
 RECENT_SECONDS = 10.0
 
@@ -56,6 +57,8 @@ def _evidence(snapshot: Snapshot, fault: Fault, since: float, back: float) -> di
             found = {"it is ready": min(ready, default=None)}
             if agents:
                 found["a report is stored"] = _stored(snapshot, since, agents)
+        case Target.UP if fault.planned.variant != GUARDIAN:
+            found = {"a report is stored": _stored(snapshot, since, {AGENT_NAME})}
         case Target.AGENT:
             heard = (one.at for one in snapshot.record.samples if one.seen.get(fault.name, 0) > since)
             found = {"it asks for work": min(heard, default=None)}

@@ -171,7 +171,7 @@ class Run:
     def _spare_slots(self) -> dict[int, str]:
         """The slots that living agents keep for their next experiment, by process id: an idle agent has one."""
         living = {one.name for one in self._stack.of(Target.AGENT) if one.is_alive()}
-        found = spare_slots(self._stack.ray_port, self._stack.env)
+        found = spare_slots(*self._stack.cluster)
         return {one.pid: one.name for one in found if one.agent in living}
 
     def _wait_until_quiet(self, monitor: Monitor) -> None:

@@ -9,7 +9,10 @@ from tests.chaos.report import report
 from tests.chaos.system.stack import Size
 
 LOAD = (Kind.PACE, Kind.DRIFT, Kind.ODD)
-LEFT_OUT = {Target.RAY, Target.CLIENT, Target.STORAGE, Target.ARTIFACTS, Target.CLOCK, Target.NETWORK, Target.DISK}
+LEFT_OUT = {
+    *(Target.RAY, Target.CLIENT, Target.STORAGE, Target.ARTIFACTS, Target.CLOCK),
+    *(Target.NETWORK, Target.DISK, Target.UP),
+}
 TARGETS = [target for target in Target if target not in LEFT_OUT]
 
 

@@ -25,7 +25,7 @@ def test_the_report_says_what_was_covered_and_what_was_not() -> None:
     words = report(good_run(), [])
     assert "experiments       1 pace" in words
     assert "decisions         2 continue, 1 stop" in words
-    never = "agent, artifacts, client, clock, database, disk, mlflow, network, ray, service, slot, storage"
+    never = "agent, artifacts, client, clock, database, disk, mlflow, network, ray, service, slot, storage, up"
     assert f"faults in {never}: there was none" in words
     assert "decisions to pause, promote, exploit: there was none" in words
     assert "calls of a user: there was none" in words

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from service.domain.failures import MAX_LOSSES
+from service.stack.components import AGENT_NAME
 from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, by_attempt, is_hit, was_cut_off
 from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
-from tests.chaos.faults.schedule import Target
+from tests.chaos.faults.schedule import GUARDIAN, Target
 
 
 def losses(snapshot: Snapshot) -> Iterator[str]:
@@ -41,6 +42,7 @@ def _is_broadly_explained(snapshot: Snapshot, experiment: Experiment, trial: Tri
         or _was_never_started(snapshot, experiment, trial, attempt)
         or _could_not_store(snapshot, attempt)
         or _was_silent_by_a_cut(snapshot, attempt)
+        or _ran_below_a_killed_up(snapshot, attempt)
     )
 
 
@@ -81,6 +83,17 @@ def _was_silent_by_a_cut(snapshot: Snapshot, attempt: Attempt) -> bool:
     return "was silent for" in (attempt.message or "") and was_cut_off(snapshot, attempt)
 
 
+def _ran_below_a_killed_up(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether `up` was killed meanwhile, with or without its guardian, and all that it ran was ended, or was later."""
+    killed = [one for one in fault_periods(snapshot.record) if one.fault.planned.target is Target.UP]
+    periods = [(one.since, one.until) for one in killed if one.fault.planned.variant != GUARDIAN]
+    periods += [(death.at, death.at) for death in snapshot.record.deaths if death.target is Target.UP]
+    return attempt.holder == AGENT_NAME and any(
+        since <= (attempt.ended_at or since) and attempt.started_at <= until + CLEANUP_SECONDS
+        for since, until in periods
+    )
+
+
 def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
     """Whether the agent died before a slot began the attempt. An attempt that has begun continues without its agent."""
     key = (experiment.id, trial.number, attempt.number)
@@ -103,3 +116,6 @@ CLAIM_SECONDS = {Target.AGENT: 2.0, Target.CLIENT: 2.0, Target.RAY: 60.0}
 The service may answer a claim of an agent that has just died; and an agent whose Ray cluster is gone learns of it when
 Ray ends its process, after a minute at most.
 """
+
+CLEANUP_SECONDS = 10.0
+"""How long after its start an `up` may take to end what an earlier one has left running."""

@@ -43,5 +43,5 @@ def _should_be_clean(snapshot: Snapshot, experiment: Experiment, trial: Trial, k
 
 def _slot_was_killed_after(snapshot: Snapshot, attempt: Attempt) -> bool:
     end = attempt.ended_at or float("inf")
-    kills = [one.at for one in snapshot.record.faults if one.planned.target in (Target.SLOT, Target.RAY)]
+    kills = [one.at for one in snapshot.record.faults if one.planned.target in {Target.SLOT, Target.RAY, Target.UP}]
     return any(end <= at <= end + REMOVAL_SECONDS for at in kills)

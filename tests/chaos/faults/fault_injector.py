@@ -10,9 +10,11 @@ from typing import TypeVar
 import psutil
 
 from tests.chaos.evidence.journals import Line, last_lines
-from tests.chaos.faults.schedule import SAVING, PlannedFault, Target
+from tests.chaos.faults.schedule import GUARDIAN, KILLED, SAVING, PlannedFault, Target
 from tests.chaos.system.components import Component, signal_processes
 from tests.chaos.system.stack import Stack
+from tests.chaos.system.up_stack import GUARDIAN as GUARDIAN_COMMAND
+from tests.chaos.system.up_stack import Up
 
 SEARCH_SECONDS = 1.0
 """Short: what is to be restarted waits meanwhile."""
@@ -27,8 +29,8 @@ Found = TypeVar("Found")
 class Fault:
     """An injected fault. `at` is in seconds since the epoch; `name` and `pid` are of the killed or frozen process.
 
-    `component` must be started again. `attempt` (experiment's id, trial, attempt) is the one that a killed worker or
-    client ran. `frozen_pids` must be continued.
+    `component` must be started again; None where `up` does that. `attempt` (experiment's id, trial, attempt) is the one
+    that a killed worker or client ran. `frozen_pids` must be continued.
     """
 
     planned: PlannedFault
@@ -54,6 +56,8 @@ class FaultInjector:
             return self._inject_in_slot(planned)
         if planned.target is Target.WORKER:
             return self._inject_in_worker(planned)
+        if planned.target is Target.UP:
+            return self._inject_in_up(planned)
         components = [component for component in self._stack.of(planned.target) if component.is_alive()]
         if not components:
             return None
@@ -63,7 +67,21 @@ class FaultInjector:
     def _kill(self, planned: PlannedFault, component: Component) -> Fault:
         at = time.time()
         pid = component.kill()
-        return Fault(planned, at, component.name, pid, component, attempt=self._attempt_of(pid))
+        restarted = component if component in self._stack.components else None
+        return Fault(planned, at, component.name, pid, restarted, attempt=self._attempt_of(pid))
+
+    def _inject_in_up(self, planned: PlannedFault) -> Fault | None:
+        (up,) = self._stack.of(Target.UP)
+        assert isinstance(up, Up)
+        guardian = up.children(GUARDIAN_COMMAND)
+        if not guardian:
+            return None
+        at = time.time()
+        if planned.variant == GUARDIAN:
+            signal_processes(guardian)
+            return Fault(planned, at, "the guardian", guardian[0].pid)
+        pid = up.kill() if planned.variant == KILLED else up.kill_with_guardian()
+        return Fault(planned, at, up.name, pid, up)
 
     def _freeze(self, planned: PlannedFault, component: Component) -> Fault:
         processes, at = component.processes(), time.time()

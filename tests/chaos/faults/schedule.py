@@ -12,7 +12,7 @@ class Target(StrEnum):
     `RAY` is the whole Ray head with everything that runs on it; `CLIENT` is a user's own program that runs trials;
     `STORAGE` is the directory of the checkpoints, and `ARTIFACTS` that of the MLflow server's artifacts; `CLOCK` is the
     clock of a service or agent; `NETWORK` is what lies between an agent with its slots and the services; `DISK` is the
-    disk of the services' data directory, on which are the checkpoints, too, and a SQLite database.
+    disk of the services' data directory, with the checkpoints and a SQLite database; `UP` is `paceline up`.
     """
 
     SERVICE = "service"
@@ -28,6 +28,7 @@ class Target(StrEnum):
     ARTIFACTS = "artifacts"
     NETWORK = "network"
     DISK = "disk"
+    UP = "up"
 
 
 KILLED = "killed"
@@ -37,6 +38,8 @@ AWAY = "away"
 STEPPED = "stepped"
 CUT = "cut"
 FULL = "full"
+WITH_GUARDIAN = "with its guardian"
+GUARDIAN = "its guardian alone"
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ WEIGHTS: dict[Target, Weight] = {
     Target.STORAGE: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
     Target.NETWORK: Weight(variants=(KILLED, CUT), outage=(0.2, 6.0)),
     Target.DISK: Weight(variants=(FULL,), outage=(2.0, 8.0)),
+    Target.UP: Weight(times=2, variants=(KILLED, WITH_GUARDIAN, WITH_GUARDIAN, GUARDIAN), outage=(0.2, 4.0)),
     Target.CLIENT: Weight(variants=(KILLED, KILLED, FROZEN), outage=(0.2, 3.0)),
 }
 

@@ -2,11 +2,8 @@
 
 import contextlib
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +26,8 @@ START_SECONDS = 180.0
 class Size:
     """`services`, `agents` and `clients`, users' programs that run trials, are counts. SQLite allows one service.
 
-    Every second agent has one address for all services, the others one for each.
+    With `up` the system is one `paceline up`, on SQLite. Every second agent has one address for all services, the
+    others have one for each.
     """
 
     database: str = "postgresql"
@@ -38,6 +36,7 @@ class Size:
     clients: int = 0
     cpus: int = 16
     lease_seconds: float = 20
+    up: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,6 +176,11 @@ class Stack:
             }
         )
 
+    @property
+    def cluster(self) -> tuple[int, dict[str, str]]:
+        """The port of the Ray head, and the environment of a program that joins its cluster."""
+        return self.ray_port, self.env
+
     def _ray(self) -> Program:
         command = ["ray.scripts.scripts", "start", "--head", "--block", *LEAN_HEAD, *LEAN_NODE]
         command += ["--port", str(self.ray_port), "--temp-dir", str(self.home.ray)]
@@ -220,22 +224,6 @@ class Stack:
     def _client(self, number: int) -> Program:
         command = ["tests.chaos.external_client", str(self.home.journal), *self.urls]
         return self._program(f"client-{number}", Target.CLIENT, command, lambda: True)
-
-
-@contextmanager
-def running(size: Size, keep: Path | None = None) -> Iterator[Stack]:
-    """Yield a running stack. Afterwards everything is removed, except for the files when `keep` is given."""
-    # Not below pytest's own directory: Ray's sockets need a short path, and PostgreSQL one open to another user.
-    root = keep or Path(tempfile.mkdtemp(prefix="chaos-"))
-    stack = Stack(size, Home(root))
-    root.chmod(0o755)
-    try:
-        stack.start()
-        yield stack
-    finally:
-        stack.stop()
-        if keep is None:
-            shutil.rmtree(root, ignore_errors=True)
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float, every: float = 0.2) -> None:
