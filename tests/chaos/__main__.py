@@ -4,6 +4,7 @@ import argparse
 import pickle
 import random
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -25,6 +26,7 @@ KEEP = """a directory with a short path: logs, database, journals and the snapsh
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: leave nothing running
     results: list[Result] = []
     try:
         for seed, database in _runs(asked):
