@@ -26,7 +26,6 @@ KEEP = """a directory with a short path: logs, database, journals and the snapsh
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: leave nothing running
     results: list[Result] = []
     try:
         for seed, database in _runs(asked):
@@ -137,4 +136,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: leave nothing running
     sys.exit(main())

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from service.stack.components import AGENT_NAME
 from tests.chaos.audit import CHECKS, audit
 from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
 from tests.chaos.faults.fault_injector import Fault
-from tests.chaos.faults.schedule import AWAY, CUT, FULL, KILLED, PlannedFault, Target
+from tests.chaos.faults.schedule import AWAY, CUT, FULL, GUARDIAN, KILLED, WITH_GUARDIAN, PlannedFault, Target
 from tests.chaos.good_run import ID, good_run
+from tests.chaos.run import Death
 
 Tamper = Callable[[Snapshot], Snapshot]
 
@@ -304,6 +306,30 @@ def test_an_attempt_that_is_cut_off_may_work_on(variant: str, *, is_allowed: boo
 def _network_fault(variant: str, agent: str) -> Fault:
     planned = PlannedFault(1, Target.NETWORK, variant, 0, 0)
     return Fault(planned, good_run().record.faults[0].at, f"network of {agent}", 17)
+
+
+@pytest.mark.parametrize(
+    ("variant", "holder", "is_explained"),
+    [
+        (KILLED, AGENT_NAME, True),
+        (WITH_GUARDIAN, AGENT_NAME, True),
+        (GUARDIAN, AGENT_NAME, False),
+        (KILLED, "client", False),
+    ],
+)
+def test_a_killed_up_loses_what_ran_below_it_and_a_killed_guardian_nothing(
+    variant: str, holder: str, *, is_explained: bool
+) -> None:
+    fault = replace(good_run().record.faults[0], planned=PlannedFault(5, Target.UP, variant, 0, 1), attempt=None)
+    run = in_record(faults=[fault], restarted={0: fault.at + 1})(good_run())
+    run = in_trial(0, attempts=lambda one: [replace(one.attempts[0], holder=holder), one.attempts[1]])(run)
+    assert (audit(run) == []) is is_explained
+
+
+def test_an_up_that_ended_by_itself_explains_what_ran_below_it() -> None:
+    death = Death(good_run().record.faults[0].at, "up", Target.UP)
+    run = in_trial(0, attempts=lambda one: [replace(one.attempts[0], holder=AGENT_NAME), one.attempts[1]])(good_run())
+    assert audit(in_record(faults=[], deaths=[death])(run)) == []
 
 
 def test_an_elastic_group_that_is_resized_needs_no_fault() -> None:

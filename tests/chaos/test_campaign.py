@@ -18,7 +18,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     begun: list[tuple[int, str]] = []
 
     def chaos(plan: Plan, _say: Any, _keep: Path | None) -> Snapshot:
-        begun.append((plan.seed, plan.size.database))
+        begun.append((plan.seed, "up" if plan.size.up else plan.size.database))
         if plan.seed == 99:
             raise TimeoutError("no service is ready")
         return good_run()
@@ -30,6 +30,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
 def test_a_seed_runs_on_both_databases(runs: list[tuple[int, str]]) -> None:
     assert command.main(["--seed", "5"]) == 0
     assert runs == [(5, "postgresql"), (5, "sqlite")]
+
+
+def test_paceline_up_takes_the_place_of_a_database(runs: list[tuple[int, str]]) -> None:
+    assert command.main(["--seed", "5", "--up"]) == 0
+    assert runs == [(5, "up")]
 
 
 def test_seeds_follow_each_other_until_there_have_been_enough_faults(
