@@ -28,6 +28,8 @@ LATEST_SECONDS = 30.0
 NO_NEW_EXPERIMENTS = 0.3
 """The last share of the time, in which no new experiment is submitted."""
 QUIET_SECONDS = 90.0
+"""How long the mirror may make no progress at the end, or actors be left on the cluster."""
+QUIET_POLL_SECONDS = 1.0
 START_SECONDS = 240.0
 
 Say = Callable[[str], None]
@@ -175,18 +177,26 @@ class Run:
         return {one.pid: one.name for one in found if one.agent in living}
 
     def _wait_until_quiet(self, monitor: Monitor) -> None:
-        """Wait until the mirror has caught up and no actor is left on the cluster, but the spare slots of agents."""
+        """Wait until the mirror has caught up and no actor is left on the cluster, but the spare slots of agents.
 
-        def quiet() -> bool:
+        While the mirror gets on, however slowly on a busy machine, the wait goes on.
+        """
+        least, deadline = float("inf"), time.monotonic() + QUIET_SECONDS
+        while time.monotonic() < deadline:
             self._act()
-            actors = list(self._injector.actors())
-            spare = self._spare_slots() if actors and monitor.lag() == 0 else {}
-            self.record.spare = sorted(spare.values())
-            self.record.left = [f"{title} ({one.pid})" for title, one in actors if one.pid not in spare]
-            return monitor.lag() == 0 and not self.record.left
+            lag = monitor.lag()
+            if lag == 0 and self._nothing_left():
+                self.record.quiet = True
+                return
+            if lag is not None and lag < least:
+                least, deadline = lag, time.monotonic() + QUIET_SECONDS
+            time.sleep(QUIET_POLL_SECONDS)
+        self._nothing_left()
 
-        try:
-            until(quiet, "the mirror has caught up and the cluster is empty", QUIET_SECONDS, every=1)
-        except TimeoutError:
-            return
-        self.record.quiet = True
+    def _nothing_left(self) -> bool:
+        """Return whether no actor is left but spare slots; record those and what is left."""
+        actors = list(self._injector.actors())
+        spare = self._spare_slots() if actors else {}
+        self.record.spare = sorted(spare.values())
+        self.record.left = [f"{title} ({one.pid})" for title, one in actors if one.pid not in spare]
+        return not self.record.left
