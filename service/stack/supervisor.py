@@ -62,6 +62,11 @@ class Component:
             self._unhealthy_since = None if self.is_healthy() else self._unhealthy_since or self._checked_at
 
     @property
+    def was_killed(self) -> bool:
+        """Whether it has ended by SIGKILL, from outside: no failure of its own. Until it is started again."""
+        return self.child.exit_code == -signal.SIGKILL
+
+    @property
     def unhealthy_seconds(self) -> float:
         """How long every health check has failed."""
         return time.monotonic() - self._unhealthy_since if self._unhealthy_since else 0
@@ -71,7 +76,7 @@ class Component:
 
         The delay after the first death is 0, since most deaths are accidents.
         """
-        killed = self.child.exit_code in (None, -signal.SIGKILL)  # from outside: no failure of the component itself
+        killed = self.was_killed or self.child.exit_code is None  # it hung
         stable = time.monotonic() - (self.started_at or 0) > STABLE_SECONDS
         self.failures = 0 if self.was_ready else self.failures + (not killed)
         self.deaths = 1 if stable else self.deaths + 1
@@ -110,7 +115,8 @@ class Supervisor:
     def start(self, timeout_seconds: float) -> None:
         """Start each component as soon as all that it needs are ready. Returns early when it should stop.
 
-        Raises ComponentFailed for a component that ends, or is not ready `timeout_seconds` after its start.
+        A component that is killed meanwhile is restarted. Raises ComponentFailed for one that ends otherwise, or is not
+        ready `timeout_seconds` after its start.
         """
         starting = [] if self._should_stop() else list(self._components())
         while starting:
@@ -119,7 +125,10 @@ class Supervisor:
                     component.start()
             if self._should_stop_after_pause():
                 return
-            starting = [one for one in starting if not _is_ready(one, timeout_seconds)]
+            for component in starting:
+                if component.was_killed:
+                    self._check(component)
+            starting = [one for one in starting if one.was_killed or not _is_ready(one, timeout_seconds)]
 
     def supervise(self) -> None:
         """Restart what dies or hangs until it should stop. Raises ComponentFailed for one that never becomes ready."""

@@ -155,6 +155,22 @@ def test_a_component_that_ends_while_starting_is_reported_with_its_last_lines(tr
         Supervisor([[component]], never, print).start(timeout_seconds=PATIENCE_SECONDS)
 
 
+def test_a_component_that_is_killed_while_starting_is_restarted(tree: Tree) -> None:
+    lines = list[str]()
+    program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
+
+    def is_second() -> bool:
+        if tree.has_printed("worker", 1) and is_alive(tree.pids("worker")[0]):
+            psutil.Process(tree.pids("worker")[0]).kill()
+        return tree.has_printed("worker", 2)
+
+    component = tree.component("worker", program, is_second)
+    Supervisor([[component]], never, lines.append).start(timeout_seconds=PATIENCE_SECONDS)
+
+    assert component.was_ready
+    assert lines == ["worker ended with code -9; restarting it"]
+
+
 def test_a_component_that_is_never_ready_is_reported(tree: Tree) -> None:
     component = tree.component("slow", SLEEP, is_ready=lambda: False)
 
