@@ -7,12 +7,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from tests.chaos.audit import audit
 from tests.chaos.campaign import Result, add_result, read_results, result_of, summary
 from tests.chaos.chaos import Kind, Plan, chaos
+from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.faults.schedule import Target
 from tests.chaos.report import report
 from tests.chaos.system.stack import Size
@@ -73,8 +75,14 @@ def _run(asked: argparse.Namespace, seed: int, database: str) -> Result:
     if keep and not violations and asked.faults:
         shutil.rmtree(keep)
     elif keep:
-        (keep / "snapshot.pickle").write_bytes(pickle.dumps(snapshot))
+        (keep / "snapshot.pickle").write_bytes(pickle.dumps(_without_processes(snapshot)))
     return result_of(seed, database, snapshot, violations)
+
+
+def _without_processes(snapshot: Snapshot) -> Snapshot:
+    """It can be stored, and audited again."""
+    faults = [replace(fault, component=None) for fault in snapshot.record.faults]
+    return replace(snapshot, record=replace(snapshot.record, faults=faults))
 
 
 def _plan(asked: argparse.Namespace, seed: int, database: str) -> Plan:

@@ -1,15 +1,20 @@
 """Many runs, one after the other."""
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos import __main__ as command
+from tests.chaos.audit import audit
 from tests.chaos.campaign import Result, read_results, summary
 from tests.chaos.chaos import Plan
 from tests.chaos.evidence.snapshot import Snapshot
+from tests.chaos.faults.schedule import Target
 from tests.chaos.good_run import good_run
+from tests.chaos.system.components import Program
 
 
 @pytest.fixture
@@ -21,10 +26,17 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
         begun.append((plan.seed, "up" if plan.size.up else plan.size.database))
         if plan.seed == 99:
             raise TimeoutError("no service is ready")
-        return good_run()
+        return _with_component(good_run())
 
     monkeypatch.setattr(command, "chaos", chaos)
     return begun
+
+
+def _with_component(run: Snapshot) -> Snapshot:
+    """As in a live run, the fault names what is to be started again."""
+    component = Program("mlflow", Target.MLFLOW, [], {}, Path("log"), lambda: True)
+    faults = [replace(run.record.faults[0], component=component)]
+    return replace(run, record=replace(run.record, faults=faults))
 
 
 def test_a_seed_runs_on_both_databases(runs: list[tuple[int, str]]) -> None:
@@ -61,6 +73,23 @@ def test_a_campaign_can_be_run_in_parts(
     assert runs == [(5, "sqlite"), (6, "sqlite")]
     assert _totals(capsys.readouterr().out) == ["2", "6", "32", "0"]
     assert [one.seed for one in read_results(tmp_path / "parts")] == [5, 6]
+
+
+def test_the_evidence_of_a_run_can_be_audited_again(runs: list[tuple[int, str]], tmp_path: Path) -> None:
+    (tmp_path / "sqlite-5").mkdir()
+    command.main(["--seed", "5", "--database", "sqlite", "--keep", str(tmp_path)])
+    kept = pickle.loads((tmp_path / "sqlite-5" / "snapshot.pickle").read_bytes())  # noqa: S301 - the run's own file
+    assert audit(kept) == []
+
+
+def test_only_runs_with_violations_of_a_campaign_are_kept(
+    runs: list[tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, found in (("5", []), ("6", ["a trial is lost"])):
+        monkeypatch.setattr(command, "audit", lambda _, found=found: found)
+        (tmp_path / f"sqlite-{seed}").mkdir()
+        command.main(["--seed", seed, "--database", "sqlite", "--faults", "1", "--keep", str(tmp_path)])
+    assert [one.name for one in tmp_path.iterdir()] == ["sqlite-6"]
 
 
 def test_violations_are_counted() -> None:

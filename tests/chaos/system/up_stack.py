@@ -129,12 +129,13 @@ class UpStack(Stack):
 
     @property
     def cluster(self) -> tuple[int, dict[str, str]]:
-        """Each start of Ray has a port of its own, and each `up` a token."""
-        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home.data / "ray-token")}
+        """Each start of Ray has a port of its own, and each `up` a token. A node's address is as `up` has set it."""
+        settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.home.data / "ray-token")}
+        settings |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
         ray = next((part.processes() for part in self._parts if part.target is Target.RAY), [])
         command = ray[0].cmdline() if ray else []
         port = command[command.index("--port") + 1] if "--port" in command else free_port()
-        return int(port), self.env | token
+        return int(port), self.env | settings
 
 
 def _is_up(data: Path) -> bool:
