@@ -1,75 +1,47 @@
-"""Builds the service's application: its routes, its middleware and its background loops."""
+"""Builds the service's application, in two stages if wanted: reports first, then everything else.
 
-import threading
+What only the second stage needs is imported then (`service.complete_app`), since imports are most of a start's time: a
+service that was killed answers reports again after about half of them.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
-from service.api import (
-    agents,
-    attempts,
-    best,
-    checkpoints,
-    docs,
-    event_files,
-    events,
-    experiments,
-    health,
-    importance,
-    logs,
-    metrics,
-    packages,
-    replay,
-    spaces,
-    trial_history,
-    trials,
-)
+from service.api import reports
 from service.api.http.direct_routes import DirectRoute
 from service.api.http.guard import Guard
 from service.api.http.head import HeadAsGet
 from service.api.http.problems import add_error_handlers
-from service.api.http.queries import refuse_unknown_query
 from service.api.http.request_log import RequestLog
 from service.api.http.request_metrics import RequestMetrics
-from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
+from service.api.http.routes_awaited import RoutesAwaited
 from service.api.http.security.cross_origin import CrossOriginProtection
-from service.api.openapi import document
-from service.background.change_polling import ChangePolling
-from service.background.charting import Charting
-from service.background.checkpoint_retention import CheckpointRetention
-from service.background.lease_expiry import LeaseExpiry
-from service.background.loop import Loop
-from service.background.mirroring import Mirroring
-from service.background.retention import Retention
-from service.background.sweeping import Sweeping
-from service.background.token_upkeep import TokenUpkeep
-from service.domain.roles import Role
+from service.api.openapi import overview
 from service.operations.reports.ingest import ingest_reports
-from service.runtime.computation import numeric_libraries
+from service.runtime import garbage_collection
 from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.threads import limit_ordinary_threads
 from service.runtime.context import Context
-from service.runtime.events.event_feeds import EventFeeds
 from service.runtime.events.open_streams import follower_streams
 from service.runtime.group_commit import GroupCommit
 from service.settings import Settings
 from service.store.sql.database import Database
 from trainer.traces import tracing
 
-HEAVY_IMPORTS_AFTER = 1.0
-"""Seconds from the service's start to the imports of SciPy and MLflow: reports, claims and heartbeats come first."""
 
-
-def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
+def create_app(settings: Settings, *, in_stages: bool = False) -> FastAPI:
     """The database must have the newest schema (`service.store.sql.schema.upgrade`).
 
-    `starts_loops`: the background loops start with the application; otherwise the caller starts them (`start_loops`)
-    once calls are answered.
+    `in_stages`: the application is there sooner and answers reports; all other calls wait until the caller, who has
+    begun to listen, has called `complete`. Otherwise the application is complete, and its loops start with it.
     """
     context = Context(
         settings,
@@ -79,10 +51,10 @@ def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
     )
     app = _App(
         title="Paceline",
-        version=document.API_VERSION,
-        summary=document.SUMMARY,
-        description=document.DESCRIPTION,
-        openapi_tags=document.TAGS,
+        version=overview.API_VERSION,
+        summary=overview.SUMMARY,
+        description=overview.DESCRIPTION,
+        openapi_tags=overview.TAGS,
         lifespan=_lifespan,
         # RequestMetrics costs less than its metrics.
         telemetry={
@@ -100,73 +72,45 @@ def create_app(settings: Settings, *, starts_loops: bool = True) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
-    app.state.loops, app.state.starts_loops = _loops(context), starts_loops
-    app.state.event_feeds = EventFeeds(context.database, context.new_events, context.stopping, events.server_sent)
+    app.state.loops, app.state.in_stages, app.state.complete = [], in_stages, asyncio.Event()
     app.state.reporting = GroupCommit("reporting", partial(ingest_reports, context))
-    # The busiest routes come first, because FastAPI matches routes one by one.
-    # The query is checked after access.
-    known_query = Depends(refuse_unknown_query)
-    app.include_router(attempts.router, dependencies=[known_query])
-    app.include_router(agents.router)
-    for module in (experiments, best, importance, events, trials, trial_history, checkpoints, event_files, logs):
-        app.include_router(module.router, dependencies=[Depends(needs_by_method), known_query])
-    for module in (replay, spaces):
-        app.include_router(module.router, dependencies=[Depends(needs(Role.READ)), known_query])
-    app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease), known_query])
-    app.include_router(health.router, dependencies=[known_query])
-    for module in (metrics, docs):
-        app.include_router(module.router, dependencies=[Depends(needs(Role.READ)), known_query])
     add_error_handlers(app)
     app.state.registry = CollectorRegistry()
     ProcessCollector(registry=app.state.registry)
-    app.state.registry.register(metrics.StateCollector(context, app.state.loops))
+    app.add_middleware(RoutesAwaited, app.state.complete)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(DirectRoute, attempts.REPORTS, attempts.serve_reports, app.exception_handlers)
+    app.add_middleware(DirectRoute, reports.REPORTS, reports.serve_reports, app.exception_handlers)
     app.add_middleware(Guard)
     app.add_middleware(CrossOriginProtection, context)
     app.add_middleware(RequestMetrics, registry=app.state.registry)
+    if not in_stages:
+        _complete(app)
+        app.state.complete.set()
     return app
+
+
+async def complete(app: FastAPI) -> None:
+    """The second stage: import, in a thread, all that the first one left out; then answer all calls."""
+    await asyncio.to_thread(_complete, app)
+    import_module("service.complete_app").start_loops(app)
+    app.state.complete.set()
+
+
+def _complete(app: FastAPI) -> None:
+    with garbage_collection.frozen_afterwards():
+        import_module("service.complete_app").add_routes_and_loops(app)
 
 
 def _is_probe(scope: MutableMapping[str, Any]) -> bool:
     return scope["path"] in {"/healthz", "/readyz", "/metrics"}
 
 
-def _loops(context: Context) -> list[Loop]:
-    loops = [Loop(LeaseExpiry(context))]
-    if context.settings.needs_tokens:
-        loops.append(Loop(TokenUpkeep(context), needed=False))
-    if not context.database.is_sqlite:
-        loops.append(Loop(ChangePolling(context)))
-    if context.settings.mlflow_uri:
-        loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
-        if context.settings.picture_seconds:
-            loops.append(Loop(_charting(context, context.settings.mlflow_uri), needed=False))
-    loops.append(Loop(CheckpointRetention(context), needed=False))
-    loops.append(Loop(Sweeping(context.settings), needed=False))
-    loops.append(Loop(Retention(context), needed=False))
-    return loops
-
-
-def _charting(context: Context, mlflow_uri: str) -> Charting:
-    return Charting(context.database, mlflow_uri, refresh=context.settings.picture_seconds, stopping=context.stopping)
-
-
-def start_loops(app: FastAPI) -> None:
-    """To be called when the service answers: the first pass extends all leases, whose holders then have all of it."""
-    for loop in app.state.loops:
-        loop.start(0 if loop.needed else HEAVY_IMPORTS_AFTER)
-    imports = threading.Timer(HEAVY_IMPORTS_AFTER, numeric_libraries.import_ahead)
-    imports.daemon = True
-    imports.start()
-
-
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     limit_ordinary_threads()
     app.state.reporting.start()
-    if app.state.starts_loops:
-        start_loops(app)
+    if not app.state.in_stages:
+        import_module("service.complete_app").start_loops(app)
     yield
     app.state.context.stop()
     for loop in app.state.loops:
@@ -182,5 +126,6 @@ class _App(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
+            document = import_module("service.api.openapi.document")
             self.openapi_schema = document.complete(super().openapi())
         return self.openapi_schema

@@ -3,51 +3,35 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Response
 
 from service.api.http.bodies import JsonBody
-from service.api.http.dependencies import Ctx, LeaseToken, Reporting, TrialId, bearer_token
+from service.api.http.dependencies import Ctx, LeaseToken, Reporting, TrialId
 from service.api.http.error_responses import problems
 from service.api.http.guard import MAX_BODY_BYTES
-from service.api.http.queries import check_query
-from service.api.http.routes import LeaseRoute, in_order
+from service.api.http.routes import LeaseRoute
 from service.api.http.services_header import services_header
+from service.api.reports import BODY, REPORTS, submit
 from service.errors import LeaseLost, NotFound
 from service.operations.attempts.finish import finish
 from service.operations.attempts.logs import store_log
-from service.operations.reports.ingest import ReportBatch, current_order, take_heartbeat
+from service.operations.reports.ingest import current_order, take_heartbeat
 from service.runtime.events.notifier import wait_for_notification
 from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk, Reports
 
 router = APIRouter(tags=["running trials"], route_class=LeaseRoute, responses=problems(NotFound, LeaseLost))
 
-REPORTS = "/v1/trials/{trial}/reports"
-
-_REPORTS = JsonBody(Reports)
 _HEARTBEAT = JsonBody(Heartbeat, absent=Heartbeat())
 _LOG = JsonBody(LogChunk, max_bytes=MAX_BODY_BYTES)
 _FINISH = JsonBody(Finish)
 
 
-@router.post(REPORTS, openapi_extra=_REPORTS.openapi)
+@router.post(REPORTS, openapi_extra=BODY.openapi)
 async def send_reports(
-    trial: TrialId, message: Annotated[Reports, Depends(_REPORTS)], reporting: Reporting, token: LeaseToken
+    trial: TrialId, message: Annotated[Reports, Depends(BODY)], reporting: Reporting, token: LeaseToken
 ) -> Answer:
     """What the training function reported, and what it is to do now. A repeat is harmless."""
-    return await reporting.submit(ReportBatch(trial, token, message.reports, message.world_size))
-
-
-async def serve_reports(request: Request) -> Answer:
-    """`send_reports` without FastAPI's routing."""
-    return await in_order(request, _serve_reports, LeaseRoute.look_up)
-
-
-async def _serve_reports(request: Request) -> Answer:
-    if request.scope["query_string"]:
-        check_query(request, ())
-    token = await bearer_token(request.headers.get("authorization"))
-    message = await _REPORTS(request)
-    return await send_reports(request.path_params["trial"], message, request.app.state.reporting, token)
+    return await submit(reporting, trial, token, message)
 
 
 @router.post("/v1/trials/{trial}/heartbeat", openapi_extra=_HEARTBEAT.openapi)

@@ -1,63 +1,12 @@
-"""The entry point of the command line, `paceline`: the commands by help panel, and errors without tracebacks.
+"""The entry point of the command line, `paceline`.
 
-Every command goes through the HTTP API, except up, demo, serve, agent, db and token. A command imports slow modules
-(uvicorn, Ray, SQLAlchemy) inside its function, so that the other commands start fast.
+`paceline serve` loads no other command: most of its start is imports, and a service that was killed must be back soon.
 """
 
-from importlib.metadata import version as installed_version
-from typing import Annotated
-
-import typer
-
-from service.cli import arguments, code_archive
-from service.cli.client import Refused, Unreachable
-from service.cli.commands import analysis, control, experiments, stack, tokens, trials
-from service.cli.commands import service as service_commands
-from service.cli.console import EXIT_FAILED, EXIT_USAGE, fail
-from service.errors import ServiceError
-from service.settings import BadSettings
-
-app = typer.Typer(
-    help="Hyperparameter tuning over Ray Train: submit an experiment, watch it, take the best trial.",
-    epilog="Start with [bold]paceline up[/bold]; then, in another terminal: "
-    "[bold]paceline submit examples/quickstart/experiment.yaml --watch[/bold]",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(stack.app)
-app.add_typer(experiments.app)
-app.add_typer(control.app)
-app.add_typer(trials.app)
-app.add_typer(analysis.app)
-app.add_typer(service_commands.app)
-app.add_typer(service_commands.database, name="db", rich_help_panel=service_commands.PANEL)
-app.add_typer(tokens.app, name="token", rich_help_panel=service_commands.PANEL)
+import sys
+from importlib import import_module
 
 
 def main() -> None:
-    """Run the command line. An error that the user can correct becomes a message and an exit code."""
-    try:
-        app()
-    except Refused as refused:
-        fail(refused.errors, EXIT_USAGE, refused.hints)
-    except (arguments.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
-        fail([str(error)], EXIT_USAGE)
-    except Unreachable as error:
-        fail([str(error)], EXIT_FAILED)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"paceline {installed_version('paceline')}")
-        raise typer.Exit
-
-
-@app.callback()
-def paceline(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Hyperparameter tuning over Ray Train: submit an experiment, watch it, take the best trial."""
+    only_serves = sys.argv[1:2] == ["serve"]
+    import_module("service.cli.serve_alone" if only_serves else "service.cli.all_commands").main()

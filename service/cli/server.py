@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from service import private_files
 from service.api.http.server.connection_watch import raise_file_limit
 from service.api.http.server.server_config import server_config
-from service.app import create_app, start_loops
+from service.app import complete, create_app
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
@@ -57,7 +57,7 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         _check_access(settings, database)
     with garbage_collection.frozen_afterwards():
         config = server_config(
-            create_app(settings, starts_loops=False),
+            create_app(settings, in_stages=True),
             settings,
             most_connections=raise_file_limit(),
             host=settings.host,
@@ -65,21 +65,37 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         config.load()
-    Server(config).run()
+    server = Server(config)
+    server.run()
+    if server.failure is not None:
+        raise server.failure
 
 
 class Server(uvicorn.Server):
     """Ends long polls and streams as soon as a stop signal arrives, so that their callers get a whole answer."""
+
+    failure: Exception | None = None
+    """Why the service has ended by itself."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Extend the leases once calls are answered, so that a slow start does not shorten what it grants."""
+        """Listen, then complete the application.
+
+        The leases are extended only then, so that a slow start does not shorten what it grants.
+        """
         await super().startup(sockets)
         if self.started:
-            start_loops(cast(FastAPI, self.config.app))
+            self._completing = asyncio.create_task(self._complete())
+
+    async def _complete(self) -> None:
+        try:
+            await complete(cast(FastAPI, self.config.app))
+        except Exception as error:  # noqa: BLE001 - `serve` raises it
+            self.failure = error
+            self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         context: Context = self.config.app.state.context  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""`paceline serve`, `agent`, `doctor`, `backup`, `restore` and `db`: the processes of a deployment, and their data."""
+"""`paceline agent`, `doctor`, `backup`, `restore` and `db`: the processes of a deployment, and their data."""
 
 import importlib
 import os
@@ -9,40 +9,14 @@ from typing import Annotated
 import typer
 
 from service.cli import console
+from service.cli.commands.serve import PANEL
 from service.cli.process_log import set_up_log
 from service.cli.shared_options import DEFAULT_DATA_DIR, LOCAL_URL, AsJson, DataDir, Url, access_token
 from service.clock import utc_now
-from service.runtime import garbage_collection
 from service.settings import Settings
 
-PANEL = "Deployment"
 app = typer.Typer()
 database = typer.Typer(help="Manage the service's database.", no_args_is_help=True)
-
-
-@app.command(
-    rich_help_panel=PANEL, epilog="All settings are PACELINE_* environment variables: see docs/reference/settings.md."
-)
-def serve(
-    host: Annotated[
-        str | None, typer.Option(help="Address to bind to; overrides PACELINE_HOST.", show_default="127.0.0.1")
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port to bind to; overrides PACELINE_PORT.", show_default="8000")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines without access tokens (a trusted network).")
-    ] = False,
-) -> None:
-    """Run the service alone: the HTTP API, its database and its background loops."""
-    with garbage_collection.frozen_afterwards():
-        from service.cli import server  # noqa: PLC0415
-
-    set_up_log("service")
-    try:
-        server.serve(host, port, insecure=insecure)
-    except server.CannotServe as error:
-        console.fail([str(error)], console.EXIT_FAILED)
 
 
 @app.command(

@@ -1,41 +1,111 @@
-"""The start of a service: calls are answered first, then the leases are extended and the background loops run."""
+"""The start of a service: reports first, then all other calls, the leases and the background loops."""
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
-import uvicorn
+from fastapi import FastAPI
 
-from service.api.http.server.http_protocol import HttpProtocol
-from service.app import create_app, start_loops
+from service import complete_app
+from service.api.http.server.server_config import server_config
+from service.app import create_app
 from service.cli import server
 from service.settings import Settings
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+REPORT = "/v1/trials/t-0123456789abcdef/reports"
+
+
+@contextmanager
+def starting(settings: Settings) -> Iterator[tuple[server.Server, threading.Thread, str]]:
+    database = Database(settings.database_url)
+    upgrade(database)
+    database.close()
+    port = free_port()
+    app = create_app(settings, in_stages=True)
+    config = server_config(app, settings, port=port, log_level="warning", timeout_graceful_shutdown=1)
+    serving = server.Server(config)
+    thread = threading.Thread(target=serving.run)
+    thread.start()
+    try:
+        yield serving, thread, f"http://127.0.0.1:{port}"
+    finally:
+        serving.should_exit = True
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
 
 
 def test_leases_are_extended_once_the_service_listens(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow start would otherwise shorten the lease that it grants."""
-    database = Database(settings.database_url)
-    upgrade(database)
-    database.close()
-    port, listened, started = free_port(), [], threading.Event()
+    listened, started, real = [], threading.Event(), complete_app.start_loops
 
-    def look_then_start(app: Any) -> None:
+    def look_then_start(app: FastAPI) -> None:
         listened.append(accepts("127.0.0.1", port))
-        start_loops(app)
+        real(app)
         started.set()
 
-    monkeypatch.setattr(server, "start_loops", look_then_start)
-    app = create_app(settings, starts_loops=False)
-    serving = server.Server(uvicorn.Config(app, port=port, http=HttpProtocol, log_level="warning"))
-    thread = threading.Thread(target=serving.run)
-    thread.start()
-    assert started.wait(PATIENCE_SECONDS)
-    serving.should_exit = True
-    thread.join(PATIENCE_SECONDS)
+    monkeypatch.setattr(complete_app, "start_loops", look_then_start)
+    with starting(settings) as (_, _, url):
+        port = int(url.rpartition(":")[2])
+        assert started.wait(PATIENCE_SECONDS)
     assert listened == [True]
+
+
+def test_reports_are_answered_before_the_other_routes_are_there(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_complete, real = threading.Event(), complete_app.add_routes_and_loops
+
+    def wait_then_add(app: FastAPI) -> None:
+        assert may_complete.wait(PATIENCE_SECONDS)
+        real(app)
+
+    monkeypatch.setattr(complete_app, "add_routes_and_loops", wait_then_add)
+    with starting(settings) as (serving, _, url), ThreadPoolExecutor(1) as pool:
+        wait_until(lambda: serving.started)
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
+            ready = pool.submit(httpx.get, f"{url}/readyz", timeout=PATIENCE_SECONDS)
+            answer = http.post(REPORT, headers={"Authorization": "Bearer x"}, json={"reports": []})
+            assert (answer.status_code, ready.done()) == (404, False), answer.text
+            may_complete.set()
+            assert ready.result().status_code == 200
+            assert http.get("/v1/experiments").status_code == 200
+
+
+def test_a_service_that_cannot_be_completed_ends(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would otherwise answer reports only, and let all else wait."""
+
+    def fail(_: Any) -> None:
+        raise ImportError("a package is missing")
+
+    monkeypatch.setattr(complete_app, "add_routes_and_loops", fail)
+    with starting(settings) as (serving, thread, _):
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+    assert isinstance(serving.failure, ImportError)
+
+
+def test_a_service_can_be_stopped_before_it_is_complete(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_complete = threading.Event(), threading.Event()
+
+    def wait(_: Any) -> None:
+        begun.set()
+        assert may_complete.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(complete_app, "add_routes_and_loops", wait)
+    started: list[Any] = []
+    monkeypatch.setattr(complete_app, "start_loops", started.append)
+    with starting(settings) as (serving, _, _):
+        assert begun.wait(PATIENCE_SECONDS)
+        serving.should_exit = True
+        may_complete.set()
+    assert serving.failure is None

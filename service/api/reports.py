@@ -1,0 +1,33 @@
+"""Reports, the busiest call, without FastAPI's routing. It is the first that a service answers after its start."""
+
+from fastapi import Request
+
+from service.api.http.bodies import JsonBody
+from service.api.http.dependencies import bearer_token
+from service.api.http.queries import check_query
+from service.api.http.routes import LeaseRoute, in_order
+from service.operations.reports.ingest import ReportBatch
+from service.runtime.group_commit import GroupCommit
+from trainer.wire import Answer, Reports
+
+REPORTS = "/v1/trials/{trial}/reports"
+BODY = JsonBody(Reports)
+
+
+async def serve_reports(request: Request) -> Answer:
+    """Answers what `attempts.send_reports` describes."""
+    return await in_order(request, _serve_reports, LeaseRoute.look_up)
+
+
+async def _serve_reports(request: Request) -> Answer:
+    if request.scope["query_string"]:
+        check_query(request, ())
+    token = await bearer_token(request.headers.get("authorization"))
+    message = await BODY(request)
+    return await submit(request.app.state.reporting, request.path_params["trial"], token, message)
+
+
+async def submit(
+    reporting: GroupCommit[ReportBatch, Answer], trial: str, token: str | None, message: Reports
+) -> Answer:
+    return await reporting.submit(ReportBatch(trial, token, message.reports, message.world_size))
