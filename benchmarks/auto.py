@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.problems import TASKS, Task, prepared
-from benchmarks.harness.searchers import MIN_STEP, REDUCTION_FACTOR, trials_of_paceline
-from benchmarks.search import LEAST_REGRET, SHARES, Regrets, paceline, simulate, whole_seconds
+from benchmarks.harness.search_port import MIN_STEP, REDUCTION_FACTOR
+from benchmarks.harness.searchers import trials_of_paceline
+from benchmarks.harness.simulation import simulate, whole_seconds
+from benchmarks.search import LEAST_REGRET, SHARES, Regrets, paceline
 
 AUTO = "auto"
 MORE_THAN_NEEDED = 3

@@ -21,26 +21,24 @@ step, and so the budget, takes a tenth of the problem's time.
 """
 
 import argparse
-import heapq
 import importlib.util
-import math
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from benchmarks.harness.problems import TASKS, Task, prepared
-from benchmarks.harness.searchers import Ask, Search, search_with_optuna, search_with_paceline, search_with_ray_tune
+from benchmarks.harness.problems import TASKS, prepared
+from benchmarks.harness.search_port import Search
+from benchmarks.harness.searchers import search_with_optuna, search_with_paceline, search_with_ray_tune
+from benchmarks.harness.simulation import BestCurve, simulate, slowed, whole_seconds
 from benchmarks.recovery import Paceline, until_served
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
@@ -52,53 +50,6 @@ LEAST_REGRET = 1e-4
 """Smaller ones are equal: their ratios say nothing."""
 Regrets = NDArray[np.float64]
 """A row for each seed, a column for each of the shares of the time."""
-
-
-@dataclass
-class BestCurve:
-    """The best value after each ended trial, with the simulated second of its end."""
-
-    seconds: list[float] = field(default_factory=lambda: [0.0])
-    best: list[float] = field(default_factory=lambda: [math.inf])
-
-    def add(self, second: float, value: float | None) -> None:
-        self.seconds.append(second)
-        self.best.append(self.best[-1] if value is None else min(self.best[-1], value))
-
-    def after_trials(self, count: float) -> float:
-        return self.best[min(int(count), len(self.best) - 1)]
-
-    def after_seconds(self, seconds: float) -> float:
-        return self.best[int(np.searchsorted(self.seconds, seconds, side="right")) - 1]
-
-
-def simulate(
-    task: Task, ask: Ask, *, trials: float = math.inf, seconds: float = math.inf, start: float = 0, workers: int = 4
-) -> BestCurve:
-    """Simulate the workers until the number of trials or seconds is reached."""
-    course, asked = BestCurve(), workers
-    queue: list[Any] = []
-
-    def begin(second: float, worker: int) -> None:
-        trial = ask()
-        first = second + start + task.seconds(trial.point)
-        heapq.heappush(queue, (first, worker, trial.steps_done + 1, trial, task.curve(trial.point)))
-
-    for worker in range(workers):
-        begin(0.0, worker)
-    while queue and queue[0][0] <= seconds:
-        second, worker, step, trial, curve = heapq.heappop(queue)
-        goes_on = trial.report(step, curve[step - 1])
-        if goes_on and step < task.steps:
-            heapq.heappush(queue, (second + task.seconds(trial.point), worker, step + 1, trial, curve))
-            continue
-        value = curve[-1] if step == task.steps else None
-        trial.end(value)
-        course.add(second, value)
-        if asked < trials:
-            asked += 1
-            begin(second, worker)
-    return course
 
 
 @contextmanager
@@ -188,18 +139,8 @@ def _show_ratios(what: str, scored: Regrets, plain: Regrets) -> None:
         print(f"  {share:4.0%} of the time: {medians}; {ratio}, {len(logs)} seeds", flush=True)
 
 
-def slowed(task: Task, pace: float) -> Task:
-    return replace(task, seconds=lambda point: pace * task.seconds(point))
-
-
 def _shown(searcher: str, rule: str | None) -> str:
     return f"{searcher}, {rule}" if rule else searcher
-
-
-def whole_seconds(task: Task) -> float:
-    """The duration of a whole training, between that of the lowest point and that of the highest."""
-    low, high = ({name: one[end] for name, one in task.space.items()} for end in ("low", "high"))
-    return task.steps * (task.seconds(low) + task.seconds(high)) / 2
 
 
 def _show(searcher: str, courses: Sequence[BestCurve], least: float, limit: tuple[str, float]) -> list[float]:

@@ -33,13 +33,21 @@ LONG, SHORT = 50, 20
 
 @dataclass(frozen=True)
 class Task:
-    """`space` is a spec's space. `curve` returns the value at each step, `seconds` the duration of a step."""
+    """`space` is a spec's space. `curve` returns the value at each step, `seconds` the duration of a step.
+
+    `noiseless` is the curve without noise, where the noise of the last value is not 0.
+    """
 
     space: dict[str, dict[str, Any]]
     curve: Callable[[Point], Curve]
     least: float = 0.0
     seconds: Callable[[Point], float] = lambda _point: 1.0
     steps: int = 1
+    noiseless: Callable[[Point], Curve] | None = None
+
+    def expected(self, point: Point, value: float) -> float:
+        """The value to expect when a training that has ended with `value` is repeated."""
+        return value if self.noiseless is None else self.noiseless(point)[-1]
 
 
 def floats(names: int, low: float, high: float, *, log: bool = False) -> dict[str, dict[str, Any]]:
@@ -76,12 +84,12 @@ def rosenbrock(point: Point) -> Curve:
     return [sum(100 * (after - one**2) ** 2 + (1 - one) ** 2 for one, after in pairwise(x))]
 
 
-def simulated_curve(point: Point) -> Curve:
+def simulated_curve(point: Point, deviation: float = 0.01) -> Curve:
     """A noisy exponential decay. A higher rate decays faster, to a worse value."""
     rate, width, drop = math.log10(point["rate"]), point["width"], point["drop"]
     end = 0.05 + 0.08 * (rate + 2.2) ** 2 + 0.3 * (drop - 0.2) ** 2 + 2 / width
     speed = 0.08 * 10 ** (0.5 * (rate + 3)) / (1 + drop)
-    noise = _chance(point).normal(0, 0.01, STEPS)
+    noise = _chance(point).normal(0, deviation, STEPS)
     return [end + (0.9 - end) * math.exp(-speed * (step + 1)) + noise[step] for step in range(STEPS)]
 
 
@@ -95,11 +103,11 @@ def mf_hartmann(noise: float, bias: float, point: Point) -> Curve:
     return [float(-(_HEIGHTS - part * shift) @ terms + error) for part, error in zip(parts, errors, strict=True)]
 
 
-def crossing(point: Point) -> Curve:
+def crossing(point: Point, deviation: float = 0.005) -> Curve:
     rate, depth, decay = point["rate"], point["depth"], point["decay"]
     end = 0.1 + 0.5 * (rate - 0.3) ** 2 + 0.3 * (depth - 0.6) ** 2 + 0.2 * (decay - 0.4) ** 2
     speed = 0.06 + 0.5 * rate + 0.2 * (1 - depth)
-    noise = _chance(point).normal(0, 0.005, STEPS)
+    noise = _chance(point).normal(0, deviation, STEPS)
     return [end + (0.9 - end) * math.exp(-speed * (step + 1)) + noise[step] for step in range(STEPS)]
 
 
@@ -116,19 +124,19 @@ def misleading(point: Point) -> Curve:
     ]
 
 
-def power_law(point: Point) -> Curve:
+def power_law(point: Point, deviation: float = 0.01) -> Curve:
     """Curves that rarely cross, with a noise that the differences between good points do not exceed by much."""
     rate, size, mix = math.log10(point["rate"]) / 4 + 1, math.log2(point["size"]) / 10, point["mix"]
     end = 0.1 + 0.6 * (rate - 0.65) ** 2 + 0.3 * (size - 0.7) ** 2 + 0.4 * (mix - 0.3) ** 2 + 0.2 * rate * size * mix
-    power, noise = 0.4 + 0.4 * point["smooth"], _chance(point).normal(0, 0.01, LONG)
+    power, noise = 0.4 + 0.4 * point["smooth"], _chance(point).normal(0, deviation, LONG)
     return [end + (0.9 - end) * (step + 1) ** -power + noise[step] for step in range(LONG)]
 
 
-def plateau(point: Point) -> Curve:
+def plateau(point: Point, deviation: float = 0.01) -> Curve:
     """Nothing is learned before a step that depends on the point; the best points learn late."""
     x, y = point["x0"], point["x1"]
     end, begin = 0.1 + (x - 0.8) ** 2 + (y - 0.4) ** 2, 1 + 8 * x + 4 * y
-    noise = _chance(point).normal(0, 0.01, SHORT)
+    noise = _chance(point).normal(0, deviation, SHORT)
     return [
         end + (1 - end) * (1 if step < begin else math.exp(-0.5 * (step - begin))) + noise[step]
         for step in range(SHORT)
@@ -209,10 +217,17 @@ TASKS = {
         simulated_curve,
         seconds=lambda point: 5 + point["width"] / 50,
         steps=STEPS,
+        noiseless=partial(simulated_curve, deviation=0),
     ),
     "mf_hartmann": Task(floats(6, 0, 1), partial(mf_hartmann, 0.1, 0.5), -3.32237, steps=STEPS),
     "mf_hartmann_noisy": Task(floats(6, 0, 1), partial(mf_hartmann, 0.5, 0.2), -3.32237, steps=STEPS),
-    "crossing": Task({name: _unit() for name in ("rate", "depth", "decay")}, crossing, 0.1, steps=STEPS),
+    "crossing": Task(
+        {name: _unit() for name in ("rate", "depth", "decay")},
+        crossing,
+        least=0.1,
+        steps=STEPS,
+        noiseless=partial(crossing, deviation=0),
+    ),
     "misleading": Task(floats(4, 0, 1), misleading, 0.05, steps=STEPS),
     "power_law": Task(
         {
@@ -225,8 +240,9 @@ TASKS = {
         least=0.155,
         seconds=lambda point: 1 + point["size"] / 512,
         steps=LONG,
+        noiseless=partial(power_law, deviation=0),
     ),
-    "plateau": Task(floats(2, 0, 1), plateau, 0.106, steps=SHORT),
+    "plateau": Task(floats(2, 0, 1), plateau, 0.106, steps=SHORT, noiseless=partial(plateau, deviation=0)),
     "digits": Task(
         {"rate": _log(1e-4, 0.3), "width": {"type": "int", "low": 8, "high": 64, "log": True}},
         digits,

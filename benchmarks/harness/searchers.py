@@ -1,38 +1,16 @@
 """Paceline, plain Optuna and Ray Tune behind one interface: each proposes trials and decides on their reports."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 import optuna
 
 from benchmarks.harness.problems import Point, Task
-
-METRIC = "value"
-MIN_STEP, REDUCTION_FACTOR = 1, 3
-
-
-class Trial(Protocol):
-    @property
-    def point(self) -> Point: ...
-
-    @property
-    def steps_done(self) -> int:
-        """The steps before it paused, if it did."""
-
-    def report(self, step: int, value: float) -> bool:
-        """Return whether the trial continues."""
-
-    def end(self, value: float | None) -> None:
-        """End the trial with its value; None if it was stopped or paused."""
-
-
-Ask = Callable[[], Trial]
-Search = Callable[[Task, str | None, int], Ask]
-"""A function of the task, the early-stopping rule (None: without) and the seed."""
+from benchmarks.harness.search_port import METRIC, MIN_STEP, REDUCTION_FACTOR, Ask, Trial
 
 
 @dataclass
@@ -125,8 +103,12 @@ class OptunaTrial:
 
 def search_with_optuna(task: Task, rule: str | None, seed: int) -> Ask:
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), pruner=_pruner(task, rule))
-    distributions = {name: _distribution(**parameter) for name, parameter in task.space.items()}
+    distributions = distributions_of(task)
     return lambda: OptunaTrial(study, study.ask(distributions))
+
+
+def distributions_of(task: Task) -> dict[str, optuna.distributions.BaseDistribution]:
+    return {name: _distribution(**parameter) for name, parameter in task.space.items()}
 
 
 def _pruner(task: Task, rule: str | None) -> optuna.pruners.BasePruner:
