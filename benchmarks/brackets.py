@@ -1,30 +1,24 @@
-"""What other brackets of Hyperband would be worth: shared rungs, and shares that follow from how ranks have predicted.
+"""What weighted brackets of Hyperband are worth: shares that follow from how ranks have predicted.
 
 The problems, the simulated time and its budget are those of `benchmarks.search`, but the searches run in this process,
 and the budget is that of five full trainings on each worker, or `--trainings`. The variants:
 
 - `drawn`: Hyperband, with the same shares, and the brackets drawn from the seed. (The rule itself takes them from the
   trial's number alone, so all searches have the same sequence.) The others are compared with it.
-- `hyperband`: the rule as it is.
-- `shared`: a trial is compared with those of all brackets at a rung. It also counts at the rungs below its first one.
-- `weighted`: a bracket's share is Hyperband's, times a weight: the rank agreement of its first rung with the end, over
-  the pairs of completed trials so far. Agreement is 1 less twice the share of pairs in another order; PRIOR_PAIRS pairs
-  have PRIOR_AGREEMENT before, at which the weight is 1, and it grows with the power POWER. No share is below LEAST.
-- `both`: `shared` and `weighted`.
+- `hyperband`: the rule as it is by default.
+- `weighted`: the rule with `weighted: true`.
 - `bracket N`: all trials are in that bracket.
 
 Printed is the median regret (the best value less the known minimum), how many trials each bracket had, and, after half
 of the budget and at its end, the regret divided by that of `drawn`: the geometric mean over the seeds with its 95 %
 bootstrap interval. Below 1 the variant is better.
 
-    python -m benchmarks.brackets [--problems curves misleading ...] [--variants shared both ...] [--seeds 16]
+    python -m benchmarks.brackets [--problems curves misleading ...] [--variants weighted ...] [--seeds 16]
                                   [--workers 4] [--trainings 5] [--promote]
 """
 
 import argparse
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,103 +26,56 @@ from pydantic import PrivateAttr
 
 from benchmarks.harness.local_search import LocalSearch
 from benchmarks.harness.problems import prepared
-from benchmarks.harness.searchers import MIN_STEP, REDUCTION_FACTOR
-from benchmarks.search import Regrets, simulate, whole_seconds
-from search.early_stopping import History, InMemoryHistory, MetricReport, Verdict
-from search.early_stopping.history import ALL
+from benchmarks.harness.search_port import MIN_STEP, REDUCTION_FACTOR
+from benchmarks.harness.simulation import simulate, whole_seconds
+from benchmarks.search import Regrets
+from search.early_stopping import InMemoryHistory
+from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.rules.hyperband import Hyperband
 
 PROBLEMS = "curves", "mf_hartmann", "misleading", "crossing", "power_law", "plateau"
-VARIANTS = "drawn", "hyperband", "shared", "weighted", "both", "bracket 0", "bracket 1", "bracket 2", "bracket 3"
+VARIANTS = "drawn", "hyperband", "weighted", "bracket 0", "bracket 1", "bracket 2", "bracket 3"
 SHARES = (0.5, 1.0)
 LEAST_REGRET = 1e-3
 """Smaller ones are equal: on some problems the noise of the last value is larger."""
-PRIOR_PAIRS, PRIOR_AGREEMENT = 10, 0.5
-POWER = 4
-LEAST = 0.02
 RESAMPLES = 2000
 Values = NDArray[np.float64]
 
 
 class Variant(Hyperband):
-    """Hyperband whose brackets are assigned by `begin`."""
+    """Hyperband that counts the trials of each bracket. `learns`: shares follow from what has completed.
 
-    shares_rungs: bool = False
-    _brackets: dict[int, int] = PrivateAttr(default_factory=dict)
+    `only`: all trials are in that bracket.
+    """
 
-    def begin(self, number: int, bracket: int) -> None:
-        self._brackets[number] = bracket
+    learns: bool = True
+    only: int | None = None
+    _counts: dict[int, int] = PrivateAttr(default_factory=dict)
 
-    def bracket_of(self, number: int) -> int:
-        return self._brackets[number]
-
-    def pool_of(self, number: int) -> int:
-        return ALL if self.shares_rungs else super().pool_of(number)
-
-    def pools_at(self, rung: int) -> Sequence[int]:
-        return (ALL,) if self.shares_rungs else list(super().pools_at(rung))
-
-    def decide(self, report: MetricReport, history: History) -> Iterator[Verdict]:
-        if self.shares_rungs and report.step in self.first_rungs and report.step < self.first_rung(report.number):
-            history.reach(report.step, report.value, ALL)
-        return super().decide(report, history)
-
-    @property
-    def first_rungs(self) -> list[int]:
-        """By bracket."""
-        return [self._first_rung(bracket) for bracket in range(self._bracket_count)]
-
-    @property
-    def shares(self) -> Values:
-        ends = np.array([0, *self._share_ends])
-        shares: Values = np.diff(ends) / ends[-1]
-        return shares
+    def draw_bracket(self, number: int, seed: int, completed: CompletedTrials) -> Bracket | None:
+        drawn = super().draw_bracket(number, seed, completed if self.learns else InMemoryHistory())
+        if drawn is not None and self.only is not None:
+            drawn = replace(drawn, number=min(self.only, len(self.first_rungs) - 1))
+        own = self.bracket_of(number, None if drawn is None else drawn.number)
+        self._counts[own] = self._counts.get(own, 0) + 1
+        return drawn
 
     def counts(self) -> list[int]:
-        """How many trials each bracket has."""
-        brackets = list(self._brackets.values())
-        return [brackets.count(bracket) for bracket in range(self._bracket_count)]
+        """By bracket."""
+        return [self._counts.get(bracket, 0) for bracket in range(len(self.first_rungs))]
 
 
-@dataclass
-class Assignment:
-    """Which bracket a new trial gets: a function of the history and its number."""
-
-    variant: str
-    rule: Variant
-    history: InMemoryHistory
-    seed: int
-
-    def begin(self, number: int) -> None:
-        self.rule.begin(number, self._bracket(number))
-
-    def _bracket(self, number: int) -> int:
-        if self.variant.startswith("bracket"):
-            return min(int(self.variant.split()[1]), len(self.rule.shares) - 1)
-        if self.variant == "hyperband":
-            return Hyperband.bracket_of(self.rule, number)
-        shares = self.rule.shares
-        if self.variant in ("weighted", "both"):
-            weighted = shares * weights(self.rule, self.history)
-            shares = np.maximum(weighted / weighted.sum(), LEAST)
-        position = zlib.crc32(f"hyperband_{self.seed}_{number}".encode()) / 2**32
-        return int(np.searchsorted(np.cumsum(shares / shares.sum())[:-1], position, side="right"))
-
-
-def weights(rule: Variant, history: InMemoryHistory) -> Values:
-    """By bracket; 1 where nothing is known, and for the bracket whose trials all run to their ends."""
-    last, rungs = rule.max_step, rule.first_rungs
-    completed = [curve for curve in history.curves.values() if last in curve]
-    first, second = np.triu_indices(len(completed), 1)
-    ends = np.array([curve[last] for curve in completed])
-    found = np.ones(len(rungs))
-    for bracket, rung in enumerate(rungs):
-        if rung < last:
-            values = np.array([curve[rung] for curve in completed])
-            signs = np.sign(values[first] - values[second]) * np.sign(ends[first] - ends[second])
-            agreement = (signs.sum() + PRIOR_AGREEMENT * PRIOR_PAIRS) / (len(signs) + PRIOR_PAIRS)
-            found[bracket] = (max(0.0, agreement) / PRIOR_AGREEMENT) ** POWER
-    return found if found.any() else np.ones(len(rungs))
+def rule_of(variant: str, max_step: int, *, promote: bool) -> Variant:
+    return Variant(
+        max_step=max_step,
+        min_step=MIN_STEP,
+        reduction_factor=REDUCTION_FACTOR,
+        promote=promote,
+        extra_count=int(promote),
+        weighted=variant != "hyperband",
+        learns=variant == "weighted",
+        only=int(variant.split()[1]) if variant.startswith("bracket") else None,
+    )
 
 
 def regrets(name: str, variant: str, options: argparse.Namespace) -> tuple[Regrets, Values]:
@@ -136,12 +83,8 @@ def regrets(name: str, variant: str, options: argparse.Namespace) -> tuple[Regre
     found, counts = [], []
     for seed in range(options.seeds):
         task = prepared(name)
-        rule = Variant(
-            max_step=task.steps, min_step=MIN_STEP, reduction_factor=REDUCTION_FACTOR,
-            promote=options.promote, extra_count=int(options.promote), shares_rungs=variant in ("shared", "both"),
-        )  # fmt: skip
+        rule = rule_of(variant, task.steps, promote=options.promote)
         search = LocalSearch(task, rule, seed, options.workers)
-        search.begin = Assignment(variant, rule, search.history, seed).begin
         seconds = options.trainings * whole_seconds(task)
         course = simulate(task, search.ask, seconds=seconds, workers=options.workers)
         found.append([course.after_seconds(share * seconds) - task.least for share in SHARES])
@@ -173,7 +116,7 @@ def shown(logs: Values) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=PROBLEMS)
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS[1:5])
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS[1:3])
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--trainings", type=float, default=5)

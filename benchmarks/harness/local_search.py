@@ -1,10 +1,9 @@
 """A search in this process: the proposals and decisions of the service, without HTTP and a database."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.harness.problems import Point, Task
-from benchmarks.harness.searchers import METRIC
+from benchmarks.harness.search_port import METRIC
 from search.early_stopping import InMemoryHistory, MetricReport, Rule, Verdict
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
 from search.problem import Observation, Problem, Status
@@ -15,14 +14,13 @@ from search.study import Study, StudyView
 
 @dataclass
 class LocalSearch:
-    """`ask` returns a promoted trial if there is one, otherwise a new one, after it has called `begin(number)`."""
+    """`ask` returns a promoted trial if there is one, otherwise a new one with the bracket that the rule gives it."""
 
     task: Task
     rule: Rule
     seed: int
     workers: int = 4
     sampler: str = "tpe"
-    begin: Callable[[int], None] = lambda _number: None
     history: InMemoryHistory = field(default_factory=InMemoryHistory)
     trials: list["LocalTrial"] = field(default_factory=list)
     _promoted: list["LocalTrial"] = field(default_factory=list)
@@ -38,10 +36,10 @@ class LocalSearch:
         if self._promoted:
             return self._promoted.pop(0)
         number = len(self.trials)
-        self.begin(number)
+        drawn = self.rule.draw_bracket(number, self.seed, self.history)
         params = self._view.propose(self._changes.values(), number)
         self._changes = {}
-        self.trials.append(LocalTrial(self, number, dict(params)))
+        self.trials.append(LocalTrial(self, number, dict(params), None if drawn is None else drawn.number))
         self.learn(self.trials[-1], "running")
         return self.trials[-1]
 
@@ -54,7 +52,7 @@ class LocalSearch:
             values=None if value is None else (value,),
             last_step=trial.steps_done or None,
             last_value=trial.last_value,
-            rungs=tuple((step, loss) for step, (loss, _) in sorted(reached.items())),
+            rungs=tuple((step, loss) for step, (loss, pool) in sorted(reached.items()) if pool >= 0),
         )
 
     def release(self) -> None:
@@ -69,12 +67,17 @@ class LocalTrial:
     search: LocalSearch
     number: int
     point: Point
+    bracket: int | None = None
     steps_done: int = 0
     last_value: float | None = None
     _stop: Verdict | None = None
 
+    @property
+    def pool(self) -> int:
+        return self.search.rule.pool_of(self.number, self.bracket)
+
     def report(self, step: int, value: float) -> bool:
-        report = MetricReport(self.number, METRIC, "minimize", step, value, self.steps_done or None)
+        report = MetricReport(self.number, METRIC, "minimize", step, value, self.steps_done or None, self.bracket)
         self.search.history.curves[self.number][step] = value
         self.steps_done, self.last_value = step, value
         verdicts = list(self.search.rule.decide(report, self.search.history.of(self.number)))
@@ -88,9 +91,10 @@ class LocalTrial:
     def end(self, value: float | None) -> None:
         """A trial that is stopped at its last step is pruned, as in the service."""
         is_whole = value is not None and self._stop is None
+        if value is not None and is_whole:
+            self.search.history.complete(self.search.rule, self.number, value)
         self.search.learn(self, "completed" if is_whole else "pruned", value if is_whole else None)
         self.search.paused.any_completed |= is_whole
         if self._stop and self._stop.pauses:
-            pool = self.search.rule.pool_of(self.number)
-            self.search.paused.pause(self.number, self._stop.milestone, self._stop.value, pool)
+            self.search.paused.pause(self.number, self._stop.milestone, self._stop.value, self.pool)
             self.search.release()

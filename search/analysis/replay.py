@@ -16,6 +16,13 @@ from search.space.space import Space
 
 
 @dataclass(frozen=True)
+class Created:
+    """The trial has been created: a rule with brackets gives it one now."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Report:
     """A recorded report, in the order in which the service stored them.
 
@@ -56,7 +63,9 @@ class Closing:
 
 
 TrialEvent = Report | Completion | Left
-Event = TrialEvent | Closing
+Event = Created | TrialEvent | Closing
+Brackets = Mapping[int, int]
+"""The brackets that are stored with trials, by trial number."""
 
 
 @dataclass
@@ -80,31 +89,43 @@ class TrialReplay:
     held: list[tuple[int, TrialEvent]] = field(default_factory=list)
 
 
-def replay(rule: Rule, metric: ComparedMetric, space: Space, events: Iterable[Event]) -> dict[int, TrialReplay]:
+def replay(
+    rule: Rule,
+    metric: ComparedMetric,
+    space: Space,
+    events: Iterable[Event],
+    *,
+    seed: int = 0,
+    brackets: Brackets | None = None,
+) -> dict[int, TrialReplay]:
     """What the rule would have decided, by trial number.
+
+    `brackets`: those that are stored, if the rule is the one that has drawn them. Otherwise the rule draws from `seed`.
 
     When other trials are judged, a trial that the rule stopped has neither completed nor reached later milestones. A
     trial whose recorded curve ends early never completes, because its further reports are not known.
     """
-    replayed = _Replay(rule, metric, space)
+    replayed = _Replay(rule, metric, space, seed, brackets)
     for index, event in enumerate(events):
         replayed.take(index, event)
     replayed.close(dismissed=True)
     return replayed.trials
 
 
-def recorded_history(rule: Rule, metric: ComparedMetric, events: Iterable[Event]) -> InMemoryHistory:
+def recorded_history(
+    rule: Rule, metric: ComparedMetric, events: Iterable[Event], brackets: Brackets
+) -> InMemoryHistory:
     """The milestones that the trials have reached by the rule, if it judged none of them."""
     history = InMemoryHistory()
     for event in events:
         match event:
             case Report(number=number):
                 curve = history.curves[number]
-                report = _metric_report(metric, event, max(curve, default=None))
+                report = _metric_report(metric, event, max(curve, default=None), brackets.get(number))
                 curve[event.step] = event.value
                 own = history.of(number)
                 for milestone in rule.milestones(report, own):
-                    own.reach(milestone, event.value, rule.pool_of(number))
+                    own.reach(milestone, event.value, rule.pool_at(milestone, number, brackets.get(number)))
             case Completion(number=number) if history.curves[number]:
                 history.complete(rule, number, list(history.curves[number].values())[-1])
     return history
@@ -121,20 +142,30 @@ def best_of(values: Mapping[int, float], metric: ComparedMetric) -> int | None:
 class _Replay:
     """Simulates the service. Events are replayed in recorded order, but those of a paused trial when it resumes."""
 
-    def __init__(self, rule: Rule, metric: ComparedMetric, space: Space) -> None:
+    def __init__(self, rule: Rule, metric: ComparedMetric, space: Space, seed: int, brackets: Brackets | None) -> None:
         self.trials: dict[int, TrialReplay] = {}
-        self._rule, self._metric = rule, metric
+        self._rule, self._metric, self._seed = rule, metric, seed
         self._history = InMemoryHistory()
         self._paused = InMemoryPausedTrials(self._history, metric.name, metric.direction, space)
+        self._draws = brackets is None
+        self._brackets = dict(brackets or {})
         self._judged_steps: dict[int, int] = {}
         self._ready: list[tuple[int, TrialEvent]] = []
 
     def take(self, index: int, event: Event) -> None:
-        if isinstance(event, Closing):
-            self.close(dismissed=event.dismissed)
-            return
-        self._take(index, event)
-        self._catch_up()
+        match event:
+            case Closing():
+                self.close(dismissed=event.dismissed)
+            case Created(number):
+                self._create(number)
+            case _:
+                self._take(index, event)
+                self._catch_up()
+
+    def _create(self, number: int) -> None:
+        drawn = self._rule.draw_bracket(number, self._seed, self._history) if self._draws else None
+        if drawn is not None:
+            self._brackets[number] = drawn.number
 
     def close(self, *, dismissed: bool) -> None:
         while not dismissed and self._release_last():
@@ -196,7 +227,7 @@ class _Replay:
         self._judged_steps[report.number] = report.step if before is None else max(report.step, before)
         if not report.judged:
             return False
-        metric_report = _metric_report(self._metric, report, before)
+        metric_report = _metric_report(self._metric, report, before, self._brackets.get(report.number))
         verdicts = list(self._rule.decide(metric_report, self._history.of(report.number)))
         if verdicts and verdicts[-1].stop:
             self._stop(trial, report, verdicts[-1])
@@ -217,7 +248,8 @@ class _Replay:
     def _pause(self, number: int, trial: TrialReplay) -> None:
         verdict = trial.pauses[-1]
         trial.state = "paused"
-        self._paused.pause(number, verdict.milestone, verdict.value, self._rule.pool_of(number))
+        pool = self._rule.pool_of(number, self._brackets.get(number))
+        self._paused.pause(number, verdict.milestone, verdict.value, pool)
 
     def _release(self, *, others_may_come: bool = True) -> bool:
         """Resume the trials that the rule releases; whether there were any. Their held events become ready."""
@@ -263,5 +295,7 @@ class _Replay:
         return int(added)
 
 
-def _metric_report(metric: ComparedMetric, report: Report, previous_step: int | None) -> MetricReport:
-    return MetricReport(report.number, metric.name, metric.direction, report.step, report.value, previous_step)
+def _metric_report(
+    metric: ComparedMetric, report: Report, previous_step: int | None, bracket: int | None
+) -> MetricReport:
+    return MetricReport(report.number, metric.name, metric.direction, report.step, report.value, previous_step, bracket)

@@ -1,7 +1,7 @@
 """Early stopping: which trials are stopped or paused, and why."""
 
 from search.early_stopping.decision import Release, Verdict
-from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers, Standing
+from search.early_stopping.history import AT_END, COMPLETED, UNCOMPARED, History, MetricReport, Peer, Peers, Standing
 from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.paused_trials import PausedTrial, PausedTrials
 from search.early_stopping.registry import RULES, EarlyStoppingSpec
@@ -12,6 +12,7 @@ __all__ = [
     "AT_END",
     "COMPLETED",
     "RULES",
+    "UNCOMPARED",
     "EarlyStoppingSpec",
     "History",
     "InMemoryHistory",

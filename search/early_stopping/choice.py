@@ -123,7 +123,12 @@ def choose_rule(problem: Problem, training: Training | None) -> ChosenRule:
 
 
 def _halving(training: Training) -> ChosenRule:
-    rule = Hyperband(max_step=training.last_step, min_step=training.min_step or 1, reduction_factor=REDUCTION_FACTOR)
+    rule = Hyperband(
+        max_step=training.last_step,
+        min_step=training.min_step or 1,
+        reduction_factor=REDUCTION_FACTOR,
+        weighted=True,
+    )
     seen = f"trial {training.number} made {training.report_count} reports up to step {training.last_step}"
     those = f"trials that fall behind from step {rule.min_step} on"
     if (obstacle := _why_no_promotion(training)) is not None:

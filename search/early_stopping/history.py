@@ -12,13 +12,19 @@ ALL = 0
 COMPLETED = -1
 """The pool of trials that have completed, for rules that compare only with those."""
 
+UNCOMPARED = -2
+"""The pool of trials that are recorded at a milestone, and not compared there."""
+
 AT_END = -1
 """The milestone of having completed, reached with the rule's `value_at_end`. It is below any step."""
 
 
 @dataclass(frozen=True)
 class MetricReport:
-    """A report's value of the metric that trials are compared by; `previous_step` is the highest step before it."""
+    """A report's value of the metric that trials are compared by; `previous_step` is the highest step before it.
+
+    `bracket` is the number of the bracket that is stored with the trial; None if none is.
+    """
 
     number: int
     metric: str
@@ -26,6 +32,7 @@ class MetricReport:
     step: int
     value: float
     previous_step: int | None = None
+    bracket: int | None = None
 
     @property
     def is_new(self) -> bool:

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 
 from search.early_stopping.history import AT_END, COMPLETED
 from search.early_stopping.ranked_peers import RankedPeers, Ranking
@@ -31,13 +32,21 @@ class InMemoryHistory:
 
     def complete(self, rule: Rule, number: int, last_value: float) -> None:
         """Record that the trial has completed, as the service does."""
-        if not rule.compares_completed:
-            return
-        for milestone, (reached, pool) in self.reached.pop(number, {}).items():
-            ranking = self.rankings[milestone, pool]
-            del ranking[bisect_left(ranking, (reached, number))]
-            self.reach(number, milestone, reached, COMPLETED)
-        self.reach(number, AT_END, rule.value_at_end(last_value, self.of(number)), COMPLETED)
+        if rule.compares_completed:
+            for milestone, (reached, pool) in self.reached.pop(number, {}).items():
+                ranking = self.rankings[milestone, pool]
+                del ranking[bisect_left(ranking, (reached, number))]
+                self.reach(number, milestone, reached, COMPLETED)
+        if rule.keeps_ends:
+            self.reach(number, AT_END, rule.value_at_end(last_value, self.of(number)), COMPLETED)
+
+    def newest(self, count: int) -> Sequence[int]:
+        """With `value_at`, the port `CompletedTrials`."""
+        return sorted(nlargest(count, (number for _, number in self.rankings[AT_END, COMPLETED])))
+
+    def value_at(self, number: int, milestone: int) -> float | None:
+        reached = self.reached[number].get(milestone)
+        return None if reached is None else reached[0]
 
 
 @dataclass(frozen=True)

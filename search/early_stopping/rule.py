@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 
+from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.decision import Release, Verdict
-from search.early_stopping.history import ALL, History, MetricReport
+from search.early_stopping.history import ALL, UNCOMPARED, History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.json_types import JsonModel
 from search.problem import Direction
@@ -36,6 +37,20 @@ class Rule(JsonModel):
         """Whether trials are compared only with completed ones, which then move to the pool COMPLETED."""
         return False
 
+    @property
+    def draws_brackets(self) -> bool:
+        """Whether trials get their bracket by `draw_bracket`, and keep it."""
+        return False
+
+    @property
+    def keeps_ends(self) -> bool:
+        """Whether completed trials reach the milestone AT_END."""
+        return self.compares_completed or self.draws_brackets
+
+    def draw_bracket(self, number: int, seed: int, completed: CompletedTrials) -> Bracket | None:  # noqa: ARG002
+        """The bracket of a new trial: a function of its number, the experiment's seed and what has completed."""
+        return None
+
     def value_at_end(self, last_value: float, history: History) -> float:  # noqa: ARG002
         """The value by which a completed trial ranks at AT_END; `history` is that of the trial."""
         return last_value
@@ -50,9 +65,21 @@ class Rule(JsonModel):
         """Whether trials that are still paused at the end have lost. Otherwise they may be the best."""
         return True
 
-    def pool_of(self, number: int) -> int:  # noqa: ARG002
-        """The pool in which the trial is recorded while it runs, and compared unless only completed ones count."""
+    def pool_of(self, number: int, bracket: int | None = None) -> int:  # noqa: ARG002
+        """The pool in which the trial is recorded while it runs, and compared unless only completed ones count.
+
+        `bracket` is the number of the bracket that is stored with the trial.
+        """
         return ALL
+
+    def compares_at(self, milestone: int, pool: int) -> bool:  # noqa: ARG002
+        """Whether trials of the pool are compared at the milestone, and not only recorded."""
+        return True
+
+    def pool_at(self, milestone: int, number: int, bracket: int | None = None) -> int:
+        """The pool in which the trial reaches the milestone."""
+        pool = self.pool_of(number, bracket)
+        return pool if self.compares_at(milestone, pool) else UNCOMPARED
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
         """The milestones that the report reaches, in order; the trial may have reached some of them before."""
@@ -88,7 +115,8 @@ class StoppingRule(Rule):
     def decide(self, report: MetricReport, history: History) -> Iterator[Verdict]:
         """The first value at a milestone is kept. A trial that is stopped does not reach later milestones."""
         for milestone in self.milestones(report, history):
-            if not history.reach(milestone, report.value, self.pool_of(report.number)):
+            pool = self.pool_at(milestone, report.number, report.bracket)
+            if not history.reach(milestone, report.value, pool) or pool == UNCOMPARED:
                 continue
             verdict = self.judge(report, milestone, history)
             if verdict is None:

@@ -18,6 +18,7 @@ from service.domain.statuses import (
     StopCause,
     TrialStatus,
 )
+from service.operations.brackets import drawn_bracket
 from service.store.events import append_event
 from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
@@ -79,6 +80,9 @@ def create_trial(
     change_later(experiment, trial_count=number + 1)
     data = {"number": number, "params": params, "origin": origin, "source": source}
     seed = first_seed(experiment) if seed is None else seed
+    bracket = None if confirms is not None else drawn_bracket(session, experiment, number)
+    if bracket is not None:
+        data |= {"bracket": bracket}
     if confirms is not None:
         data |= {"confirms": confirms.number, "seed": seed}
     trial = TrialRow(
@@ -91,6 +95,7 @@ def create_trial(
         warm_start=warm_start,
         confirms=None if confirms is None else confirms.number,
         seed=seed,
+        bracket=bracket,
         status=TrialStatus.QUEUED,
         killed=False,
         attempt_count=0,

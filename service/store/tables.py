@@ -101,10 +101,12 @@ class TrialRow(Base):
     missing. `changed_at_event` is the event of the last change, by which caches read only what is new.
     `confirms` is the number of the trial whose params a confirmation runs again. `seed` is what its `config.seed` is;
     None in an experiment without `confirm`.
-    `paused_milestone` and `paused_value` are set from the pause until the trial continues or ends; `paused_pool` is the
-    pool in which it waits or waited last. `enqueue_key` is the Idempotency-Key of the call that enqueued it. The first
-    `forgiven_attempts` attempts count against no budget, because a user has retried the trial since. `queued_at` is
-    when it was queued last. `cost` is that of its attempts that have ended, as `service.domain.cost.Cost`.
+    `bracket` is a `search.early_stopping.bracket.Bracket`; None if its rule gave it none, also in a trial of an earlier
+    version. `paused_milestone` and `paused_value` are set from the pause until the trial continues or ends;
+    `paused_pool` is the pool in which it waits or waited last. `enqueue_key` is the Idempotency-Key of the call that
+    enqueued it. The first `forgiven_attempts` attempts count against no budget, because a user has retried the trial
+    since. `queued_at` is when it was queued last. `cost` is that of its attempts that have ended, as
+    `service.domain.cost.Cost`.
     """
 
     __tablename__ = "trials"
@@ -128,6 +130,7 @@ class TrialRow(Base):
     violation: Mapped[float | None]
     last_step: Mapped[Int64 | None]
     judged_step: Mapped[Int64 | None]
+    bracket: Mapped[dict[str, Any] | None]
     paused_milestone: Mapped[Int64 | None]
     paused_value: Mapped[float | None]
     paused_pool: Mapped[int] = mapped_column(default=0, server_default="0")

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from search.analysis.replay import Completion, Event, Report, replay
+from search.analysis.replay import Completion, Created, Event, Report, replay
 from search.early_stopping import RULES, EarlyStoppingSpec, InMemoryHistory, MetricReport, Rule, Verdict
+from search.early_stopping.bracket import Bracket
 from search.early_stopping.compared_metric import ComparedMetric
 from search.early_stopping.decision import MAX_COMPARED_WITH
 from search.problem import Direction
@@ -22,7 +23,7 @@ from search.space.space import Space
 REQUIRED: dict[str, Any] = {"max_step": 20, "percentile": 25, "patience": 1, "interval": 4}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "asha": [{}, {"promote": True}, {"bootstrap_count": 2, "extra_count": 1}, {"max_step": 9, "min_step": 2}],
-    "hyperband": [{}, {"promote": True}],
+    "hyperband": [{}, {"promote": True}, {"weighted": True}, {"weighted": True, "promote": True}],
     "median": [{}, {"n_startup_trials": 1, "interval_steps": 3, "n_warmup_steps": 2}],
     "threshold": [{"lower": 0.2, "upper": 0.8}],
     "wilcoxon": [{}, {"p_threshold": 0.5}],
@@ -35,6 +36,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 METRIC = "accuracy"
 TRIALS, STEPS = 14, 12
 GRACE = 5
+SEED = 1
 
 
 def options_of() -> Iterator[Any]:
@@ -64,10 +66,14 @@ def reports() -> Iterator[tuple[int, int, float]]:
 def verdicts_of(rule: Rule, direction: Direction = "maximize", sign: int = 1) -> list[tuple[int, Verdict]]:
     """The verdicts, with the trial's number, on trials that stop or pause where the rule says so, and never resume."""
     history, found, ended = InMemoryHistory(), list[tuple[int, Verdict]](), set[int]()
+    brackets: dict[int, Bracket | None] = {}
     for number, step, value in reports():
         if number in ended:
             continue
-        verdicts = list(rule.decide(_report(history, number, step, sign * value, direction), history.of(number)))
+        if number not in brackets:
+            brackets[number] = rule.draw_bracket(number, SEED, history)
+        report = _report(history, number, step, sign * value, direction, brackets[number])
+        verdicts = list(rule.decide(report, history.of(number)))
         found += [(number, verdict) for verdict in verdicts]
         if any(verdict.stop for verdict in verdicts):
             ended.add(number)
@@ -77,10 +83,16 @@ def verdicts_of(rule: Rule, direction: Direction = "maximize", sign: int = 1) ->
 
 
 def _report(
-    history: InMemoryHistory, number: int, step: int, value: float, direction: Direction = "maximize"
+    history: InMemoryHistory,
+    number: int,
+    step: int,
+    value: float,
+    direction: Direction = "maximize",
+    bracket: Bracket | None = None,
 ) -> MetricReport:
     curve = history.curves[number]
-    report = MetricReport(number, METRIC, direction, step, value, max(curve, default=None))
+    drawn = None if bracket is None else bracket.number
+    report = MetricReport(number, METRIC, direction, step, value, max(curve, default=None), drawn)
     curve.setdefault(step, value)
     return report
 
@@ -161,8 +173,9 @@ def test_a_replay_stops_the_trials_that_the_rule_stopped(options: dict[str, Any]
         pytest.skip("a replay also resumes paused trials")
     events: list[Event] = []
     for number, step, value in reports():
+        events += [Created(number)] if step == 1 else []
         events += [Report(number, step, value), *([Completion(number)] if step == STEPS else [])]
     space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
-    replayed = replay(rule, ComparedMetric(METRIC, "maximize"), space, events)
+    replayed = replay(rule, ComparedMetric(METRIC, "maximize"), space, events, seed=SEED)
     stops = {number: verdict for number, verdict in verdicts_of(rule) if verdict.stop}
     assert {number: one.stop for number, one in replayed.items() if one.stop} == stops

@@ -25,5 +25,5 @@ class Asha(SuccessiveHalving):
     def rungs_end(self) -> int | None:
         return self.max_step
 
-    def first_rung(self, number: int) -> int:  # noqa: ARG002
+    def first_rung(self, pool: int) -> int:  # noqa: ARG002
         return self.min_step * int(self.reduction_factor**self.min_early_stopping_rate)

@@ -1,28 +1,38 @@
 """Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner does it."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Literal, Self
 from zlib import crc32
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.rule import MAX_COUNT
+from search.early_stopping.rules.bracket_weights import weigh
 from search.early_stopping.rules.successive_halving import SuccessiveHalving
 
 
 class Hyperband(SuccessiveHalving):
     """Several brackets of successive halving, each with a higher first rung than the one before.
 
-    A trial is compared only within its bracket, which is a function of its number. `max_step` is the last step of a
-    trial that is not stopped. With `promote` there is no rung at that step, because the trial ends there.
+    A trial is compared only within its bracket, which is a function of its number; with `weighted`, of what had
+    completed when it was created. Trials are then recorded at all rungs, also at those below their first one, to see
+    how well early ranks predict those at the end. `max_step` is the last step of a trial that is not stopped. With
+    `promote` there is no rung at that step, because the trial ends there.
     """
 
     rule: Literal["hyperband"] = "hyperband"
     """the name of the rule"""
     max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)]
     """the last step of a trial that is not stopped"""
+    weighted: bool = False
+    """whether more trials go to the brackets whose first rungs have predicted the ranks at the end well; otherwise each
+    bracket has a fixed share"""
 
     @model_validator(mode="after")
     def _has_a_bracket(self) -> Self:
@@ -30,28 +40,65 @@ class Hyperband(SuccessiveHalving):
             raise ValueError(f"max_step must be at least min_step, which is {self.min_step}")
         return self
 
-    def bracket_of(self, number: int) -> int:
-        position = crc32(f"hyperband_{number}".encode()) % self._share_ends[-1]
-        return next(bracket for bracket, end in enumerate(self._share_ends) if position < end)
+    @property
+    def draws_brackets(self) -> bool:
+        return self.weighted
 
-    def pool_of(self, number: int) -> int:
-        return self.bracket_of(number)
+    def draw_bracket(self, number: int, seed: int, completed: CompletedTrials) -> Bracket | None:
+        if not self.weighted:
+            return None
+        found = weigh(self._shares, self.first_rungs, self.max_step, completed)
+        position = crc32(f"hyperband_{seed}_{number}".encode()) / 2**32
+        drawn = int(np.searchsorted(np.cumsum(found.shares)[:-1], position, side="right"))
+        agreement = float(found.agreements[drawn])
+        return Bracket(
+            number=drawn,
+            first_step=self.first_rungs[drawn],
+            share=float(found.shares[drawn]),
+            weight=float(found.weights[drawn]),
+            agreement=None if math.isnan(agreement) else agreement,
+            trial_count=found.trial_counts[drawn],
+        )
+
+    def bracket_of(self, number: int, bracket: int | None = None) -> int:
+        """The stored `bracket`, or that of the number: if the rule is not weighted, or was not when it was created."""
+        if self.weighted and bracket is not None:
+            return min(bracket, self._bracket_count - 1)
+        position = crc32(f"hyperband_{number}".encode()) % self._share_ends[-1]
+        return next(own for own, end in enumerate(self._share_ends) if position < end)
+
+    def pool_of(self, number: int, bracket: int | None = None) -> int:
+        return self.bracket_of(number, bracket)
 
     def pools_at(self, rung: int) -> Iterable[int]:
-        return (bracket for bracket in range(len(self._share_ends)) if self._first_rung(bracket) <= rung)
+        return (bracket for bracket in range(self._bracket_count) if self.compares_at(rung, bracket))
+
+    def compares_at(self, milestone: int, pool: int) -> bool:
+        return milestone >= self.first_rung(pool)
 
     @property
     def rungs_end(self) -> int | None:
         return self.max_step if self.promote else None
 
-    def first_rung(self, number: int) -> int:
-        return self._first_rung(self.bracket_of(number))
+    @property
+    def first_rungs(self) -> Sequence[int]:
+        """By bracket."""
+        return [self.first_rung(bracket) for bracket in range(self._bracket_count)]
 
-    def rung_name(self, number: int, rung: int) -> str:
-        return f"rung {rung} of bracket {self.bracket_of(number)}"
+    def first_rung(self, pool: int) -> int:
+        return self.min_step * int(self.reduction_factor**pool)
 
-    def _first_rung(self, bracket: int) -> int:
-        return self.min_step * int(self.reduction_factor**bracket)
+    def first_recorded(self, pool: int) -> int:
+        return self.min_step if self.weighted else self.first_rung(pool)
+
+    def rung_name(self, pool: int, rung: int) -> str:
+        return f"rung {rung} of bracket {pool}"
+
+    @property
+    def _shares(self) -> NDArray[np.float64]:
+        ends = np.array([0, *self._share_ends], dtype=np.float64)
+        shares: NDArray[np.float64] = np.diff(ends) / ends[-1]
+        return shares
 
     @cached_property
     def _share_ends(self) -> list[int]:
@@ -63,6 +110,6 @@ class Hyperband(SuccessiveHalving):
     def _bracket_count(self) -> int:
         """In integers: Optuna's quotient of logarithms is below 5 for 1 to 243 at 3, which has 6 brackets."""
         count = 0
-        while self._first_rung(count) <= self.max_step:
+        while self.first_rung(count) <= self.max_step:
             count += 1
         return count

@@ -44,6 +44,8 @@ class Patient(StoppingRule):
     def _wrapped_rule_does_not_pause(cls, wrapped: Rule) -> Rule:
         if wrapped.pauses:
             raise ValueError("must be a rule that does not pause trials, such as asha without promote")
+        if wrapped.draws_brackets:
+            raise ValueError("must be hyperband without weighted: trials that improve pass rungs unrecorded here")
         return wrapped
 
     @property
@@ -53,8 +55,8 @@ class Patient(StoppingRule):
     def value_at_end(self, last_value: float, history: History) -> float:
         return self.wrapped_rule.value_at_end(last_value, history)
 
-    def pool_of(self, number: int) -> int:
-        return self.wrapped_rule.pool_of(number)
+    def pool_of(self, number: int, bracket: int | None = None) -> int:
+        return self.wrapped_rule.pool_of(number, bracket)
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:
         """Those of the wrapped rule; but a trial that improves passes rungs unrecorded until it stops improving."""

@@ -14,7 +14,7 @@ from search.problem import Direction, sign_of
 
 def arrival(rule: Rungs, report: MetricReport, rung: int, history: History) -> Verdict:
     """The verdict on a trial that reaches a rung: it is paused unless it is among the best that have reached it."""
-    peers = history.peers(rung, rule.pool_of(report.number))
+    peers = history.peers(rung, rule.pool_of(report.number, report.bracket))
     standing = peers.standing(report.value, report.direction)
     count = standing.count + 1
     quota = _quota(rule, count)
@@ -71,15 +71,15 @@ def _within_quota_at(rule: Rungs, paused: PausedTrials, rung: int, pool: int, mi
     first, nearest = peers_around(peers, paused.direction, quota - 1)
     cutoff = nearest[quota - 1 - first].value
     while best and _is_among(peers, quota, best, cutoff, paused.direction):
-        yield _promotion(rule, paused, rung, best, cutoff, count, nearest)
+        yield _promotion(rule, paused, rung, pool, best, cutoff, count, nearest)
         best = paused.best(rung, pool)
 
 
 def _in_place_of_others(rule: Rungs, paused: PausedTrials) -> Iterator[Release]:
     for rung in reversed(paused.milestones()):
-        found = filter(None, (paused.best(rung, pool) for pool in rule.pools_at(rung)))
-        best = min(found, key=lambda one: (sign_of(paused.direction) * one.value, one.number), default=None)
-        if best is not None:
+        found = [(best, pool) for pool in rule.pools_at(rung) if (best := paused.best(rung, pool)) is not None]
+        if found:
+            best, pool = min(found, key=lambda one: (sign_of(paused.direction) * one[0].value, one[0].number))
             what = f"{paused.metric} {best.value:.6g} is the best of the trials paused at"
             yield Release(
                 number=best.number,
@@ -89,7 +89,7 @@ def _in_place_of_others(rule: Rungs, paused: PausedTrials) -> Iterator[Release]:
                 cutoff=None,
                 compared_count=0,
                 compared_with=(),
-                reason=f"{what} {rule.rung_name(best.number, rung)}, and no trial has completed: promoted",
+                reason=f"{what} {rule.rung_name(pool, rung)}, and no trial has completed: promoted",
             )
             return
 
@@ -108,7 +108,8 @@ def _is_among(peers: Peers, quota: int, one: Peer, cutoff: float | None, directi
 
 def _reason(rule: Rungs, report: MetricReport, rung: int, cutoff: float | None, count: int) -> str:
     value, relation = compared(report.value, report.value if cutoff is None else cutoff)
-    what, name = f"{report.metric} {value} at step {report.step}", rule.rung_name(report.number, rung)
+    name = rule.rung_name(rule.pool_of(report.number, report.bracket), rung)
+    what = f"{report.metric} {value} at step {report.step}"
     if cutoff is None:
         needed = max(1 if rule.extra_count else rule.reduction_factor, rule.bootstrap_count + 1)
         return f"no trial passes {name} until {needed} have reached it, and {what} is number {count}"
@@ -116,10 +117,17 @@ def _reason(rule: Rungs, report: MetricReport, rung: int, cutoff: float | None, 
 
 
 def _promotion(
-    rule: Rungs, paused: PausedTrials, rung: int, best: Peer, cutoff: float, count: int, nearest: Sequence[Peer]
+    rule: Rungs,
+    paused: PausedTrials,
+    rung: int,
+    pool: int,
+    best: Peer,
+    cutoff: float,
+    count: int,
+    nearest: Sequence[Peer],
 ) -> Release:
     value, relation = compared(best.value, cutoff)
-    reason = rule.comparison_with_cutoff(f"{paused.metric} {value}", relation, count, rule.rung_name(best.number, rung))
+    reason = rule.comparison_with_cutoff(f"{paused.metric} {value}", relation, count, rule.rung_name(pool, rung))
     return Release(
         number=best.number,
         decision="promote",

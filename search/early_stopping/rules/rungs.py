@@ -41,20 +41,24 @@ class Rungs(StoppingRule):
         """The step at and beyond which there is no rung; None if there is no such step."""
         return None
 
-    def first_rung(self, number: int) -> int:
-        """The step of the trial's lowest rung; each further rung is at `reduction_factor` times the step."""
+    def first_rung(self, pool: int) -> int:
+        """The step of the pool's lowest rung; each further rung is at `reduction_factor` times the step."""
         raise NotImplementedError
+
+    def first_recorded(self, pool: int) -> int:
+        """The step of the lowest rung at which trials of the pool are recorded."""
+        return self.first_rung(pool)
 
     def pools_at(self, rung: int) -> Iterable[int]:  # noqa: ARG002
         """The pools whose trials have this rung."""
         return (ALL,)
 
-    def rung_name(self, number: int, rung: int) -> str:  # noqa: ARG002
+    def rung_name(self, pool: int, rung: int) -> str:  # noqa: ARG002
         return f"rung {rung}"
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
         found, before = [], -1 if report.previous_step is None else report.previous_step
-        rung, end = self.first_rung(report.number), self.rungs_end
+        rung, end = self.first_recorded(self.pool_of(report.number, report.bracket)), self.rungs_end
         while rung <= report.step and (end is None or rung < end):
             if before < rung:
                 found.append(rung)

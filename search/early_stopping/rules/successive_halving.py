@@ -20,9 +20,10 @@ class SuccessiveHalving(Rungs):
         return self.promote
 
     def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict:
+        pool = self.pool_of(report.number, report.bracket)
         if self.promote:
             return arrival(self, report, milestone, history)
-        peers = history.peers(milestone, self.pool_of(report.number))
+        peers = history.peers(milestone, pool)
         standing = peers.standing(report.value, report.direction)
         count = standing.count + 1
         last_rank = self.quota(count) - 1
@@ -45,7 +46,7 @@ class SuccessiveHalving(Rungs):
     def _reason(self, report: MetricReport, milestone: int, comparison: tuple[str, str], count: int) -> str:
         value, relation = comparison
         what = f"{report.metric} {value} at step {report.step}"
-        rung = self.rung_name(report.number, milestone)
+        rung = self.rung_name(self.pool_of(report.number, report.bracket), milestone)
         if count <= self.bootstrap_count:
             needed = self.bootstrap_count + 1
             return f"no trial passes {rung} until {needed} have reached it, and {what} is number {count}"

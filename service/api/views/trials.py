@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
+from search.early_stopping import Rule
+from search.early_stopping.rules.hyperband import Hyperband
 from service.api.views.attempts import AttemptView, GenerationView
 from service.api.views.confirmation import ConfirmationView
 from service.api.views.costs import CostView
@@ -14,6 +16,7 @@ from service.operations.attempts.attempt_cost import cost_of
 from service.runtime.caches.spec_cache import spec_of
 from service.store.attempts import attempts_of
 from service.store.checkpoints import bytes_of_trials
+from service.store.early_stopping.brackets import bracket_of
 from service.store.generations import generations_of
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
@@ -139,9 +142,40 @@ class WarmStartView(View):
     """the one that the params come from; null if they are not from an earlier experiment"""
 
 
+class BracketView(View):
+    """The bracket of `hyperband` that a trial is compared in, and why it got that one."""
+
+    number: int
+    """counts the brackets from 0, which has the lowest first rung"""
+    first_step: int
+    """the step of its first rung"""
+    share: float | None
+    """the part of new trials that the bracket got when the trial was created; null if the bracket follows from the
+    trial's number"""
+    weight: float | None
+    """by how much its share is multiplied because of `agreement`: 1 without evidence; null as `share`"""
+    agreement: float | None
+    """how well the ranks at its first rung agreed with those at the end, from -1 to 1; null as `share`, and for a
+    bracket that stops no trial before its end"""
+    trial_count: int | None
+    """how many completed trials that was computed from; null as `share`"""
+
+    @classmethod
+    def of(cls, rule: Rule, row: TrialRow) -> Self | None:
+        """None for a confirmation, and for a rule without brackets."""
+        if not isinstance(rule, Hyperband) or row.confirms is not None:
+            return None
+        drawn = row.bracket if rule.weighted else None
+        number = rule.bracket_of(row.number, bracket_of(row))
+        empty = dict.fromkeys(("share", "weight", "agreement", "trial_count"))
+        return cls(**{**empty, **(drawn or {}), "number": number, "first_step": rule.first_rung(number)})
+
+
 class TrialDetail(TrialView):
     """A trial with its attempts and generations."""
 
+    bracket: BracketView | None
+    """the bracket of `hyperband` that it is compared in; null under other rules"""
     warm_start: WarmStartView | None
     """what earlier experiments have to do with its params; null if none were weighed"""
     attempts: list[AttemptView]
@@ -155,10 +189,12 @@ class TrialDetail(TrialView):
 
 def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView | None = None) -> TrialDetail:
     experiment, generations = session.get_one(ExperimentRow, row.experiment_id), generations_of(session, row.id)
-    scaling, now = spec_of(experiment).trainer.scaling, database_now(session)
+    spec, now = spec_of(experiment), database_now(session)
+    scaling = spec.trainer.scaling
     size = bytes_of_trials(session, [row.id]).get(row.id, 0)
     return TrialDetail(
         **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id), size)),
+        bracket=BracketView.of(spec.early_stopping, row),
         attempts=[
             AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now))
             for attempt in attempts_of(session, row.id)

@@ -15,6 +15,7 @@ from search.early_stopping.rules.wrappable import PLUGINS
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
+from service.store.early_stopping.brackets import bracket_of
 from service.store.early_stopping.history import StoredHistory
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
@@ -43,7 +44,9 @@ class Decider:
         # An earlier version counts reports after a pause; they are judged when the trial continues.
         if value is None or trial.confirms is not None or trial.stop_cause == StopCause.PAUSED:
             return []
-        report = MetricReport(trial.number, compared.name, compared.direction, step, value, trial.judged_step)
+        report = MetricReport(
+            trial.number, compared.name, compared.direction, step, value, trial.judged_step, bracket_of(trial)
+        )
         change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
             return []
@@ -82,7 +85,7 @@ class Decider:
     def record_completion(self, trial: TrialRow) -> None:
         """Let rules that compare with completed trials see this one."""
         rule = self.spec.early_stopping
-        if rule.compares_completed and trial.confirms is None:
+        if rule.keeps_ends and trial.confirms is None:
             self._history(trial, trial.judged_step).complete(rule)
 
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
@@ -95,7 +98,7 @@ class Decider:
         self.record(trial, decision, verdict.step, verdict)
         if verdict.pauses:
             trial.judged_step = trial.paused_milestone = verdict.milestone
-            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number)
+            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, bracket_of(trial))
             trial.paused_value = verdict.value
         if verdict.stop:
             request_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

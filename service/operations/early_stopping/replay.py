@@ -13,7 +13,9 @@ from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid
 from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
 from service.runtime.caches.spec_cache import spec_of
+from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
+from service.store.early_stopping.brackets import stored_brackets
 from service.store.generations import exploits_of
 from service.store.lookup import experiment_named
 from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
@@ -60,7 +62,9 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
     recorded = recorded_events(database.read, experiment.id, kinds, experiment.event_count)
     events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
-    courses = replay(rule, metric, spec.space, events)
+    # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.
+    brackets = stored_brackets(found) if rule == spec.early_stopping else None
+    courses = replay(rule, metric, spec.space, events, seed=seed_of(spec, experiment.id), brackets=brackets)
     if seen and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))
         raise Invalid([Mistake(("early_stopping", "metric"), f"{metric.name} was never reported; known here: {known}")])

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from search.analysis.replay import Closing, Completion, Event, Left, Report, TrialEvent
+from search.analysis.replay import Closing, Completion, Created, Event, Left, Report, TrialEvent
 from search.early_stopping.compared_metric import number_in
 from service.domain.statuses import NO_NEW_TRIALS, EndReason
 from service.store.generations import Exploit
 from service.store.recorded_events import RecordedEvent
 
-KINDS = ("report", "trial.completed", "experiment.ending", "experiment.running")
+KINDS = ("trial.created", "report", "trial.completed", "experiment.ending", "experiment.running")
 
 ENDS = ("experiment.completed", "experiment.failed", "experiment.stopped")
 KINDS_FOR_PAUSING = (*KINDS, *ENDS, "decision", "trial.paused", "trial.failed", "trial.stopped")
@@ -60,11 +60,13 @@ def _event(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> Eve
     return _of_trial(one, number, metric, judged=judged) if number >= 0 else None
 
 
-def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> TrialEvent | None:
+def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> TrialEvent | Created | None:
     match one.kind:
         case "report":
             value = number_in(one.data["metrics"], metric)
             return None if value is None else Report(number, one.data["step"], value, judged)
+        case "trial.created":
+            return Created(number)
         case "trial.completed":
             return Completion(number)
         case "trial.paused":

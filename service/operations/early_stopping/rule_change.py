@@ -8,12 +8,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from search.analysis.replay import recorded_history
-from search.early_stopping import InMemoryHistory
+from search.early_stopping import UNCOMPARED, InMemoryHistory
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.replay_events import KINDS, replay_events, without_discarded
 from service.operations.transitions import move_trial
 from service.specification.models import ExperimentSpec
+from service.store.early_stopping.brackets import stored_brackets
 from service.store.early_stopping.milestones import replace_milestones
 from service.store.generations import exploits_of
 from service.store.recorded_events import recorded_events
@@ -33,14 +34,16 @@ def rebuild_milestones(session: Session, experiment: ExperimentRow, spec: Experi
     recorded = recorded_events(lambda: nullcontext(session), experiment.id, KINDS, experiment.event_count)
     counted = without_discarded(recorded, exploits_of(session, experiment.id))
     rule, metric = spec.early_stopping, spec.compared_metric
-    history = recorded_history(rule, metric, replay_events(counted, numbers, metric.name))
+    brackets = stored_brackets(trials)
+    history = recorded_history(rule, metric, replay_events(counted, numbers, metric.name), brackets)
     ids = {number: trial_id for trial_id, number in numbers.items()}
     replace_milestones(session, experiment, _rows(history, ids))
     for trial in trials:
         trial.judged_step = max(history.curves[trial.number], default=None)  # also if ended: a user may retry it
         if trial.paused_milestone is not None:
             reached = history.reached[trial.number] if rule.pauses else {}
-            _move_pause(session, experiment, trial, reached, now)
+            compared = {at: (value, pool) for at, (value, pool) in reached.items() if pool != UNCOMPARED}
+            _move_pause(session, experiment, trial, compared, now)
 
 
 def _move_pause(

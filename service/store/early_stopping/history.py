@@ -53,10 +53,11 @@ class StoredHistory:
         return math.nan if found is None else found
 
     def complete(self, rule: Rule) -> None:
-        """Move the trial, which has completed, to the pool of those that others are compared with."""
+        """Record the end of the trial, which has completed, and move it to the pool that others are compared with."""
         trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
         milestones = milestones_of(self.session, trial.experiment_id)
-        milestones.move(trial.id, trial.number, steps, COMPLETED)
+        if rule.compares_completed:
+            milestones.move(trial.id, trial.number, steps, COMPLETED)
         last = trial.value if self.metric is None else self._last_value()
         if last is not None:
             milestones.add(trial.id, trial.number, AT_END, rule.value_at_end(last, self), COMPLETED)

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from operator import attrgetter
 from threading import Lock
 
@@ -46,6 +47,14 @@ class MilestoneTrials:
         self._trials[number] = value, pool
         insort(self._rankings[pool], (value, number))
         return is_new
+
+    def newest(self, count: int) -> Sequence[int]:
+        """The highest numbers of trials, at most `count`, ascending."""
+        return sorted(nlargest(count, self._trials))
+
+    def value_of(self, number: int) -> float | None:
+        reached = self._trials.get(number)
+        return None if reached is None else reached[0]
 
     def peers(self, pool: int, but: int | None = None) -> RankedPeers:
         """All trials of a pool, without the trial number `but`."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from search.early_stopping import AT_END
+from search.early_stopping import AT_END, UNCOMPARED
 from service.store.early_stopping.milestone_cache import ExperimentMilestones, MilestoneCache, MilestoneTrials
 from service.store.sql.write_session import WriteSession, add_later, change_later
 from service.store.tables import ExperimentRow, MilestoneRow
@@ -92,10 +92,11 @@ class ReachedMilestone(NamedTuple):
 
 
 def milestones_changed_after(session: Session, experiment_id: str, change: int) -> list[ReachedMilestone]:
-    """Without the ends of trials."""
+    """Those at which trials were compared, so without the ends of trials."""
     columns = MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.change
-    newer = MilestoneRow.experiment_id == experiment_id, MilestoneRow.change > change, MilestoneRow.milestone != AT_END
-    return [ReachedMilestone(*row) for row in session.execute(select(*columns).where(*newer))]
+    newer = MilestoneRow.experiment_id == experiment_id, MilestoneRow.change > change
+    compared = MilestoneRow.milestone != AT_END, MilestoneRow.pool != UNCOMPARED
+    return [ReachedMilestone(*row) for row in session.execute(select(*columns).where(*newer, *compared))]
 
 
 def replace_milestones(

@@ -16,7 +16,7 @@ from tests.conftest import Api, Held, a_spec, running
 STEPS = 9
 LIMITS = {"max_trials": 30, "parallelism": 1}
 LR = {"type": "float", "low": 0, "high": 1}
-STOPPING = {"rule": "hyperband", "max_step": STEPS, "min_step": 1}
+STOPPING = {"rule": "hyperband", "max_step": STEPS, "min_step": 1, "weighted": True}
 PROMOTING = STOPPING | {"promote": True, "extra_count": 1}
 
 
@@ -49,7 +49,7 @@ def chosen(service: Api, name: str) -> list[dict[str, Any]]:
 def rule(service: Api, name: str) -> dict[str, Any]:
     """What the experiment shows of its rule, as far as it is not a default."""
     shown = experiment(service, name)["early_stopping"]
-    interesting = ("max_step", "min_step", "promote", "extra_count")
+    interesting = ("max_step", "min_step", "weighted", "promote", "extra_count")
     return {"rule": shown["name"]} | {key: shown["options"][key] for key in interesting if shown["options"].get(key)}
 
 

@@ -112,7 +112,7 @@ def test_when_no_others_may_come_one_trial_of_each_pool_is_promoted() -> None:
     first = {rule.bracket_of(number): number for number in reversed(range(20)) if rule.bracket_of(number) < 2}
     race.running |= set(first.values())
     for number in first.values():
-        race.arrive(number, rule.first_rung(number), 0.5)
+        race.arrive(number, rule.first_rung(rule.pool_of(number)), 0.5)
     assert race.running == set()
     race.more_to_come = False
     assert sorted(race.release()) == sorted(first.values())
@@ -129,7 +129,7 @@ def test_each_bracket_of_hyperband_promotes_as_in_the_paper(
     for _ in range(data.draw(st.integers(1, 60), label="reports")):
         number = data.draw(st.sampled_from([*sorted(race.running), len(next_step)]), label="trial")
         race.running.add(number)
-        step = next_step.setdefault(number, rule.first_rung(number))
+        step = next_step.setdefault(number, rule.first_rung(rule.pool_of(number)))
         value = data.draw(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]) | st.floats(-9, 9), label="value")
         next_step[number] = 2 * step
         if step >= rule.max_step:
@@ -151,7 +151,7 @@ def test_when_no_others_may_come_at_least_one_trial_of_each_pool_runs_to_the_end
     last = reduction_factor**4
     rule = kind(promote=True, reduction_factor=reduction_factor, max_step=last)
     race = Race(rule, "maximize")
-    steps = {number: rule.first_rung(number) for number in range(count)}
+    steps = {number: rule.first_rung(rule.pool_of(number)) for number in range(count)}
     race.running |= set(steps)
     race.more_to_come = False
     while race.running or race.release():

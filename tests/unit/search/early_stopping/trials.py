@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from search.early_stopping import EarlyStoppingSpec, InMemoryHistory, MetricReport, Rule, Verdict
+from search.early_stopping.bracket import Bracket
 from search.problem import Direction
 
 
@@ -24,10 +25,18 @@ class Trials:
     def __init__(self, rule: Rule, direction: Direction = "maximize", metric: str = "val_accuracy") -> None:
         self.rule, self.direction, self.metric = rule, direction, metric
         self.memory = InMemoryHistory()
+        self.brackets: dict[int, int] = {}
+
+    def create(self, number: int, seed: int = 0) -> Bracket | None:
+        drawn = self.rule.draw_bracket(number, seed, self.memory)
+        if drawn is not None:
+            self.brackets[number] = drawn.number
+        return drawn
 
     def report(self, number: int, step: int, value: float) -> list[Verdict]:
         curve = self.memory.curves[number]
-        report = MetricReport(number, self.metric, self.direction, step, value, max(curve, default=None))
+        before, bracket = max(curve, default=None), self.brackets.get(number)
+        report = MetricReport(number, self.metric, self.direction, step, value, before, bracket)
         curve[step] = value
         return list(self.rule.decide(report, self.memory.of(number)))
 

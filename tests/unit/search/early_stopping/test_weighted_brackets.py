@@ -1,0 +1,103 @@
+"""With `weighted`, new trials go to the brackets whose first rungs have predicted the ranks at the end."""
+
+from collections import Counter
+
+import pytest
+
+from search.early_stopping import UNCOMPARED
+from search.early_stopping.bracket import Bracket
+from search.early_stopping.rules.bracket_weights import LEAST_SHARE, MAX_TRIALS
+from search.early_stopping.rules.hyperband import Hyperband
+from tests.unit.search.early_stopping.trials import Trials, complaints, rule_of
+
+LAST, COUNT = 9, 400
+WEIGHTED = {"rule": "hyperband", "max_step": LAST, "weighted": True}
+
+
+def brackets_after(trials: Trials) -> list[Bracket]:
+    """Those of further trials, none of which reports."""
+    found = [trials.create(number) for number in range(1000, 1000 + COUNT)]
+    return [one for one in found if one is not None]
+
+
+def shares(trials: Trials) -> dict[int, float]:
+    return {one.number: one.share for one in brackets_after(trials)}
+
+
+def after_trials(count: int, early: float) -> Trials:
+    """Trials that complete, whose values at step 1 have the order of the ends times `early`."""
+    trials = Trials(rule_of(**WEIGHTED))
+    for number in range(count):
+        trials.ran(number, [early * number, *[number] * (LAST - 1)])
+    return trials
+
+
+def test_without_evidence_brackets_have_the_shares_of_hyperband() -> None:
+    found = brackets_after(Trials(rule_of(**WEIGHTED)))
+    fixed = Counter(Hyperband(max_step=LAST).bracket_of(number) for number in range(10_000))
+    for bracket, share in {one.number: one.share for one in found}.items():
+        assert share == pytest.approx(fixed[bracket] / 10_000, abs=0.02)
+    assert {(one.weight, one.trial_count) for one in found} == {(1.0, 0)}
+    drawn = Counter(one.number for one in found)
+    assert all(drawn[one.number] == pytest.approx(COUNT * one.share, abs=35) for one in found)
+
+
+def test_a_rung_that_misleads_loses_its_share_and_one_that_predicts_gains() -> None:
+    fixed, misled, right = (shares(after_trials(*case)) for case in ((0, 1), (12, -1), (12, 1)))
+    assert misled[0] == pytest.approx(LEAST_SHARE, abs=0.002)
+    assert fixed[0] > 2 * misled[0]
+    assert misled[1] > fixed[1]
+    assert right[0] > fixed[0]
+    assert right[2] < fixed[2]
+    assert sum(right.values()) == pytest.approx(1)
+
+
+def test_a_bracket_says_why_a_trial_got_it() -> None:
+    found = {one.number: one for one in brackets_after(after_trials(12, -1))}
+    pairs = 12 * 11 / 2
+    assert found[0].agreement == pytest.approx((-pairs + 5) / (pairs + 10))
+    assert (found[0].first_step, found[0].weight, found[0].trial_count) == (1, 0.0, 12)
+    assert found[1].weight == pytest.approx(((pairs + 5) / (pairs + 10) / 0.5) ** 4)
+    assert (found[2].first_step, found[2].weight, found[2].agreement) == (LAST, 1.0, None)
+
+
+def test_the_same_history_gives_the_same_bracket_and_another_seed_another() -> None:
+    one, again = after_trials(5, -1), after_trials(5, -1)
+    assert brackets_after(one) == brackets_after(again)
+    assert [one.create(number, seed=1) for number in range(9, 99)] != [one.create(number) for number in range(9, 99)]
+
+
+def test_only_the_newest_trials_are_weighed() -> None:
+    trials = after_trials(MAX_TRIALS, -1)
+    for number in range(MAX_TRIALS, 2 * MAX_TRIALS):
+        trials.ran(number, [number] * LAST)
+    assert {one.trial_count for one in brackets_after(trials)} <= {0, MAX_TRIALS}
+    assert shares(trials) == shares(after_trials(MAX_TRIALS, 1))
+
+
+def test_a_trial_is_recorded_at_all_rungs_and_compared_from_the_first_of_its_bracket_on() -> None:
+    trials = Trials(rule_of(**WEIGHTED))
+    brackets = {number: trials.create(number) for number in range(60)}
+    assert {one.number for one in brackets.values() if one} == {0, 1, 2}
+    for number, bracket in brackets.items():
+        assert bracket
+        said = [verdict for step in range(1, LAST + 1) for verdict in trials.report(number, step, number)]
+        assert [verdict.milestone for verdict in said] == [1, 3, 9][bracket.number :]
+        earlier = [one for other, one in brackets.items() if other < number and one]
+        assert said[0].compared_count == [one.number for one in earlier].count(bracket.number)
+        pools = {step: pool for step, (_, pool) in trials.memory.reached[number].items()}
+        assert pools == {step: bracket.number if step >= bracket.first_step else UNCOMPARED for step in (1, 3, 9)}
+
+
+def test_a_trial_without_a_stored_bracket_has_that_of_its_number() -> None:
+    weighted, fixed = rule_of(**WEIGHTED), rule_of(rule="hyperband", max_step=LAST)
+    assert [weighted.pool_of(number) for number in range(50)] == [fixed.pool_of(number) for number in range(50)]
+    assert [weighted.pool_of(number, 2) for number in range(50)] == [2] * 50
+    assert [fixed.pool_of(number, 2) for number in range(50)] == [fixed.pool_of(number) for number in range(50)]
+    assert rule_of(**WEIGHTED | {"max_step": 3}).pool_of(0, 2) == 1  # the rule has lost a bracket since
+
+
+def test_patience_does_not_wrap_a_rule_that_weighs_brackets() -> None:
+    said = complaints(lambda: rule_of(rule="patient", patience=1, wrapped_rule=WEIGHTED))
+    assert len(said) == 1
+    assert "must be hyperband without weighted: trials that improve pass rungs unrecorded here" in said[0]
