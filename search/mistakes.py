@@ -67,6 +67,8 @@ def _mistake(line: ErrorDetails, tags: Collection[str]) -> Mistake:
             return Mistake(path, "unknown field")
         case "missing":
             return Mistake(path, MISSING)
+        case "tuple_type":
+            return Mistake(path, "must be a list")
         case "union_tag_invalid":
             return Mistake((*path, _tag(facts)), f"must be one of {facts['expected_tags']}, not '{facts['tag']}'")
         case "union_tag_not_found":

@@ -128,6 +128,10 @@ class SamplerSpec(JsonModel):
             yield Mistake(("search", "sampler"), f"{message}; tpe learns about them")
         if self.curve_score and (why := _why_no_curve_score(problem, sampler)):
             yield Mistake(("search", "curve_score"), f"has no effect: {why}")
+        would_use_it = self.curve_score is None and problem.prunes and sampler.gains_by_curve_score(problem)
+        if would_use_it and len(problem.directions) > 1:
+            message = "is not used with several objectives: a trial that early stopping ends ranks after completed ones"
+            yield Mistake(("search", "curve_score"), message)
         if why := self._why_no_priors(problem):
             for parameter in problem.believed_parameters:
                 yield Mistake(("space", parameter, "prior"), f"has no effect: {why}")

@@ -23,6 +23,7 @@ from pydantic import (
 from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
+from search.early_stopping.comparison_warnings import warnings_about_comparison
 from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.json_types import JsonModel
 from search.mistakes import Mistake, refuse, shortened
@@ -242,6 +243,7 @@ class ExperimentSpec(SpecPart):
             *self.search.warnings_with(self.problem),
             *secret_warnings(self.trainer, self.config),
             *self._confirm_warnings(),
+            *warnings_about_comparison(self.early_stopping, self.problem, self.objective_metrics),
         ]
 
     @model_validator(mode="after")

@@ -104,6 +104,34 @@ def test_an_experiment_tries_no_forbidden_combination(service: Api) -> None:
         assert params["optimizer"] == "adamw" or params["lr"] < 0.01
 
 
+ALONE = "compares trials by accuracy alone: trials that are among the best by seconds may lose"
+FEASIBLE = "compares trials by accuracy and not by constraints: the only feasible trials may lose"
+UNSCORED = "is not used with several objectives: a trial that early stopping ends ranks after completed ones"
+TPE = {"search": {"sampler": "tpe"}, "limits": {"max_trials": 9, "parallelism": 2}}
+SECONDS = {"metric": "seconds", "direction": "minimize"}
+CONSTRAINED = {"constraints": [{"metric": "memory", "max": 4}]}
+TWO = {"objectives": [{"metric": "accuracy", "direction": "maximize"}, SECONDS]}
+
+
+@pytest.mark.parametrize("rule", ["asha", "none", "auto"])
+@pytest.mark.parametrize(
+    ("parts", "warned"),
+    [
+        (CONSTRAINED, [("early_stopping.rule", FEASIBLE)]),
+        (TWO, [("early_stopping.metric", ALONE)]),
+        (CONSTRAINED | TWO, [("early_stopping.metric", ALONE), ("early_stopping.rule", FEASIBLE)]),
+        (TWO | TPE, [("search.curve_score", UNSCORED), ("early_stopping.metric", ALONE)]),
+        (TPE, []),
+    ],
+)
+def test_the_answer_to_a_spec_says_what_early_stopping_disregards(
+    service: Api, rule: str, parts: dict[str, Any], warned: list[tuple[str, str]]
+) -> None:
+    metric = {"metric": "accuracy"} if rule == "asha" else {}
+    found = service.create(**{"early_stopping": {"rule": rule} | metric} | parts)["warnings"]
+    assert [(one["path"], one["message"]) for one in found] == (warned if rule == "asha" else [])
+
+
 def test_the_answer_to_a_spec_warns_of_what_its_sampler_does_not_learn_from(service: Api) -> None:
     spec = {"space": SPACE | {"lr": LR}, "search": {"sampler": "nsga2"}, "early_stopping": {"rule": "asha"}}
     warned = [
