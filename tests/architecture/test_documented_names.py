@@ -1,10 +1,8 @@
 """The reference names everything that there is: statuses and moves, calls, errors, settings, samplers and rules."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +13,7 @@ import yaml
 from search.early_stopping.registry import RULES
 from search.samplers.registry import SAMPLERS
 from service.app import create_app
+from service.cli.all_commands import app
 from service.domain import statuses
 from service.domain.roles import Role
 from service.domain.statuses import (
@@ -135,8 +134,6 @@ def test_the_reference_names_every_command() -> None:
 
 
 def _commands() -> Iterator[str]:
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    app = EntryPoint("paceline", scripts["paceline"].replace(":main", ":app"), "console_scripts").load()
     group: Any = typer.main.get_command(app)
     yield from group.commands
 
