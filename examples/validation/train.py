@@ -29,7 +29,8 @@ def train_fn(config: dict[str, Any]) -> None:
 
 def validate(checkpoint: Checkpoint, points: int) -> dict[str, float]:
     """Returns the metrics that join those of the report."""
-    weight, _ = load(checkpoint)
+    weight, following = load(checkpoint)
+    print(f"validating epoch {following - 1}")
     numbers = random.Random(1)  # noqa: S311 - not for security
     errors = [abs(weight - SLOPE) * abs(numbers.uniform(-1, 1)) for _ in range(points)]
     return {"val_error": sum(errors) / points}

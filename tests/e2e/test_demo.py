@@ -93,6 +93,8 @@ def test_the_example_of_a_validation_searches_by_what_only_that_knows(stack: Sta
     reports = get(f"{stack.url}/v1/trials/{shown['best']['id']}/reports").json()["items"]
     assert [report["step"] for report in reports] == [1, 2, 3, 4]
     assert all({"weight", "val_error"} <= report["metrics"].keys() for report in reports)
+    log = get(f"{stack.url}/v1/trials/{shown['best']['id']}/logs", params={"rank": 1}).text
+    assert log.splitlines() == [f"validating epoch {epoch}" for epoch in (1, 2, 3, 4)]
 
 
 def test_the_readmes_tour_works_as_written(stack: Stack, tmp_path: Path) -> None:

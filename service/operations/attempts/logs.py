@@ -57,11 +57,12 @@ def missing_end(attempt: AttemptRow) -> str:
 
 
 def _check_rank(session: Session, attempt: AttemptRow, rank: int) -> None:
-    """Raises Invalid for a rank that the trial's worker group does not have."""
+    """Raises Invalid for a rank that the worker group does not have. Validations have the one after the last."""
     if rank == 0:
         return  # each group has it, and most groups have no other
-    count = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer.scaling.most_workers
-    if rank >= count:
+    trainer = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer
+    count = trainer.scaling.most_workers
+    if rank >= count + (trainer.validation is not None):
         raise Invalid([Mistake(("rank",), f"must be less than {count}, the trial's number of workers")])
 
 

@@ -136,6 +136,16 @@ def test_chunks_of_many_senders_at_once_keep_the_bounds(tight: Api, settings: Se
     assert logged(held, rank=0) == "a line\n" * 100
 
 
+def test_validations_have_the_log_of_the_rank_after_the_last(service: Api) -> None:
+    trainer = {"entrypoint": "a:b", "scaling": {"num_workers": 2}, "validation": {"entrypoint": "a:c"}}
+    service.create(trainer=trainer)
+    held = service.claim()
+    assert held
+    held.call("logs", 204, {"rank": 2, "offset": 0, "text": "validating\n"})
+    held.call("logs", 422, {"rank": 3, "offset": 0, "text": "x"})
+    assert service.http.get(f"/v1/trials/{held.trial}/logs").text == "[rank 2] validating\n"
+
+
 @pytest.mark.parametrize(("workers", "rank"), [(1, 1), (1, 299), (4, 4), (4, 1_000_000)])
 def test_a_rank_outside_the_group_has_no_log(service: Api, settings: Settings, workers: int, rank: int) -> None:
     held = held_of(service, workers)
