@@ -237,7 +237,6 @@ class Attempt:
             return
         if decision == STOP:
             logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
-            self.validations.cancel_after(sequence)
             self._start_grace_period()
         self._loop.call_soon_threadsafe(self.barrier.decide, sequence, decision)
 
@@ -266,6 +265,7 @@ class Attempt:
 
     def on_decided(self, sequence: int) -> None:
         self._deciding_sequence = sequence
+        self.validations.cancel_after(sequence)
 
     # Orders to end. From any thread.
 

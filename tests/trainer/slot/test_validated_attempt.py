@@ -96,6 +96,23 @@ def test_a_late_stop_voids_the_validations_after_it(tmp_path: Path) -> None:
     scenario(tmp_path, run)
 
 
+def test_reports_after_a_users_stop_count_and_are_validated(tmp_path: Path) -> None:
+    """The function has reported on, or ended, before the answer to a report that was held says stop."""
+
+    async def run(one: Played) -> None:
+        one.service.decide = lambda _trial, _report: Answer(decision=Decision.STOP, reason="the user")
+        for sequence in range(2):
+            assert await one.report_for_validation(sequence) == "continue"
+        await one.attempt.worker_ended(0, WorkerEnded())
+        (await one.validation(0)).end(accuracy=0.5)
+        concluding = asyncio.create_task(one.conclude())
+        (await one.validation(1)).end(accuracy=0.75)
+        assert await concluding == Outcome("completed", began=True)
+        assert losses(one) == [{"loss": 0.0, "accuracy": 0.5}, {"loss": 1.0, "accuracy": 0.75}]
+
+    scenario(tmp_path, run)
+
+
 def test_a_user_who_stops_it_gets_the_validation_of_its_last_checkpoint(tmp_path: Path) -> None:
     async def run(one: Played) -> None:
         one.service.order(one.trial, Decision.STOP, "the user")
