@@ -144,7 +144,10 @@ def test_each_bracket_of_hyperband_promotes_as_in_the_paper(
         }
 
 
-@given(st.data(), st.integers(1, 12), st.integers(2, 4), st.sampled_from([Asha, Hyperband]))
+KINDS: list[type[Asha | Hyperband]] = [Asha, Hyperband]
+
+
+@given(st.data(), st.integers(1, 12), st.integers(2, 4), st.sampled_from(KINDS))
 def test_when_no_others_may_come_at_least_one_trial_of_each_pool_runs_to_the_end(
     data: st.DataObject, count: int, reduction_factor: int, kind: type[Asha | Hyperband]
 ) -> None:
