@@ -5,7 +5,7 @@ import threading
 import time
 from pathlib import PurePosixPath
 
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSystem, FileType
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,11 @@ ANSWER_SECONDS = 20.0
 
 
 class StorageProbe(threading.Thread):
-    """Writes and deletes a small file, again and again, in a thread of its own: a storage may never answer."""
+    """Writes a small file again and again, in a thread of its own, because a storage may never answer.
+
+    The file stays, so that the probe notices when another folder has taken the storage's place: where a share is no
+    longer mounted there is an empty folder, which can be written, but has no checkpoint to resume from.
+    """
 
     def __init__(self, agent: str) -> None:
         super().__init__(name="paceline-storage-probe", daemon=True)
@@ -30,10 +34,12 @@ class StorageProbe(threading.Thread):
         self._began_at: float | None = None
         self._wanted = threading.Event()
         self._asked_count = self._answered_count = 0
+        self._is_kept = False
 
     def set_location(self, location: str | None) -> None:
         """The storage as the service names it. Repeated calls are cheap; without a location nothing is probed."""
-        self._location = location
+        if location != self._location:
+            self._location, self._is_kept = location, False
         if location is not None:
             self._located.set()
 
@@ -65,23 +71,52 @@ class StorageProbe(threading.Thread):
         while True:
             asked_count, self._began_at = self._asked_count, time.monotonic()
             self._wanted.clear()
-            error = write_error(self._location or "", self._file)
+            error = self._probe()
             if error != self._error:
                 logger.warning("the storage: %s", error or f"{self._location} can be written again")
             self._error, self._began_at, self._answered_count = error, None, asked_count
             self._probed.set()
             self._wanted.wait(PROBE_SECONDS if error is None else RETRY_SECONDS)
 
+    def _probe(self) -> str | None:
+        """Return why the storage cannot be used; None if it can."""
+        location = str(self._location)
+        try:
+            if self._is_kept and not _exists(location, self._file):
+                return (
+                    f"{location} has lost the file {self._file}, which this agent keeps there. If a share is no longer "
+                    "mounted, mount it again; if the storage was emptied on purpose, restart the agent"
+                )
+            _write(location, self._file)
+        except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
+            return _cannot_be_written(location, error)
+        self._is_kept = location == self._location
+        return None
+
 
 def write_error(location: str, name: str) -> str | None:
     """Write and delete a file of this name in the storage. Return why that is not possible; None if it is."""
     try:
-        storage, folder = FileSystem.from_uri(location)
-        storage.create_dir(folder, recursive=True)
-        file = str(PurePosixPath(folder, name))
-        with storage.open_output_stream(file) as stream:
-            stream.write(b"paceline")
+        storage, file = _write(location, name)
         storage.delete_file(file)
     except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
-        return f"{location} cannot be written: {type(error).__name__}: {error}"
+        return _cannot_be_written(location, error)
     return None
+
+
+def _write(location: str, name: str) -> tuple[FileSystem, str]:
+    storage, folder = FileSystem.from_uri(location)
+    storage.create_dir(folder, recursive=True)
+    file = str(PurePosixPath(folder, name))
+    with storage.open_output_stream(file) as stream:
+        stream.write(b"paceline")
+    return storage, file
+
+
+def _exists(location: str, name: str) -> bool:
+    storage, folder = FileSystem.from_uri(location)
+    return bool(storage.get_file_info(str(PurePosixPath(folder, name))).type != FileType.NotFound)
+
+
+def _cannot_be_written(location: str, error: Exception) -> str:
+    return f"{location} cannot be written: {type(error).__name__}: {error}"

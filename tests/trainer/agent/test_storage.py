@@ -31,7 +31,29 @@ def test_a_storage_that_cannot_be_written_is_known_until_it_can(
     assert f"{tmp_path}/mount/checkpoints cannot be written" in probe.error
     (tmp_path / "mount").unlink()
     until(lambda: probe.error is None, "the storage is known to work again")
-    assert [path.name for path in (tmp_path / "mount" / "checkpoints").iterdir()] in ([], [".paceline-probe-here"])
+    assert [path.name for path in (tmp_path / "mount" / "checkpoints").iterdir()] == [".paceline-probe-here"]
+
+
+def test_an_empty_folder_in_the_place_of_a_share_is_not_its_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a share is no longer mounted: the folder can be written, and has no checkpoint to resume from."""
+    monkeypatch.setattr(storage_probe, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(storage_probe, "RETRY_SECONDS", 0.02)
+    probe = StorageProbe("here")
+    probe.set_location(str(tmp_path / "mount"))
+    probe.start()
+    probe.await_first(SECONDS)
+    (tmp_path / "mount").rename(tmp_path / "share")
+    (tmp_path / "mount").mkdir()
+    until(lambda: probe.error, "the folder is not taken for the storage")
+    assert "has lost the file .paceline-probe-here" in str(probe.error)
+    (tmp_path / "mount").rmdir()
+    (tmp_path / "share").rename(tmp_path / "mount")
+    until(lambda: probe.error is None, "the share is mounted again")
+    probe.set_location(str(tmp_path / "another"))
+    until((tmp_path / "another" / ".paceline-probe-here").exists, "another location starts anew")
+    until(lambda: probe.error is None, "it is no loss")
 
 
 def test_a_storage_is_probed_without_a_pause_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,13 +65,14 @@ def test_a_storage_is_probed_without_a_pause_after_a_loss(tmp_path: Path, monkey
     probe.set_location(str(tmp_path / "mount"))
     probe.start()
     probe.await_first(SECONDS)
-    (tmp_path / "mount").rmdir()
+    (tmp_path / "mount").rename(tmp_path / "share")
     (tmp_path / "mount").write_text("not a directory")
     assert probe.error is None
     probe.check_now()
     until(lambda: probe.is_settled, "the storage has been probed again")
     assert probe.error is not None
     (tmp_path / "mount").unlink()
+    (tmp_path / "share").rename(tmp_path / "mount")
     until(lambda: probe.error is None, "the storage is known to work again")
 
 
