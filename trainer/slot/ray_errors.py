@@ -31,6 +31,11 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 DEATHS = frozenset({"ActorDiedError", "RayActorError", "WorkerGroupStartupFailedError", "WorkerHealthCheckFailedError"})
 """Ray's errors that mean the death of a process of the attempt."""
 
+CREATION_FAILED = re.compile(
+    r"raised in its creation task.*\bStorageContext\b.*^(\w*Error: .*?)$", re.DOTALL | re.MULTILINE
+)
+"""What Ray tells of a controller that could not use the storage: one that went away after the slot had checked it."""
+
 RAY_FAILURES = frozenset(
     {
         "ActorUnavailableError",
@@ -75,10 +80,20 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
         return Failure(OUT_OF_MEMORY, f"a worker was ended because its node ran out of memory: {_one_line(text)}")
     if names & DEATHS and has_oom_kill:
         return killed_by_kernel(_failed_ranks(error), text)
-    if (reason := _why_lost(error, links)) is not None:
-        return Failure(LOST, reason, text)
+    if (loss := _loss(error, links, storage, text)) is not None:
+        return loss
     own = _not_set_up(links) or _not_stored(error, links, storage)
     return own or Failure(CANNOT_START, headline(links[-1]), user_traceback(error))
+
+
+def _loss(error: BaseException, links: list[BaseException], storage: str, text: str) -> Failure | None:
+    """The death of a part of Ray or of a worker; of the controller also because it could not use the storage."""
+    reason = _why_lost(error, links)
+    if reason is None:
+        return None
+    if unused := CREATION_FAILED.search(COLOURS.sub("", text)):
+        reason = _not_storable(storage, _one_line(unused.group(1)))
+    return Failure(LOST, reason, text)
 
 
 def _not_stored(error: BaseException, links: list[BaseException], storage: str) -> Failure | None:
@@ -86,8 +101,11 @@ def _not_stored(error: BaseException, links: list[BaseException], storage: str) 
     storage_error = next((link for link in links if isinstance(link, OSError)), None)
     if storage_error is None:
         return None
-    message = f"checkpoints cannot be stored at {storage}: {headline(storage_error)}; {STORAGE_ADVICE}"
-    return Failure(LOST, message, user_traceback(error))
+    return Failure(LOST, _not_storable(storage, headline(storage_error)), user_traceback(error))
+
+
+def _not_storable(storage: str, why: str) -> str:
+    return f"checkpoints cannot be stored at {storage}: {why}; {STORAGE_ADVICE}"
 
 
 def _not_set_up(links: list[BaseException]) -> Failure | None:

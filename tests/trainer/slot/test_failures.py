@@ -1,9 +1,13 @@
 """Why attempts fail: what a rank reports, what the errors of Ray mean, and what the service gets."""
 
+import re
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
 from trainer.slot.ray_errors import classify, to_json
@@ -76,6 +80,18 @@ def test_a_restarted_ray_head_is_named_as_the_cause() -> None:
         failure = classified(error, has_oom_kill=True)
         assert (failure.kind, failure.message.partition(",")[0]) == ("lost", "the Ray head was restarted")
     assert describe(refused, rank=0, world_size=1, is_importing=True, folder=None).kind == "lost"
+
+
+def test_a_storage_that_goes_away_before_rays_controller_starts_is_named(tmp_path: Path) -> None:
+    """Ray reports it as the death of the controller, in whose constructor it looks at the storage."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="directory") as unusable:
+        StorageContext(str(tmp_path / "file"), "run")
+    told = "".join(traceback.format_exception(unusable.value))
+    error = RayTaskError("TrainController.__init__", told, unusable.value, actor_id="0a1b")
+    failure = classified(ActorDiedError(error))
+    assert failure.kind == "lost"
+    assert re.match(r"checkpoints cannot be stored at /storage: \w+Error: .*directory", failure.message)
 
 
 def test_a_checkpoint_whose_storage_is_away_is_not_the_users_error(tmp_path: Path) -> None:
