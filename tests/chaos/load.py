@@ -55,6 +55,8 @@ class Load:
         return self._user.calls if self._user else []
 
     def close(self) -> None:
+        if self._user:
+            self._user.give_up()
         self._services.close()
         self._watch.close()
 

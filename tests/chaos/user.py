@@ -18,7 +18,8 @@ from tests.chaos.submission import submit
 PAUSE_SECONDS = (0.8, 2.5)
 PATIENCE = 0.7
 """The share of calls that are repeated until there is an answer. The others are given up."""
-CLOSING_SECONDS = 200.0
+MAX_QUEUED = 6
+"""With so many trials in the queue the user enqueues no more: on a busy machine the run would hardly end."""
 
 
 class User:
@@ -29,7 +30,7 @@ class User:
         self._services = ServiceCaller(urls)
         self._journal, self._seed = journal, seed
         self._random = random.Random(seed)  # noqa: S311 - it must be reproducible
-        self._over = threading.Event()
+        self._over, self._given_up = threading.Event(), threading.Event()
         self._own = ""
         self._scratches: dict[str, bool] = {}
         self._turn = 0
@@ -44,7 +45,13 @@ class User:
         self._over.set()
 
     def is_busy(self) -> bool:
+        """Until the steered experiment has ended, too."""
         return self._thread.is_alive()
+
+    def give_up(self) -> None:
+        """Do not wait for the steered experiment any longer."""
+        self._over.set()
+        self._given_up.set()
 
     def _run(self) -> None:
         planned = steered("steered-0", self._journal, seed=self._seed)
@@ -72,6 +79,8 @@ class User:
 
     def _enqueue(self) -> None:
         """Two configurations in one call, which is made twice."""
+        if len(self._trials("queued")) > MAX_QUEUED:
+            return
         configurations = [{"params": {"x": self._random.random(), "width": width}} for width in (1, 2)]
         key = {"Idempotency-Key": uuid.uuid4().hex}
         path = f"/v1/experiments/{self._own}/trials"
@@ -105,12 +114,11 @@ class User:
 
     def _close(self) -> None:
         """Throw away what is left, and let the steered experiment end by its limit. A late call may pause it again."""
-        deadline = time.monotonic() + CLOSING_SECONDS
-        while self._scratches and time.monotonic() < deadline:
+        while self._scratches and not self._given_up.is_set():
             self._throw_away(patient=True)
             time.sleep(PAUSE_SECONDS[0])
         self._change(max_trials=max(sum(self._state()["counts"].values()), 1))
-        while (status := self._state()["status"]) in {"running", "paused"} and time.monotonic() < deadline:
+        while (status := self._state()["status"]) in {"running", "paused"} and not self._given_up.is_set():
             if status == "paused":
                 self._resume(patient=True)
             time.sleep(PAUSE_SECONDS[0])
@@ -120,13 +128,17 @@ class User:
         return body
 
     def _some_trial(self, status: str) -> str | None:
+        found = self._trials(status)
+        return self._random.choice(found) if found else None
+
+    def _trials(self, status: str) -> list[str]:
+        """Return the ids of its trials with this status; [] when no service answers."""
         try:
             path = f"/v1/experiments/{self._own}/trials"
             answer = self._services.call("GET", path, timeout=0, params={"status": status})
         except TimeoutError:
-            return None
-        found = [one["id"] for one in answer.raise_for_status().json()["items"]]
-        return self._random.choice(found) if found else None
+            return []
+        return [one["id"] for one in answer.raise_for_status().json()["items"]]
 
     def _post(self, what: str, of: str, path: str, *, patient: bool = False) -> Call:
         return self._call(what, of, "POST", path, patient=patient)
