@@ -1,4 +1,4 @@
-"""What every searcher proposes: a trial. It reports its steps, and the answer to each says whether it continues."""
+"""What every searcher proposes: a trial that reports its steps, each answered by whether it continues."""
 
 from collections.abc import Callable
 from typing import Protocol
