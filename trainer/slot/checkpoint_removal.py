@@ -4,20 +4,40 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 logger = logging.getLogger("paceline")
 
+RETRY_SECONDS = (1.0, 5.0, 20.0, 60.0, 240.0)
+"""How long after a failure the next try comes: the storage may be away for a while."""
+
+Task = Callable[[], bool | None]
+"""False: it failed and is tried again."""
+
+
+@dataclass
+class Retry:
+    task: Task
+    due_at: float
+    failures: int = 1
+
 
 class DirectoryRemover(threading.Thread):
-    """Removes directories one after the other. A directory that cannot be removed is logged and left."""
+    """Removes directories one after the other.
 
-    def __init__(self) -> None:
+    A directory that cannot be removed is logged, tried again after each of `retry_seconds`, and then left.
+    """
+
+    def __init__(self, retry_seconds: Collection[float] = RETRY_SECONDS) -> None:
         super().__init__(name="paceline-removal", daemon=True)
-        self._tasks: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._tasks: queue.Queue[Task | None] = queue.Queue()
+        self._delays = list(retry_seconds)
+        self._retries: list[Retry] = []
 
     def remove(self, uri: str) -> None:
         """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
@@ -27,16 +47,37 @@ class DirectoryRemover(threading.Thread):
         """Remove, soon, the directories in the folder, a URI, that have other names."""
         self._tasks.put(partial(remove_all_except, names, folder))
 
-    def run_soon(self, task: Callable[[], None]) -> None:
+    def run_soon(self, task: Task) -> None:
         """Remove something else than checkpoints."""
         self._tasks.put(task)
 
     def run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
+        while (task := self._next()) is not None:
+            if task() is False and self._delays:
+                self._retries.append(Retry(task, time.monotonic() + self._delays[0]))
+        for retry in self._retries:
+            retry.task()
+
+    def _next(self) -> Task | None:
+        """Return the next task; meanwhile repeat what has failed and is due. None: it is closed."""
+        while True:
+            due_in = min((one.due_at - time.monotonic() for one in self._retries), default=None)
+            try:
+                return self._tasks.get(timeout=None if due_in is None else max(0.0, due_in))
+            except queue.Empty:
+                self._repeat_due()
+
+    def _repeat_due(self) -> None:
+        now, left = time.monotonic(), list[Retry]()
+        for retry in self._retries:
+            if retry.due_at > now:
+                left.append(retry)
+            elif retry.task() is False and retry.failures < len(self._delays):
+                left.append(Retry(retry.task, now + self._delays[retry.failures], retry.failures + 1))
+        self._retries = left
 
     def close(self, seconds: float) -> None:
-        """End the thread, and wait at most `seconds` for what it still has to remove."""
+        """End the thread, and wait at most `seconds` for what it still has to remove, or to try once more."""
         self._tasks.put(None)
         self.join(seconds)
 
@@ -48,14 +89,18 @@ def delete_directory(uri: str) -> None:
         storage.delete_dir(path)
 
 
-def remove(uri: str) -> None:
+def remove(uri: str) -> bool:
+    """Return whether the directory is gone."""
     try:
         delete_directory(uri)
     except (OSError, ValueError) as error:
         logger.warning("the checkpoint %s is no longer needed, but could not be removed: %s", uri, error)
+        return False
+    return True
 
 
-def remove_all_except(names: Collection[str], folder: str) -> None:
+def remove_all_except(names: Collection[str], folder: str) -> bool:
+    """Return whether all others are gone."""
     try:
         storage, path = FileSystem.from_uri(folder)
         for entry in storage.get_file_info(FileSelector(path, allow_not_found=True)):
@@ -63,3 +108,5 @@ def remove_all_except(names: Collection[str], folder: str) -> None:
                 storage.delete_dir(entry.path)
     except (OSError, ValueError) as error:
         logger.warning("unfinished checkpoints in %s could not be removed: %s", folder, error)
+        return False
+    return True

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.faults.schedule import Target
 
-REMOVAL_SECONDS = 5.0
+REMOVAL_SECONDS = 10.0
 """How long a slot may take to remove an obsolete checkpoint. A slot that is killed earlier leaves it there."""
 
 
@@ -42,6 +43,9 @@ def _should_be_clean(snapshot: Snapshot, experiment: Experiment, trial: Trial, k
 
 
 def _slot_was_killed_after(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether it was killed before it has removed all, which takes longer if the storage was away meanwhile."""
     end = attempt.ended_at or float("inf")
+    away = (one for one in fault_periods(snapshot.record) if one.fault.planned.target is Target.STORAGE)
+    removed = max([end, *(one.until for one in away if one.overlaps(attempt))]) + REMOVAL_SECONDS
     kills = [one.at for one in snapshot.record.faults if one.planned.target in {Target.SLOT, Target.RAY, Target.UP}]
-    return any(end <= at <= end + REMOVAL_SECONDS for at in kills)
+    return any(end <= at <= removed for at in kills)

@@ -1,0 +1,69 @@
+"""Checkpoints that are no longer needed are removed, also those that could not be at first."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import until
+from trainer.slot.checkpoint_removal import DirectoryRemover
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """A storage with two checkpoints that is away: there is a file in its place."""
+    for name in ("old", "new"):
+        (tmp_path / "away" / name).mkdir(parents=True)
+    (tmp_path / "storage").touch()
+    return tmp_path / "storage"
+
+
+@pytest.fixture
+def remover() -> Iterator[DirectoryRemover]:
+    remover = DirectoryRemover(retry_seconds=[0.01] * 1000)
+    remover.start()
+    yield remover
+    remover.close(10)
+
+
+def come_back(storage: Path) -> None:
+    storage.unlink()
+    storage.with_name("away").rename(storage)
+
+
+def test_what_could_not_be_removed_is_removed_when_the_storage_is_back(
+    storage: Path, remover: DirectoryRemover, caplog: pytest.LogCaptureFixture
+) -> None:
+    remover.remove(str(storage / "old"))
+    until(lambda: "could not be removed" in caplog.text, "the removal fails")
+    come_back(storage)
+    until(lambda: not (storage / "old").exists(), "the removal is tried again")
+    assert (storage / "new").exists()
+
+
+def test_unfinished_checkpoints_are_removed_when_the_storage_is_back(
+    storage: Path, remover: DirectoryRemover, caplog: pytest.LogCaptureFixture
+) -> None:
+    remover.remove_all_except({"new"}, str(storage))
+    until(lambda: "could not be removed" in caplog.text, "the removal fails")
+    come_back(storage)
+    until(lambda: [one.name for one in storage.iterdir()] == ["new"], "the removal is tried again")
+
+
+def test_a_remover_that_closes_tries_once_more(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
+    remover = DirectoryRemover(retry_seconds=[1000])
+    remover.start()
+    remover.remove(str(storage / "old"))
+    until(lambda: "could not be removed" in caplog.text, "the removal fails")
+    come_back(storage)
+    remover.close(10)
+    assert not (storage / "old").exists()
+
+
+def test_what_can_never_be_removed_is_left_after_the_last_try(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
+    remover = DirectoryRemover(retry_seconds=[0.01, 0.01])
+    remover.start()
+    remover.remove(str(storage / "old"))
+    until(lambda: caplog.text.count("could not be removed") == 3, "all tries have failed")
+    remover.close(10)
+    assert caplog.text.count("could not be removed") == 3
