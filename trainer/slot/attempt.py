@@ -214,12 +214,13 @@ class Attempt:
             # The others may wait for this rank, and never end.
             self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
 
-    def checkpoint_saved(self, sequence: int, path: str) -> None:
-        """All ranks have saved the checkpoint of this report. From any thread."""
+    def checkpoint_saved(self, sequence: int, path: str) -> str:
+        """All ranks have saved the checkpoint of this report. Returns its URI. From any thread."""
         saved = self._saved(sequence, path)
         self.validations.saved(sequence, path, saved.uri)
         self.delivery.reports.add_checkpoint(sequence, saved)
         self._loop.call_soon_threadsafe(self.barrier.saved, sequence)
+        return saved.uri
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
         saved = None if checkpoint is None else self._saved(sequence, checkpoint)

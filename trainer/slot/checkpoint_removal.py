@@ -20,6 +20,16 @@ Task = Callable[[], bool | None]
 """False: it failed and is tried again."""
 
 
+@dataclass(frozen=True)
+class Removal:
+    """Of one directory."""
+
+    uri: str
+
+    def __call__(self) -> bool:
+        return remove(self.uri)
+
+
 @dataclass
 class Retry:
     task: Task
@@ -41,11 +51,15 @@ class DirectoryRemover(threading.Thread):
 
     def remove(self, uri: str) -> None:
         """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
-        self._tasks.put(partial(remove, uri))
+        self._tasks.put(Removal(uri))
 
     def remove_all_except(self, names: Collection[str], folder: str) -> None:
         """Remove, soon, the directories in the folder, a URI, that have other names."""
         self._tasks.put(partial(remove_all_except, names, folder))
+
+    def keep(self, uri: str) -> None:
+        """A directory has been saved anew, under a name that it had before: what has failed is not tried again."""
+        self._tasks.put(partial(self._drop_retries, Removal(uri)))
 
     def run_soon(self, task: Task) -> None:
         """Remove something else than checkpoints."""
@@ -75,6 +89,9 @@ class DirectoryRemover(threading.Thread):
             elif retry.task() is False and retry.failures < len(self._delays):
                 left.append(Retry(retry.task, now + self._delays[retry.failures], retry.failures + 1))
         self._retries = left
+
+    def _drop_retries(self, of: Removal) -> None:
+        self._retries = [one for one in self._retries if one.task != of]
 
     def close(self, seconds: float) -> None:
         """End the thread, and wait at most `seconds` for what it still has to remove, or to try once more."""

@@ -254,7 +254,7 @@ class Slot:
 
     def _checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
         if (attempt := self._attempt_of(run)) is not None:
-            attempt.checkpoint_saved(sequence, path)
+            self._remover.keep(attempt.checkpoint_saved(sequence, path))
 
     def _nodes(self) -> set[str]:
         return {ray.get_runtime_context().get_node_id(), *self._worker_nodes}

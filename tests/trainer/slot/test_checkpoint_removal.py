@@ -50,6 +50,20 @@ def test_unfinished_checkpoints_are_removed_when_the_storage_is_back(
     until(lambda: [one.name for one in storage.iterdir()] == ["new"], "the removal is tried again")
 
 
+def test_a_directory_that_is_saved_anew_under_its_name_is_not_removed_any_more(
+    storage: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    remover = DirectoryRemover(retry_seconds=[1000])
+    remover.start()
+    for name in ("old", "new"):
+        remover.remove(str(storage / name))
+    until(lambda: caplog.text.count("could not be removed") == 2, "the removals fail")
+    come_back(storage)
+    remover.keep(str(storage / "new"))
+    remover.close(10)
+    assert [one.name for one in storage.iterdir()] == ["new"]
+
+
 def test_a_remover_that_closes_tries_once_more(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
     remover = DirectoryRemover(retry_seconds=[1000])
     remover.start()
