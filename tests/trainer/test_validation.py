@@ -81,13 +81,14 @@ def test_a_report_arrives_once_with_the_metrics_of_its_validation(
 def test_training_goes_on_beside_a_validation_and_a_late_stop_voids_the_rest(
     service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
 ) -> None:
-    gate = tmp_path / "gate"
+    gates = tmp_path / "gates"
+    gates.mkdir()
     cut = Answer(decision=Decision.STOP, reason="cannot hold the pace", deciding_sequence=0)
-    trial = add_validated({"steps": 3, "gate": str(gate)})
+    trial = add_validated({"steps": 3, "gates": str(gates)})  # the validation of step 2 ends with the attempt
     service.decide = lambda of, _report: cut if of == trial else Answer()
     until(lambda: record.exists() and "step 3" in record.read_text(), "the training function has reported thrice")
     assert service.reports[trial] == []
-    gate.touch()
+    (gates / "1").touch()
     assert service.finished(trial).outcome == Outcome.STOPPED
     assert accuracies(service, trial) == [(1, 10), (2, None), (3, None)]
 
@@ -107,7 +108,7 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
         for config, validation in [
             ({"fails": True}, {}),
             ({"dies": True, "steps": 1}, {"ray_remote_kwargs": {"max_retries": 0}}),
-            ({"gate": "/nowhere", "steps": 1}, {"timeout_s": 1}),
+            ({"gates": "/nowhere", "steps": 1}, {"timeout_s": 1}),
             ({}, {}),
         ]
     ]
@@ -133,16 +134,17 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
 def test_a_slot_that_is_killed_takes_its_validation_with_it_and_the_retry_validates(
     service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
 ) -> None:
-    gate = tmp_path / "gate"
-    trial = add_validated({"steps": 1, "gate": str(gate)})
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    trial = add_validated({"steps": 1, "gates": str(gates)})
     until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
     kill_all([pid_of(slot_of(trial))])
     service.wait_for(lambda: trial in service.lost)
     assert service.reports[trial] == []
     validating = int(record.read_text().split()[-1])
     until(lambda: not Path(f"/proc/{validating}").exists(), "its process ends with the slot")
-    gate.touch()
-    retry = add_validated({"steps": 1, "gate": str(gate)})
+    (gates / "1").touch()
+    retry = add_validated({"steps": 1, "gates": str(gates)})
     completed(service, retry)
     assert accuracies(service, retry) == [(1, 10)]
 
@@ -150,7 +152,7 @@ def test_a_slot_that_is_killed_takes_its_validation_with_it_and_the_retry_valida
 def test_a_kill_ends_the_validation_and_the_report_counts_without_it(
     service: FakeService, add_validated: AddValidated, record: Path
 ) -> None:
-    trial = add_validated({"steps": 1, "gate": "/nowhere"})
+    trial = add_validated({"steps": 1, "gates": "/nowhere"})
     until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
     service.orders[trial] = Answer(decision=Decision.KILL)
     assert service.finished(trial).outcome == Outcome.STOPPED

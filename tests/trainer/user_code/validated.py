@@ -1,4 +1,7 @@
-"""A training function that has its checkpoints validated, as in Ray Train's guide. `config` says what goes wrong."""
+"""A training function that has its checkpoints validated, as in Ray Train's guide. `config` says what goes wrong.
+
+`gates`: a folder. The validation of a step ends when there is a file of its name.
+"""
 
 import os
 import sys
@@ -53,7 +56,7 @@ def validate(checkpoint: Checkpoint, config: dict[str, Any], factor: int = 10) -
     ours = [name for name in ("trainer", "service") if name in sys.modules]
     write_down(config, "validates", step, "in", os.getpid(), *ours)
     print(f"validating {step} with", os.environ.get("W_KEY"))  # noqa: T201
-    while (gate := config.get("gate")) is not None and not Path(gate).exists():
+    while (gates := config.get("gates")) is not None and not Path(gates, str(step)).exists():
         time.sleep(0.05)
     if config.get("fails"):
         raise ValueError(f"step {step} cannot be validated with {os.environ.get('W_KEY')}")
