@@ -13,6 +13,7 @@ from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.slot import node_tasks
 from trainer.wire import Decision, FailureKind, Outcome
+from trainer.worker.messages import WorkerEnded
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -46,7 +47,9 @@ def running(runner: Any, trial: str, service: FakeService) -> Any:
 
     class SlotByThese(Slot):
         def _make_runner(self, trainer: Any) -> Any:  # noqa: ARG002
-            return runner()
+            made = runner()
+            made.slot = self
+            return made
 
     return started(SlotByThese, trial, service)
 
@@ -85,8 +88,10 @@ def taken_down_once(may_be: Callable[[], bool]) -> Any:
 
     class Slow:
         placement_group = None
+        slot: Any
 
         def fit(self, _train: Any, plan: Any) -> None:
+            self.slot._attempt.ranks.add_ended(0, WorkerEnded())
             plan.on_success()
             while not may_be():
                 threading.Event().wait(0.05)
