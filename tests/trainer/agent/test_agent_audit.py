@@ -79,7 +79,7 @@ def test_after_a_loss_the_storage_is_probed_before_the_next_offer(
     pool = NoSlots()
     with running(run, pool):
         until(lambda: mount.exists() and len(alone.claims) > 1, "the agent has probed, and offers its nodes")
-        mount.rmdir()
+        mount.rename(tmp_path / "unmounted")
         mount.write_text("not a directory")
         pool.has_losses = True
         until(lambda: alone.claims[-1].storage_error, "the agent says that its storage is away")
