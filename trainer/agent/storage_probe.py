@@ -82,12 +82,13 @@ class StorageProbe(threading.Thread):
         """Return why the storage cannot be used; None if it can."""
         location = str(self._location)
         try:
-            if self._is_kept and not _exists(location, self._file):
+            storage, file = _file_in(location, self._file)
+            if self._is_kept and storage.get_file_info(file).type == FileType.NotFound:
                 return (
                     f"{location} has lost the file {self._file}, which this agent keeps there. If a share is no longer "
                     "mounted, mount it again; if the storage was emptied on purpose, restart the agent"
                 )
-            _write(location, self._file)
+            _write(storage, file)
         except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
             return _cannot_be_written(location, error)
         self._is_kept = location == self._location
@@ -97,25 +98,23 @@ class StorageProbe(threading.Thread):
 def write_error(location: str, name: str) -> str | None:
     """Write and delete a file of this name in the storage. Return why that is not possible; None if it is."""
     try:
-        storage, file = _write(location, name)
+        storage, file = _file_in(location, name)
+        _write(storage, file)
         storage.delete_file(file)
     except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
         return _cannot_be_written(location, error)
     return None
 
 
-def _write(location: str, name: str) -> tuple[FileSystem, str]:
+def _file_in(location: str, name: str) -> tuple[FileSystem, str]:
     storage, folder = FileSystem.from_uri(location)
-    storage.create_dir(folder, recursive=True)
-    file = str(PurePosixPath(folder, name))
+    return storage, str(PurePosixPath(folder, name))
+
+
+def _write(storage: FileSystem, file: str) -> None:
+    storage.create_dir(str(PurePosixPath(file).parent), recursive=True)
     with storage.open_output_stream(file) as stream:
         stream.write(b"paceline")
-    return storage, file
-
-
-def _exists(location: str, name: str) -> bool:
-    storage, folder = FileSystem.from_uri(location)
-    return bool(storage.get_file_info(str(PurePosixPath(folder, name))).type != FileType.NotFound)
 
 
 def _cannot_be_written(location: str, error: Exception) -> str:
