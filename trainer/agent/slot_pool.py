@@ -261,10 +261,15 @@ class SlotPool:
     def _unclaimed(self, reservations: Reservations) -> NodeResources:
         """What is free at Ray, less what slots that have just started are about to reserve."""
         free = self._without_drained(free_resources())
-        for slot in self.slots.values():
-            if slot.may_await_resources and reservations.of(slot.placement_group) is None:
-                placement = find_largest_placement(slot.scaling or {}, free, node_labels())
-                free = placement.free if placement else free
+        waiting = [
+            slot
+            for slot in self.slots.values()
+            if slot.may_await_resources and reservations.of(slot.placement_group) is None
+        ]
+        labels = node_labels() if waiting else {}
+        for slot in waiting:
+            placement = find_largest_placement(slot.scaling or {}, free, labels)
+            free = placement.free if placement else free
         return free
 
     def should_wait(self, assignment: dict[str, Any], since: float) -> bool:
@@ -317,8 +322,9 @@ class SlotPool:
     def _make_room(self, scaling: Scaling) -> None:
         """Close idle slots, longest idle first, until the worker group fits."""
         idle = sorted((s for s in self.slots.values() if s.is_idle), key=lambda s: -(s.idle_seconds or 0))
+        labels = node_labels() if idle else {}
         for slot in idle:
-            if find_placement(bundles_of(scaling), self._unclaimed(Reservations()), node_labels()) is not None:
+            if find_placement(bundles_of(scaling), self._unclaimed(Reservations()), labels) is not None:
                 return
             self.close([slot])
 
