@@ -5,7 +5,6 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from trainer.datasets_wire import ENTRYPOINT
-from trainer.resources import Resources
 from trainer.wire_types import Amount, Count, JsonNumber, Key, LabelSelector, Message
 
 
@@ -27,11 +26,6 @@ class ValidationTask(Message):
     """the labels of the nodes where it may run"""
     max_retries: Annotated[Count, Field(le=100)] = 3
     """how often it is started again after the death of its process"""
-
-    @property
-    def reserved(self) -> Resources:
-        named = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory}
-        return {name: amount for name, amount in (named | self.resources).items() if amount}
 
 
 class Validation(Message):

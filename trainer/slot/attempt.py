@@ -35,7 +35,7 @@ from trainer.slot.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.report_barrier import STOP, ReportBarrier
 from trainer.slot.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.timers import Timers
-from trainer.slot.validations import PENDING, Task, Validations
+from trainer.slot.validations import PENDING, StartTask, Task, Validations
 from trainer.traces import tracing
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.masker import Masker
@@ -45,9 +45,6 @@ logger = logging.getLogger("paceline")
 
 KILL = "kill"
 NO_SECRETS = Masker(())
-
-StartValidation = Callable[[str, Mapping[str, Any], int], Task]
-"""Gets the URI of the checkpoint, the function's keyword arguments, and how much of the output was sent before."""
 
 Report = tuple[int, int, int, dict[str, Any] | None, str | None]
 """One rank's report: the arguments of `ReportBarrier.report`."""
@@ -75,7 +72,7 @@ class Attempt:
         loop: asyncio.AbstractEventLoop,
         runner: Runner,
         remove: Callable[[str], None],
-        start_validation: StartValidation,
+        start_validation: StartTask,
         masker: Masker = NO_SECRETS,
     ) -> None:
         self.assignment = assignment

@@ -1,6 +1,6 @@
 """The Ray task that validates a checkpoint."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -12,11 +12,9 @@ from trainer.resources import Resources, covers
 from trainer.slot.assignment import Assignment
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
+from trainer.slot.validations import StartTask
 from trainer.worker.failures import LOST, Failure, headline
 from trainer.worker.validation import ValidationJob, validate
-
-StartTask = Callable[[str, Mapping[str, Any], int], "RayTask"]
-"""Gets the URI of the checkpoint, the function's keyword arguments, and how much of the output was sent before."""
 
 
 class RayTask:

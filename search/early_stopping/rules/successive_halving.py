@@ -20,9 +20,9 @@ class SuccessiveHalving(Rungs):
         return self.promote
 
     def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict:
-        pool = self.pool_of(report.number, report.bracket)
         if self.promote:
             return arrival(self, report, milestone, history)
+        pool = self.pool_of(report.number, report.bracket)
         peers = history.peers(milestone, pool)
         standing = peers.standing(report.value, report.direction)
         count = standing.count + 1
@@ -36,17 +36,16 @@ class SuccessiveHalving(Rungs):
             value=report.value,
             cutoff=if_finite(cutoff) if standing.count else None,
             compared_count=standing.count,
-            reason=self._reason(report, milestone, compared(report.value, cutoff), count),
+            reason=self._reason(report, self.rung_name(pool, milestone), compared(report.value, cutoff), count),
             compared_with=numbers_of(nearest),
         )
 
     def releases(self, paused: PausedTrials) -> Iterator[Release]:
         return promotions(self, paused)
 
-    def _reason(self, report: MetricReport, milestone: int, comparison: tuple[str, str], count: int) -> str:
+    def _reason(self, report: MetricReport, rung: str, comparison: tuple[str, str], count: int) -> str:
         value, relation = comparison
         what = f"{report.metric} {value} at step {report.step}"
-        rung = self.rung_name(self.pool_of(report.number, report.bracket), milestone)
         if count <= self.bootstrap_count:
             needed = self.bootstrap_count + 1
             return f"no trial passes {rung} until {needed} have reached it, and {what} is number {count}"
