@@ -1,13 +1,14 @@
 """Documents: YAML by the JSON schema of YAML 1.2, JSON, and bounds on the work for both."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.cli.submission import preview_document
@@ -209,9 +210,26 @@ def test_json_is_read_as_python_reads_it(value: Any) -> None:
     assert read(json.dumps(value), is_json=True) == value
 
 
+class Yaml12Dumper(yaml.SafeDumper):
+    """Also quotes the texts that only YAML 1.2 reads as numbers: PyYAML, which writes YAML 1.1, leaves 0E0 as it is."""
+
+
+Yaml12Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?$"), list("-0123456789")
+)
+
+
 @given(plain_values, st.booleans())
+@example("0E0", False)
+@example(["-1e3", {"1.e5": "00E1"}], True)
 def test_what_a_yaml_library_writes_is_read_as_it_was(value: Any, flow: bool) -> None:
-    assert read("# YAML, not JSON\n" + yaml.safe_dump(value, default_flow_style=flow, allow_unicode=False)) == value
+    written = yaml.dump(value, Dumper=Yaml12Dumper, default_flow_style=flow, allow_unicode=False)
+    assert read("# YAML, not JSON\n" + written) == value
+
+
+@pytest.mark.parametrize("written", ["0E0", "1e3", "-1.5e-3", "1E+2"])
+def test_an_exponent_makes_a_number_with_or_without_a_dot(written: str) -> None:
+    assert read(f"x: {written}") == {"x": float(written)}
 
 
 YAML_PARTS = st.sampled_from([
