@@ -7,6 +7,7 @@ import time
 import tracemalloc
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -71,9 +72,6 @@ def zipped(*members: Member, count: int | None = None, comment: bytes = b"", tai
 
 GOOD = Member()
 A_FILE = Member(b"a", b"x")
-LZMA = io.BytesIO()
-with zipfile.ZipFile(LZMA, "w", zipfile.ZIP_LZMA) as _archive:
-    _archive.writestr("train.py", b" " * 30_000_000)
 INNER_FILE = Member(b"b.py", method=0)
 INNER = zipped(INNER_FILE)[: 30 + 4 + len(TRAIN)]
 """A member within the content of another."""
@@ -82,84 +80,96 @@ LYING = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 2**40, 2**40, 2**
     "<4sLQL", b"PK\6\7", 0, 100, 1
 )
 
-HOSTILE = {
-    "LZMA": (LZMA.getvalue(), "LZMA"),
-    "bzip2": (zipped(Member(method=12)), "bzip2"),
-    "an unknown compression": (zipped(Member(method=99)), "99"),
-    "a bomb": (zipped(GOOD, Member(b"b", b"\0" * 70_000_000)), "times"),
-    "many small bombs": (zipped(GOOD, *(Member(b"%d" % n, b"\0" * 1_000_000) for n in range(70))), "times"),
+
+def lzma_archive() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("train.py", b" " * 30_000_000)
+    return packed.getvalue()
+
+
+# Made when they are used: it takes seconds, and each of pytest's workers imports this file.
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "LZMA": (lzma_archive, "LZMA"),
+    "bzip2": (lambda: zipped(Member(method=12)), "bzip2"),
+    "an unknown compression": (lambda: zipped(Member(method=99)), "99"),
+    "a bomb": (lambda: zipped(GOOD, Member(b"b", b"\0" * 70_000_000)), "times"),
+    "many small bombs": (lambda: zipped(GOOD, *(Member(b"%d" % n, b"\0" * 1_000_000) for n in range(70))), "times"),
     "a bomb that says it is small": (
-        zipped(GOOD, Member(b"b", b"\0" * 70_000_000, size=10, crc=zlib.crc32(b"\0" * 10))), "more"),
-    "overlapping members": (zipped(Member(b"a.py", INNER, method=0), replace(INNER_FILE, offset=34)), "overlap"),
-    "one content for many": (zipped(GOOD, *(replace(GOOD, name=b"%d.py" % n, offset=0) for n in range(9))), "header"),
-    "one member many times": (zipped(GOOD, *[replace(GOOD, offset=0)] * 9), "overlap"),
-    "no name": (zipped(GOOD, Member(b"")), "no name"),
-    "only a slash": (zipped(GOOD, Member(b"/", b"")), "below its root"),
-    "an absolute name": (zipped(GOOD, Member(b"/etc/x")), "below its root"),
-    "a parent folder": (zipped(GOOD, Member(b"a/../../x")), "below its root"),
-    "a parent folder's folder": (zipped(GOOD, Member(b"../", b"")), "below its root"),
-    "a drive": (zipped(GOOD, Member(b"C:x")), "below its root"),
-    "a backslash": (zipped(GOOD, Member(b"a\\b.py")), "a backslash"),
-    "a NUL": (zipped(GOOD, Member(b"a\0b.py")), "character"),
-    "a line break": (zipped(GOOD, Member(b"a\nb.py")), "character"),
-    "a direction mark": (zipped(GOOD, Member("a\u202eb.py".encode(), flags=UTF_8)), "character"),
-    "an empty part": (zipped(GOOD, Member(b"a//b.py")), "'a/b.py'"),
-    "a dot": (zipped(GOOD, Member(b"./a.py")), "'a.py'"),
-    "a long name": (zipped(GOOD, Member(b"a" * 300)), "255"),
-    "a long path": (zipped(GOOD, Member(b"a/" * 150 + b"b")), "255"),
-    "a long name in UTF-8": (zipped(GOOD, Member("ä".encode() * 130, flags=UTF_8)), "255"),
-    "a name that is not UTF-8": (zipped(GOOD, Member(b"\xff.py", flags=UTF_8)), "UTF-8"),
-    "a name with a lone surrogate": (zipped(GOOD, Member(b"\xed\xa0\x80", flags=UTF_8)), "UTF-8"),
-    "a symbolic link": (zipped(GOOD, Member(b"l", b"/etc/passwd", mode=stat.S_IFLNK | 0o777)), "symbolic link"),
-    "a link as a folder": (zipped(GOOD, Member(b"l/", b"", mode=stat.S_IFLNK | 0o777)), "symbolic link"),
-    "a FIFO": (zipped(GOOD, Member(b"f", b"", mode=stat.S_IFIFO | 0o644)), "named pipe"),
-    "a device": (zipped(GOOD, Member(b"f", b"", mode=stat.S_IFCHR | 0o644)), "device"),
-    "a disk": (zipped(GOOD, Member(b"f", b"", mode=stat.S_IFBLK | 0o644)), "device"),
-    "a socket": (zipped(GOOD, Member(b"f", b"", mode=stat.S_IFSOCK | 0o644)), "socket"),
-    "a folder with content": (zipped(GOOD, Member(b"f/", b"x")), "folder"),
-    "a file marked as a folder": (zipped(GOOD, Member(b"f", b"x", mode=stat.S_IFDIR | 0o755)), "folder"),
-    "a file that is also a folder": (zipped(GOOD, A_FILE, Member(b"a/b.py")), "also a folder"),
-    "a folder that is also a file": (zipped(GOOD, Member(b"a/b/c.py"), Member(b"a/b")), "also a folder"),
-    "a folder of the same name": (zipped(GOOD, Member(b"a/", b""), A_FILE), "also a folder"),
-    "a name twice": (zipped(GOOD, GOOD), "twice"),
-    "a name in another case": (zipped(GOOD, Member(b"Train.PY")), "'train.py'"),
+        lambda: zipped(GOOD, Member(b"b", b"\0" * 70_000_000, size=10, crc=zlib.crc32(b"\0" * 10))), "more"),
+    "overlapping members": (
+        lambda: zipped(Member(b"a.py", INNER, method=0), replace(INNER_FILE, offset=34)), "overlap"),
+    "one content for many": (
+        lambda: zipped(GOOD, *(replace(GOOD, name=b"%d.py" % n, offset=0) for n in range(9))), "header"),
+    "one member many times": (lambda: zipped(GOOD, *[replace(GOOD, offset=0)] * 9), "overlap"),
+    "no name": (lambda: zipped(GOOD, Member(b"")), "no name"),
+    "only a slash": (lambda: zipped(GOOD, Member(b"/", b"")), "below its root"),
+    "an absolute name": (lambda: zipped(GOOD, Member(b"/etc/x")), "below its root"),
+    "a parent folder": (lambda: zipped(GOOD, Member(b"a/../../x")), "below its root"),
+    "a parent folder's folder": (lambda: zipped(GOOD, Member(b"../", b"")), "below its root"),
+    "a drive": (lambda: zipped(GOOD, Member(b"C:x")), "below its root"),
+    "a backslash": (lambda: zipped(GOOD, Member(b"a\\b.py")), "a backslash"),
+    "a NUL": (lambda: zipped(GOOD, Member(b"a\0b.py")), "character"),
+    "a line break": (lambda: zipped(GOOD, Member(b"a\nb.py")), "character"),
+    "a direction mark": (lambda: zipped(GOOD, Member("a\u202eb.py".encode(), flags=UTF_8)), "character"),
+    "an empty part": (lambda: zipped(GOOD, Member(b"a//b.py")), "'a/b.py'"),
+    "a dot": (lambda: zipped(GOOD, Member(b"./a.py")), "'a.py'"),
+    "a long name": (lambda: zipped(GOOD, Member(b"a" * 300)), "255"),
+    "a long path": (lambda: zipped(GOOD, Member(b"a/" * 150 + b"b")), "255"),
+    "a long name in UTF-8": (lambda: zipped(GOOD, Member("ä".encode() * 130, flags=UTF_8)), "255"),
+    "a name that is not UTF-8": (lambda: zipped(GOOD, Member(b"\xff.py", flags=UTF_8)), "UTF-8"),
+    "a name with a lone surrogate": (lambda: zipped(GOOD, Member(b"\xed\xa0\x80", flags=UTF_8)), "UTF-8"),
+    "a symbolic link": (lambda: zipped(GOOD, Member(b"l", b"/etc/passwd", mode=stat.S_IFLNK | 0o777)), "symbolic link"),
+    "a link as a folder": (lambda: zipped(GOOD, Member(b"l/", b"", mode=stat.S_IFLNK | 0o777)), "symbolic link"),
+    "a FIFO": (lambda: zipped(GOOD, Member(b"f", b"", mode=stat.S_IFIFO | 0o644)), "named pipe"),
+    "a device": (lambda: zipped(GOOD, Member(b"f", b"", mode=stat.S_IFCHR | 0o644)), "device"),
+    "a disk": (lambda: zipped(GOOD, Member(b"f", b"", mode=stat.S_IFBLK | 0o644)), "device"),
+    "a socket": (lambda: zipped(GOOD, Member(b"f", b"", mode=stat.S_IFSOCK | 0o644)), "socket"),
+    "a folder with content": (lambda: zipped(GOOD, Member(b"f/", b"x")), "folder"),
+    "a file marked as a folder": (lambda: zipped(GOOD, Member(b"f", b"x", mode=stat.S_IFDIR | 0o755)), "folder"),
+    "a file that is also a folder": (lambda: zipped(GOOD, A_FILE, Member(b"a/b.py")), "also a folder"),
+    "a folder that is also a file": (lambda: zipped(GOOD, Member(b"a/b/c.py"), Member(b"a/b")), "also a folder"),
+    "a folder of the same name": (lambda: zipped(GOOD, Member(b"a/", b""), A_FILE), "also a folder"),
+    "a name twice": (lambda: zipped(GOOD, GOOD), "twice"),
+    "a name in another case": (lambda: zipped(GOOD, Member(b"Train.PY")), "'train.py'"),
     "a name in another normal form": (
-        zipped(GOOD, Member("é".encode(), flags=UTF_8), Member("e\u0301".encode(), flags=UTF_8)), "twice"),
-    "a folder's file in another case": (zipped(GOOD, Member(b"A"), Member(b"a/b.py")), "also a folder"),
-    "encrypted": (zipped(Member(flags=1)), "encrypted"),
-    "strongly encrypted": (zipped(Member(flags=0x41)), "encrypted"),
-    "an encrypted directory": (zipped(Member(flags=0x2000)), "encrypted"),
-    "patches": (zipped(Member(flags=0x20)), "patch"),
-    "a wrong checksum": (zipped(Member(crc=1)), "damaged"),
-    "too small a size": (zipped(Member(size=5)), "more"),
-    "too large a size": (zipped(Member(size=500)), "less"),
-    "too large a stored size": (zipped(Member(size=500, method=0)), "damaged"),
-    "another size in the local header": (zipped(Member(local_size=500)), "header"),
-    "another name in the local header": (zipped(Member(local_name=b"eviL.py.")), "header"),
-    "packed beyond the archive": (zipped(Member(packed_size=10_000)), "overlap"),
-    "bytes after the content": (zipped(Member(data=GOOD.packed + b"more")), "damaged"),
-    "half a content": (zipped(Member(data=GOOD.packed[:9])), "damaged"),
-    "no deflate": (zipped(Member(data=b"\xff" * 20)), "damaged"),
-    "an offset outside": (zipped(Member(offset=2**31)), "header"),
-    "an offset into the directory": (zipped(Member(offset=60)), "header"),
-    "a larger count": (zipped(GOOD, count=2), "directory"),
-    "a smaller count": (zipped(GOOD, A_FILE, count=1), "directory"),
-    "a damaged extra field": (zipped(Member(extra=struct.pack("<2H", 1, 9) + b"x")), "extra field"),
-    "zip64 sizes": (zipped(ZIP64_ENTRY), "zip64"),
-    "a zip64 directory": (zipped(GOOD).replace(b"PK\5\6", LYING + b"PK\5\6"), "zip64"),
-    "bytes before the archive": (b"#!/bin/sh\n" + zipped(GOOD), "directory"),
-    "bytes after the archive": (zipped(GOOD, tail=b"x"), "end"),
-    "two archives": (zipped(GOOD) + zipped(Member(b"evil.py")), "directory"),
-    "an archive in the comment": (zipped(GOOD, comment=zipped(Member(b"evil.py"))), "directory"),
-    "half an archive": (zipped(GOOD)[:-30], "neither"),
-    "an empty archive": (zipped(), "no files"),
-    "only a folder": (zipped(Member(b"a.py/", b"")), "no files"),
-    "no bytes": (b"", "neither"),
+        lambda: zipped(GOOD, Member("é".encode(), flags=UTF_8), Member("e\u0301".encode(), flags=UTF_8)), "twice"),
+    "a folder's file in another case": (lambda: zipped(GOOD, Member(b"A"), Member(b"a/b.py")), "also a folder"),
+    "encrypted": (lambda: zipped(Member(flags=1)), "encrypted"),
+    "strongly encrypted": (lambda: zipped(Member(flags=0x41)), "encrypted"),
+    "an encrypted directory": (lambda: zipped(Member(flags=0x2000)), "encrypted"),
+    "patches": (lambda: zipped(Member(flags=0x20)), "patch"),
+    "a wrong checksum": (lambda: zipped(Member(crc=1)), "damaged"),
+    "too small a size": (lambda: zipped(Member(size=5)), "more"),
+    "too large a size": (lambda: zipped(Member(size=500)), "less"),
+    "too large a stored size": (lambda: zipped(Member(size=500, method=0)), "damaged"),
+    "another size in the local header": (lambda: zipped(Member(local_size=500)), "header"),
+    "another name in the local header": (lambda: zipped(Member(local_name=b"eviL.py.")), "header"),
+    "packed beyond the archive": (lambda: zipped(Member(packed_size=10_000)), "overlap"),
+    "bytes after the content": (lambda: zipped(Member(data=GOOD.packed + b"more")), "damaged"),
+    "half a content": (lambda: zipped(Member(data=GOOD.packed[:9])), "damaged"),
+    "no deflate": (lambda: zipped(Member(data=b"\xff" * 20)), "damaged"),
+    "an offset outside": (lambda: zipped(Member(offset=2**31)), "header"),
+    "an offset into the directory": (lambda: zipped(Member(offset=60)), "header"),
+    "a larger count": (lambda: zipped(GOOD, count=2), "directory"),
+    "a smaller count": (lambda: zipped(GOOD, A_FILE, count=1), "directory"),
+    "a damaged extra field": (lambda: zipped(Member(extra=struct.pack("<2H", 1, 9) + b"x")), "extra field"),
+    "zip64 sizes": (lambda: zipped(ZIP64_ENTRY), "zip64"),
+    "a zip64 directory": (lambda: zipped(GOOD).replace(b"PK\5\6", LYING + b"PK\5\6"), "zip64"),
+    "bytes before the archive": (lambda: b"#!/bin/sh\n" + zipped(GOOD), "directory"),
+    "bytes after the archive": (lambda: zipped(GOOD, tail=b"x"), "end"),
+    "two archives": (lambda: zipped(GOOD) + zipped(Member(b"evil.py")), "directory"),
+    "an archive in the comment": (lambda: zipped(GOOD, comment=zipped(Member(b"evil.py"))), "directory"),
+    "half an archive": (lambda: zipped(GOOD)[:-30], "neither"),
+    "an empty archive": (zipped, "no files"),
+    "only a folder": (lambda: zipped(Member(b"a.py/", b"")), "no files"),
+    "no bytes": (lambda: b"", "neither"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "reason"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_zip_that_lies_is_refused_with_the_reason_in_little_memory(body: bytes, reason: str) -> None:
+@pytest.mark.parametrize(("make", "reason"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_zip_that_lies_is_refused_with_the_reason_in_little_memory(make: Callable[[], bytes], reason: str) -> None:
+    body = make()
     tracemalloc.start()
     started = time.thread_time()
     try:
@@ -187,8 +197,8 @@ def test_a_directory_of_a_million_members_is_refused_before_it_is_read() -> None
 
 
 def test_nothing_of_a_refused_zip_is_stored(service: Api) -> None:
-    for body, reason in (HOSTILE[name] for name in ("LZMA", "a bomb", "a FIFO", "a name twice", "zip64 sizes")):
-        assert reason in service.post("/v1/packages", 422, content=body)["detail"]
+    for make, reason in (HOSTILE[name] for name in ("LZMA", "a bomb", "a FIFO", "a name twice", "zip64 sizes")):
+        assert reason in service.post("/v1/packages", 422, content=make())["detail"]
     assert list(service.app.state.context.settings.packages_dir.iterdir()) == []
 
 
