@@ -16,6 +16,9 @@ logger = logging.getLogger("paceline")
 RETRY_SECONDS = (1.0, 5.0, 20.0, 60.0, 240.0)
 """How long after a failure the next try comes: the storage may be away for a while."""
 
+LAST_RETRY_SECONDS = 1.0
+"""The time between the last tries, of a remover that closes."""
+
 Task = Callable[[], bool | None]
 """False: it failed and is tried again."""
 
@@ -48,6 +51,7 @@ class DirectoryRemover(threading.Thread):
         self._tasks: queue.Queue[Task | None] = queue.Queue()
         self._delays = list(retry_seconds)
         self._retries: list[Retry] = []
+        self._end = float("inf")
 
     def remove(self, uri: str) -> None:
         """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
@@ -69,8 +73,8 @@ class DirectoryRemover(threading.Thread):
         while (task := self._next()) is not None:
             if task() is False and self._delays:
                 self._retries.append(Retry(task, time.monotonic() + self._delays[0]))
-        for retry in self._retries:
-            retry.task()
+        while self._retry_all() and (left := self._end - time.monotonic()) > 0:
+            time.sleep(min(LAST_RETRY_SECONDS, left))
 
     def _next(self) -> Task | None:
         """Return the next task; meanwhile repeat what has failed and is due. None: it is closed."""
@@ -90,11 +94,17 @@ class DirectoryRemover(threading.Thread):
                 left.append(Retry(retry.task, now + self._delays[retry.failures], retry.failures + 1))
         self._retries = left
 
+    def _retry_all(self) -> bool:
+        """Return whether something has failed again."""
+        self._retries = [one for one in self._retries if one.task() is False]
+        return bool(self._retries)
+
     def _drop_retries(self, of: Removal) -> None:
         self._retries = [one for one in self._retries if one.task != of]
 
     def close(self, seconds: float) -> None:
-        """End the thread, and wait at most `seconds` for what it still has to remove, or to try once more."""
+        """End the thread, and wait at most `seconds` for what it still has to remove, or to try again."""
+        self._end = time.monotonic() + seconds
         self._tasks.put(None)
         self.join(seconds)
 

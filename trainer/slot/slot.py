@@ -55,7 +55,9 @@ SHUTDOWN_SECONDS = 10.0
 """How long Ray may take to shut down a run that has succeeded. It usually takes a twentieth of a second."""
 
 END_SECONDS = 30.0
-"""How long the slot's cleanup may take. A Ray that no longer knows this process may never answer."""
+"""How long the cleanup of a slot that ends itself may take. A Ray that no longer knows this process may never answer."""
+LAST_REMOVAL_SECONDS = 20.0
+"""How long such a slot tries to remove checkpoints. It may end because the storage is away."""
 
 SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval. The threads here often wait for each other; the default is ten times as long."""
@@ -304,7 +306,8 @@ class Slot:
 
     def _end(self) -> None:
         """Not by `ray.kill`, which has no effect after a restart of Ray's head."""
-        cleanup = threading.Thread(target=self._clean_up, name="paceline-clean-up", daemon=True)
+        arguments = (LAST_REMOVAL_SECONDS,)
+        cleanup = threading.Thread(target=self._clean_up, args=arguments, name="paceline-clean-up", daemon=True)
         cleanup.start()
         cleanup.join(END_SECONDS)
         os._exit(0)
@@ -449,10 +452,10 @@ class Slot:
             self._runner.forget_checkpoint(uri)
         self._remover.remove(uri)
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, removal_seconds: float = REMOVAL_SECONDS) -> None:
         if self._runner is not None:
             self._runner.close()
-        self._remover.close(REMOVAL_SECONDS)
+        self._remover.close(removal_seconds)
         tracing.flush(REMOVAL_SECONDS)
         for node in self._worker_nodes:
             try:

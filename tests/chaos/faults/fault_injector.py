@@ -10,9 +10,10 @@ from typing import TypeVar
 import psutil
 
 from tests.chaos.evidence.journals import Line, last_lines
-from tests.chaos.faults.schedule import GUARDIAN, KILLED, SAVING, PlannedFault, Target
+from tests.chaos.faults.schedule import FULL, GUARDIAN, KILLED, SAVING, PlannedFault, Target
 from tests.chaos.system.components import Component, signal_processes
 from tests.chaos.system.stack import Stack
+from tests.chaos.system.stand_ins import Disk
 from tests.chaos.system.up_stack import GUARDIAN as GUARDIAN_COMMAND
 from tests.chaos.system.up_stack import Up
 
@@ -59,6 +60,8 @@ class FaultInjector:
         if planned.target is Target.UP:
             return self._inject_in_up(planned)
         components = [component for component in self._stack.of(planned.target) if component.is_alive()]
+        if planned.target is Target.DATABASE:
+            components = _disks_or_servers(components, planned) or components
         if not components:
             return None
         component = _picked(components, planned)
@@ -136,6 +139,10 @@ class FaultInjector:
                 title = process.cmdline()[0]
                 if title.startswith(TRAINING_ACTORS) and process.environ().get("RAY_RAYLET_PID") in raylets:
                     yield title, process
+
+
+def _disks_or_servers(components: Sequence[Component], planned: PlannedFault) -> list[Component]:
+    return [component for component in components if isinstance(component, Disk) == (planned.variant == FULL)]
 
 
 def _key(line: Line) -> Key:

@@ -12,7 +12,8 @@ class Target(StrEnum):
     `RAY` is the whole Ray head with everything that runs on it; `CLIENT` is a user's own program that runs trials;
     `STORAGE` is the directory of the checkpoints, and `ARTIFACTS` that of the MLflow server's artifacts; `CLOCK` is the
     clock of a service or agent; `NETWORK` is what lies between an agent with its slots and the services; `DISK` is the
-    disk of the services' data directory, with the checkpoints and a SQLite database; `UP` is `paceline up`.
+    disk of the services' data directory, with the checkpoints and a SQLite database; `DATABASE` is PostgreSQL, which
+    is killed, or whose disk is full; `UP` is `paceline up`.
     """
 
     SERVICE = "service"
@@ -58,7 +59,7 @@ WEIGHTS: dict[Target, Weight] = {
     Target.SLOT: Weight(times=2, variants=(KILLED, KILLED, FROZEN), outage=(0, 0)),
     Target.WORKER: Weight(times=2, variants=(KILLED, SAVING), outage=(0, 0)),
     Target.MLFLOW: Weight(outage=(1.0, 6.0)),
-    Target.DATABASE: Weight(outage=(0.2, 5.0)),
+    Target.DATABASE: Weight(variants=(KILLED, FULL), outage=(0.2, 5.0)),
     Target.RAY: Weight(outage=(0.5, 3.0)),
     Target.ARTIFACTS: Weight(variants=(AWAY,), outage=(2.0, 8.0)),
     Target.CLOCK: Weight(variants=(STEPPED,), outage=(1.0, 8.0)),

@@ -100,7 +100,7 @@ class Program:
 
 
 class Postgres:
-    """A PostgreSQL server on a socket in its own directory."""
+    """A PostgreSQL server on a socket in its own directory, with little write-ahead log: its disk is small."""
 
     name = "postgresql"
     target = Target.DATABASE
@@ -109,11 +109,14 @@ class Postgres:
         self._server = PostgresServer(directory, cleanup_mode="stop")
 
     def start(self) -> None:
-        """Start the server and wait until it has recovered from a kill."""
+        """Start the server and wait until it has recovered from a kill. On a full disk, it ends again instead."""
         directory = self._server.pgdata
         directory.mkdir(exist_ok=True)
         self._server.ensure_pgdata_inited()
-        self._server.ensure_postgres_running()
+        if not (settings := directory / "postgresql.auto.conf").read_text().count("max_wal_size"):
+            settings.write_text("min_wal_size = '32MB'\nmax_wal_size = '64MB'\n")
+        with contextlib.suppress(subprocess.SubprocessError):
+            self._server.ensure_postgres_running()
 
     @property
     def uri(self) -> str:

@@ -16,7 +16,7 @@ from service.store.sql.schema import upgrade
 from tests.chaos.faults.schedule import Target
 from tests.chaos.system.components import Component, Postgres, Program, answers, listens
 from tests.chaos.system.network import network_command
-from tests.chaos.system.stand_ins import Disk, Storage, WallClock, stepped_clock
+from tests.chaos.system.stand_ins import Disk, Storage, WallClock, can_mount, stepped_clock
 from tests.ray_nodes import LEAN_HEAD, LEAN_NODE
 
 START_SECONDS = 180.0
@@ -123,6 +123,9 @@ class Stack:
     def start(self) -> None:
         """Raise TimeoutError when a component does not start."""
         if self.postgres:
+            if can_mount():
+                (self.home.root / "pg").mkdir()
+                self._add(Disk(self.home.root / "pg", "disk of postgresql", Target.DATABASE))
             self._add(self.postgres)
             self.database_url = self.postgres.uri.replace("postgresql://", "postgresql+psycopg://")
         database = Database(self.database_url)

@@ -84,8 +84,8 @@ class Disk(NoProcess):
     It needs the right to mount: without it, the directory stays on its disk, and `is_mounted` is false.
     """
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(Target.DISK.value, Target.DISK)
+    def __init__(self, directory: Path, name: str = Target.DISK.value, target: Target = Target.DISK) -> None:
+        super().__init__(name, target)
         self.is_mounted = False
         self._directory = directory
         self._ballast = directory / "ballast"

@@ -1,11 +1,13 @@
 """Checkpoints that are no longer needed are removed, also those that could not be at first."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.conftest import until
+from trainer.slot import checkpoint_removal
 from trainer.slot.checkpoint_removal import DirectoryRemover
 
 
@@ -72,6 +74,21 @@ def test_a_remover_that_closes_tries_once_more(storage: Path, caplog: pytest.Log
     come_back(storage)
     remover.close(10)
     assert not (storage / "old").exists()
+
+
+def test_a_remover_that_closes_tries_again_until_its_time_is_over(
+    storage: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_removal, "LAST_RETRY_SECONDS", 0.01)
+    remover = DirectoryRemover(retry_seconds=[1000])
+    remover.start()
+    remover.remove(str(storage / "old"))
+    with ThreadPoolExecutor() as threads:
+        closed = threads.submit(remover.close, 60)
+        until(lambda: caplog.text.count("could not be removed") > 2, "it has tried again")
+        come_back(storage)
+        closed.result()
+    assert [one.name for one in storage.iterdir()] == ["new"]
 
 
 def test_what_can_never_be_removed_is_left_after_the_last_try(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
