@@ -55,7 +55,7 @@ SHUTDOWN_SECONDS = 10.0
 """How long Ray may take to shut down a run that has succeeded. It usually takes a twentieth of a second."""
 
 END_SECONDS = 30.0
-"""How long the cleanup of a slot that ends itself may take. A Ray that no longer knows this process may never answer."""
+"""How long the cleanup of a slot that ends itself may take. A Ray that no longer knows the process may never answer."""
 LAST_REMOVAL_SECONDS = 20.0
 """How long such a slot tries to remove checkpoints. It may end because the storage is away."""
 
