@@ -19,14 +19,17 @@ Syne Tune, which has an environment of its own: it runs there with the same file
 """
 
 import argparse
+import atexit
 import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import ExitStack
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +44,8 @@ TRAINING = 270.0
 TRAININGS = 20
 OUR_START = 0.2
 POINTS = 20
+AUTO_TRIALS = 3 * TRAININGS
+"""The budget in trials that `auto` plans with, since a budget in time is none; it is not reached."""
 LEAST_REGRET = 1e-3
 """Smaller ones are equal."""
 RESAMPLES = 5000
@@ -57,6 +62,29 @@ def _ours(sampler: str, task: Task, seed: int, workers: int, _start: float, **op
 
     rule = Hyperband(max_step=task.steps, min_step=MIN_STEP, reduction_factor=REDUCTION_FACTOR, **options)
     return LocalSearch(task, rule, seed, workers, sampler=sampler).ask
+
+
+@cache
+def _service() -> Any:
+    """The HTTP client of one service for all searches, which ends with this process."""
+    from benchmarks.search import paceline  # noqa: PLC0415 - as above
+
+    running = ExitStack()
+    atexit.register(running.close)
+    return running.enter_context(paceline())
+
+
+def _ours_auto(task: Task, seed: int, workers: int, _start: float) -> Ask:
+    """`search: auto` by HTTP, without the number of steps of a training. The service's clock sees starts of no time."""
+    from benchmarks.harness.searchers import trials_of_paceline  # noqa: PLC0415 - as above
+
+    parts = {
+        "name": f"auto-{uuid4().hex}",
+        "search": {"sampler": "auto", "seed": seed},
+        "early_stopping": {"rule": "auto"},
+        "limits": {"max_trials": AUTO_TRIALS, "parallelism": workers},
+    }
+    return trials_of_paceline(_service(), task, parts, saves=True)
 
 
 def _optuna(sampler: str, pruner: str, task: Task, seed: int, _workers: int, _start: float) -> Ask:
@@ -96,6 +124,7 @@ def _syne_tune(scheduler: str, task: Task, seed: int, _workers: int, _start: flo
 
 
 SETTINGS: dict[str, Make] = {
+    "paceline auto": _ours_auto,
     "paceline hyperband": partial(_ours, "tpe"),
     "paceline hyperband, promoting": partial(_ours, "tpe", promote=True, extra_count=1),
     "paceline hyperband, weighted": partial(_ours, "tpe", promote=True, extra_count=1, weighted=True),
