@@ -68,6 +68,7 @@ def test_a_trial_says_which_bracket_it_got_and_why(service: Api) -> None:
         assert f"of bracket {numbers(service, name)[one['number']]}" in one["reason"]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # long, and no database makes a difference
 def test_brackets_whose_first_rung_misleads_get_few_trials(service: Api) -> None:
     misled, right = started(service, 60), started(service, 60)
     ran(service, misled, 60)
