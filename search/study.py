@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from search.distinct_proposals import DistinctProposals
 from search.priors.proposer import PriorProposer
 from search.problem import Observation, Problem
-from search.samplers.auto import ChosenSampler
 from search.samplers.registry import sampler_plugins
-from search.samplers.sampler import Proposer, Source, source_of
+from search.samplers.sampler import ChosenSampler, Proposer, Source, source_of
 from search.samplers.sampler_spec import SamplerSpec
 from search.space.space import Params
 from search.warm_starts.proposer import Contribution, WarmStartProposer

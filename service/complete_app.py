@@ -1,8 +1,14 @@
-"""Completes the application with what can wait for the first reports: all other routes, and the background loops."""
+"""The complete application: what can wait for the first reports is imported here."""
 
 import threading
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import Any
 
 from fastapi import Depends, FastAPI
+from starlette.datastructures import State
+from starlette.types import ASGIApp, Lifespan
 
 from service.api import (
     agents,
@@ -23,8 +29,13 @@ from service.api import (
     trial_history,
     trials,
 )
-from service.api.http.queries import refuse_unknown_query
+from service.api.http.head import HeadAsGet
+from service.api.http.request_log import RequestLog
+from service.api.http.route_problems import add_error_handlers
+from service.api.http.routes import refuse_unknown_query
 from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
+from service.api.openapi import overview
+from service.app_base import add_middleware, new_state, running
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
@@ -38,27 +49,84 @@ from service.domain.roles import Role
 from service.runtime.computation import numeric_libraries
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds
+from service.settings import Settings
+from trainer.traces import tracing
 
 HEAVY_IMPORTS_AFTER = 1.0
 """Seconds from the service's start to the imports of SciPy and MLflow: reports, claims and heartbeats come first."""
 
 
-def add_routes_and_loops(app: FastAPI) -> None:
+def create_app(settings: Settings) -> FastAPI:
+    """In one stage: the loops start with it. The database must have the newest schema."""
+    return build(new_state(settings), lifespan=_with_loops)
+
+
+def build(state: State, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     """The loops do not run yet (`start_loops`)."""
-    context: Context = app.state.context
-    app.state.event_feeds = EventFeeds(context.database, context.new_events, context.stopping, events.server_sent)
+    context: Context = state.context
+    app = _App(
+        title="Paceline",
+        version=overview.API_VERSION,
+        summary=overview.SUMMARY,
+        description=overview.DESCRIPTION,
+        openapi_tags=overview.TAGS,
+        lifespan=lifespan,
+        # RequestMetrics costs less than its metrics.
+        telemetry={
+            "tracing": context.settings.tracing,
+            "tracer_provider": tracing.provider,
+            "operation_spans": False,
+            "metrics": False,
+            "logs": False,
+            "exclude": _is_probe,
+        },
+        docs_url=None,  # `docs` has its own page, which loads nothing from other hosts
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,  # a redirect has no body, so curl would show nothing
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state = state
+    add_error_handlers(app)
+    app.add_middleware(HeadAsGet)
+    add_middleware(app)
+    state.event_feeds = EventFeeds(context.database, context.new_events, context.stopping, events.server_sent)
     _add_routes(app)
-    app.state.loops = _loops(context)
-    app.state.registry.register(metrics.StateCollector(context, app.state.loops))
+    state.loops = _loops(context)
+    state.registry.register(metrics.StateCollector(context, state.loops))
+    return app
 
 
-def start_loops(app: FastAPI) -> None:
+def start_loops(state: State) -> None:
     """To be called when the service answers: the first pass extends all leases, whose holders then have all of it."""
-    for loop in app.state.loops:
+    for loop in state.loops:
         loop.start(0 if loop.needed else HEAVY_IMPORTS_AFTER)
     imports = threading.Timer(HEAVY_IMPORTS_AFTER, numeric_libraries.import_ahead)
     imports.daemon = True
     imports.start()
+
+
+@asynccontextmanager
+async def _with_loops(app: FastAPI) -> AsyncIterator[None]:
+    async with running(app.state):
+        start_loops(app.state)
+        yield
+
+
+class _App(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        """Starlette would put its own answer to unhandled errors outside of all middleware."""
+        return RequestLog(super().build_middleware_stack())
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            document = import_module("service.api.openapi.document")
+            self.openapi_schema = document.complete(super().openapi())
+        return self.openapi_schema
+
+
+def _is_probe(scope: MutableMapping[str, Any]) -> bool:
+    return scope["path"] in {"/healthz", "/readyz", "/metrics"}
 
 
 def _add_routes(app: FastAPI) -> None:

@@ -1,8 +1,7 @@
 """Samplers: how an experiment names one, and how each proposes."""
 
-from search.samplers.auto import ChosenSampler
 from search.samplers.registry import SAMPLERS
-from search.samplers.sampler import LibraryMissing
+from search.samplers.sampler import ChosenSampler, LibraryMissing
 from search.samplers.sampler_spec import SamplerSpec
 
 __all__ = ["SAMPLERS", "ChosenSampler", "LibraryMissing", "SamplerSpec"]

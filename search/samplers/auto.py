@@ -1,7 +1,6 @@
 """The sampler `auto`: chooses a sampler for the experiment and gives the reason."""
 
 import math
-from dataclasses import dataclass
 
 from search.problem import Feature, Problem
 from search.samplers.brute_force import BruteForce
@@ -9,7 +8,7 @@ from search.samplers.cmaes import Cmaes
 from search.samplers.gp import Gp
 from search.samplers.nsga import Nsga2, Nsga3
 from search.samplers.qmc import Qmc
-from search.samplers.sampler import Proposer, Sampler
+from search.samplers.sampler import ChosenSampler, Proposer, Sampler
 from search.samplers.tpe import Tpe
 
 MAX_GP_TRIALS = 200
@@ -23,19 +22,10 @@ MAX_NSGA2_OBJECTIVES = 3
 """With more objectives, crowding distances no longer distinguish trials."""
 
 
-@dataclass(frozen=True)
-class ChosenSampler:
-    """`reason` is a sentence for the user; None if the user named the sampler."""
-
-    name: str
-    sampler: Sampler
-    reason: str | None = None
-
-
 class Auto(Sampler):
     """Decides by the space, the objectives, early stopping, the budget and the parallelism."""
 
-    def choose(self, problem: Problem) -> ChosenSampler:
+    def chooses(self, problem: Problem) -> ChosenSampler:
         """The same problem always gets the same sampler."""
         max_trials = math.inf if problem.max_trials is None else problem.max_trials
         budget = "a budget without a limit" if problem.max_trials is None else f"a budget of {max_trials} trials"
@@ -51,7 +41,7 @@ class Auto(Sampler):
         return choose(problem, frozenset(problem.features()), max_trials, budget)
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
-        return self.choose(problem).sampler.proposer(problem, seed)
+        return self.chooses(problem).sampler.proposer(problem, seed)
 
 
 def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trials: float, budget: str) -> ChosenSampler:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from search.samplers.sampler import derived_seed
+from search.samplers.seeds import derived_seed
 from search.space.space import Params, Space
 
 MAX_DRAWS = 8

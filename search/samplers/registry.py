@@ -2,31 +2,24 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pkgutil import resolve_name
 
 from search.plugins import SAMPLER_GROUP, Plugins, plugins
-from search.samplers.auto import Auto
-from search.samplers.brute_force import BruteForce
-from search.samplers.cmaes import Cmaes
-from search.samplers.gp import Gp
-from search.samplers.grid import Grid
-from search.samplers.nsga import Nsga2, Nsga3
-from search.samplers.qmc import Qmc
-from search.samplers.random import Random
 from search.samplers.sampler import Sampler
-from search.samplers.tpe import Tpe
 
-OWN_SAMPLERS: dict[str, type[Sampler]] = {
-    "auto": Auto,
-    "tpe": Tpe,
-    "gp": Gp,
-    "cmaes": Cmaes,
-    "nsga2": Nsga2,
-    "nsga3": Nsga3,
-    "qmc": Qmc,
-    "random": Random,
-    "grid": Grid,
-    "brute_force": BruteForce,
+OWN_SAMPLERS: dict[str, str] = {
+    "auto": "search.samplers.auto:Auto",
+    "tpe": "search.samplers.tpe:Tpe",
+    "gp": "search.samplers.gp:Gp",
+    "cmaes": "search.samplers.cmaes:Cmaes",
+    "nsga2": "search.samplers.nsga:Nsga2",
+    "nsga3": "search.samplers.nsga:Nsga3",
+    "qmc": "search.samplers.qmc:Qmc",
+    "random": "search.samplers.random:Random",
+    "grid": "search.samplers.grid:Grid",
+    "brute_force": "search.samplers.brute_force:BruteForce",
 }
+"""Where the classes are, as entry points say it: they are imported at first use, because Optuna takes long."""
 
 
 @cache
@@ -35,11 +28,17 @@ def sampler_plugins() -> Plugins[Sampler]:
     return plugins(SAMPLER_GROUP, Sampler, OWN_SAMPLERS)  # type: ignore[type-abstract] # it is not instantiated
 
 
+@cache
+def _own_sampler(name: str) -> type[Sampler]:
+    found: type[Sampler] = resolve_name(OWN_SAMPLERS[name])
+    return found
+
+
 class _Samplers(Mapping[str, type[Sampler]]):
     """The service's own samplers, and those of other packages."""
 
     def __getitem__(self, name: str) -> type[Sampler]:
-        return OWN_SAMPLERS[name] if name in OWN_SAMPLERS else sampler_plugins().kinds[name]
+        return _own_sampler(name) if name in OWN_SAMPLERS else sampler_plugins().kinds[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter((*OWN_SAMPLERS, *sampler_plugins().kinds))

@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import ClassVar, Literal, Protocol
 
-import numpy as np
 from pydantic import ConfigDict
 
 from search.json_types import JsonModel
@@ -77,9 +77,22 @@ class Sampler(JsonModel, ABC):
     def learns_from_pruned_trials(self) -> bool:
         return True
 
+    def chooses(self, problem: Problem) -> "ChosenSampler | None":  # noqa: ARG002
+        """The sampler that proposes instead of this one."""
+        return None
+
     @abstractmethod
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         """A proposer that has learned nothing; all its random numbers are derived from the seed."""
+
+
+@dataclass(frozen=True)
+class ChosenSampler:
+    """`reason` is a sentence for the user; None if the user named the sampler."""
+
+    name: str
+    sampler: Sampler
+    reason: str | None = None
 
 
 def _installed(library: str) -> bool:
@@ -100,8 +113,3 @@ def too_large(option: str, value: int, maximum: int) -> list[Mistake]:
     spec is read, so that experiments submitted before the limit existed could not go on.
     """
     return [Mistake(("search", "options", option), f"must be at most {maximum:,}")] if value > maximum else []
-
-
-def derived_seed(seed: int, *numbers: int) -> int:
-    """A seed of 32 bits for Optuna's samplers, such as that of one trial. Trials of a warm start number below 0."""
-    return int(np.random.SeedSequence((seed, *(number % 2**32 for number in numbers))).generate_state(1)[0])

@@ -19,9 +19,8 @@ from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, parse, refuse
 from search.plugins import is_accepted
 from search.problem import Problem, SpaceExhausted
-from search.samplers.auto import Auto, ChosenSampler
 from search.samplers.registry import SAMPLERS, sampler_plugins
-from search.samplers.sampler import Proposer, Sampler
+from search.samplers.sampler import ChosenSampler, Proposer, Sampler
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class SamplerSpec(JsonModel):
         sampler = self._sampler()
         if self.warm_start:
             problem = replace(problem, population=False)  # the sampler has trials to learn from
-        return sampler.choose(problem) if isinstance(sampler, Auto) else ChosenSampler(self.sampler, sampler)
+        return sampler.chooses(problem) or ChosenSampler(self.sampler, sampler)
 
     def uses_curve_score(self, problem: Problem) -> bool:
         """As the specification says, or else as suits the sampler, if the problem has curve scores."""

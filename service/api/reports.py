@@ -1,11 +1,11 @@
 """Reports, the busiest call, without FastAPI's routing. It is the first that a service answers after its start."""
 
-from fastapi import Request
+from starlette.requests import Request
 
-from service.api.http.bodies import JsonBody
-from service.api.http.dependencies import bearer_token
+from service.api.http.answer_order import in_order, look_up_lease
+from service.api.http.bearer import bearer_token
+from service.api.http.json_body import JsonBody
 from service.api.http.queries import check_query
-from service.api.http.routes import LeaseRoute, in_order
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.group_commit import GroupCommit
 from trainer.wire import Answer, Reports
@@ -16,7 +16,7 @@ BODY = JsonBody(Reports)
 
 async def serve_reports(request: Request) -> Answer:
     """Answers what `attempts.send_reports` describes."""
-    return await in_order(request, _serve_reports, LeaseRoute.look_up)
+    return await in_order(request, _serve_reports, look_up_lease)
 
 
 async def _serve_reports(request: Request) -> Answer:

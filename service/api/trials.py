@@ -4,9 +4,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from service.api.http.bodies import JSON, YAML, JsonOrYaml
+from service.api.http.bodies import YAML, JsonOrYaml
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey, TrialId
 from service.api.http.error_responses import problems
+from service.api.http.json_body import JSON
 from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views

@@ -6,7 +6,12 @@
 import sys
 from importlib import import_module
 
+from service.runtime import garbage_collection
+
 
 def main() -> None:
-    only_serves = sys.argv[1:2] == ["serve"]
-    import_module("service.cli.serve_alone" if only_serves else "service.cli.all_commands").main()
+    if sys.argv[1:2] == ["serve"]:
+        garbage_collection.pause()
+        import_module("service.cli.serve_alone").main()
+    else:
+        import_module("service.cli.all_commands").main()

@@ -9,12 +9,11 @@ from types import FrameType
 from typing import cast
 
 import uvicorn
-from fastapi import FastAPI
 
 from service import private_files
 from service.api.http.server.connection_watch import raise_file_limit
 from service.api.http.server.server_config import server_config
-from service.app import complete, create_app
+from service.app import StagedApp
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
@@ -50,21 +49,18 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
     if settings.tracing:
         _set_up_tracing()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    garbage_collection.collect_rarely()
     numeric_libraries.limit_threads()
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
-    with garbage_collection.frozen_afterwards():
-        config = server_config(
-            create_app(settings, in_stages=True),
-            settings,
-            most_connections=raise_file_limit(),
-            host=settings.host,
-            port=settings.port,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
-        config.load()
+    config = server_config(
+        StagedApp(settings),
+        settings,
+        most_connections=raise_file_limit(),
+        host=settings.host,
+        port=settings.port,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
     server = Server(config)
     server.run()
     if server.failure is not None:
@@ -92,13 +88,14 @@ class Server(uvicorn.Server):
 
     async def _complete(self) -> None:
         try:
-            await complete(cast(FastAPI, self.config.app))
+            await cast(StagedApp, self.config.app).complete()
+            garbage_collection.resume_rarely()
         except Exception as error:  # noqa: BLE001 - `serve` raises it
             self.failure = error
             self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        context: Context = self.config.app.state.context  # type: ignore[union-attr]
+        context: Context = cast(StagedApp, self.config.app).state.context
         # In the event loop, because the code that the signal interrupted may hold a lock that `stop` takes.
         self._loop.call_soon_threadsafe(context.stop)
         super().handle_exit(sig, frame)

@@ -3,10 +3,9 @@
 import threading
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from service.clock import Clock, utc_now
-from service.runtime.caches.importance_cache import ImportanceCache
-from service.runtime.caches.proposal_cache import ProposalCache
 from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.threads import Threads
 from service.runtime.events.notifier import KeyedNotifier, Notifier
@@ -16,6 +15,10 @@ from service.runtime.slot_handover import SlotHandover
 from service.runtime.token_use import TokenUse
 from service.settings import Settings
 from service.store.sql.database import Database
+
+if TYPE_CHECKING:
+    from service.runtime.caches.importance_cache import ImportanceCache
+    from service.runtime.caches.proposal_cache import ProposalCache
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,6 @@ class Context:
     settings: Settings
     database: Database
     clock: Clock = utc_now
-    proposals: ProposalCache = field(default_factory=ProposalCache)
-    importance: ImportanceCache = field(default_factory=ImportanceCache)
     new_events: Notifier = field(default_factory=Notifier)
     capacity_freed: Notifier = field(default_factory=Notifier)
     holder_news: KeyedNotifier = field(default_factory=KeyedNotifier)
@@ -50,6 +51,20 @@ class Context:
     def service_name(self) -> str | None:
         """What other services on the database know this one by; None if there can be no other."""
         return None if self.database.is_sqlite else self.settings.service_name
+
+    @cached_property
+    def proposals(self) -> "ProposalCache":
+        """Imported at first use, because Optuna takes long, and reports need none."""
+        from service.runtime.caches.proposal_cache import ProposalCache  # noqa: PLC0415
+
+        return ProposalCache()
+
+    @cached_property
+    def importance(self) -> "ImportanceCache":
+        """As `proposals`."""
+        from service.runtime.caches.importance_cache import ImportanceCache  # noqa: PLC0415
+
+        return ImportanceCache()
 
     @cached_property
     def lease_tokens(self) -> LeaseTokens:

@@ -2,14 +2,13 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from search.mistakes import Mistake, Path, shortened
 from service.errors import BadRequest, Invalid
-from service.specification.yaml_reader import MAX_DEPTH, MAX_MISTAKES, integer, read_yaml, too_deep
+from service.specification.unique_names import MAX_MISTAKES, object_of_unique_names
+from service.specification.yaml_reader import MAX_DEPTH, integer, read_yaml, too_deep
 from trainer.wire import is_storable_text
 
 MAX_PARTS = 200_000
@@ -35,16 +34,6 @@ def read_document(body: bytes, *, is_json: bool) -> Any:
         document = read_yaml(body)
     check_values(document)
     return document
-
-
-def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object for JSON's parser, which would keep the last of several fields of one name. Raises Invalid."""
-    found = dict(fields)
-    if len(found) < len(fields):
-        counts = Counter(name for name, _ in fields)
-        repeated = islice((name for name, count in counts.items() if count > 1), MAX_MISTAKES)
-        raise Invalid([Mistake((shortened(name),), "is written twice in one object; keep one") for name in repeated])
-    return found
 
 
 def check_values(document: Any) -> None:

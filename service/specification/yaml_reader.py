@@ -13,11 +13,11 @@ import yaml
 
 from search.mistakes import Mistake, Path, shortened
 from service.errors import BadRequest, Invalid
+from service.specification.unique_names import MAX_MISTAKES
 
 MAX_DEPTH = 50
 MAX_YAML_PARTS = 100_000
 """Names, values and ends of lists and objects, which take up to 4 microseconds each."""
-MAX_MISTAKES = 20
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")

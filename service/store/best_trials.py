@@ -9,7 +9,6 @@ from typing import Any, TypeVarTuple
 from sqlalchemy import CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
-from search.pareto import pareto_front
 from search.problem import Direction, sign_of
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.confirmations import confirmed_winners
@@ -69,6 +68,8 @@ def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, i
     """First value and number of each trial that no other trial beats in every objective, best first."""
     directions = [one["direction"] for one in experiment.spec["objectives"]]
     _, *others = objective_names(experiment)
+    from search.pareto import pareto_front  # noqa: PLC0415 - slow, and not needed for a report
+
     found = session.execute(_feasible(experiment, select(TrialRow.number, TrialRow.value, TrialRow.values))).all()
     rows = [(number, [value, *(values.get(name) for name in others)]) for number, value, values in found if values]
     complete = [(number, values) for number, values in rows if None not in values]

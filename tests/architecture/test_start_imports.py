@@ -16,9 +16,9 @@ from service.cli.upgraded_database import upgraded_database
 from service.settings import Settings
 with upgraded_database(Settings.from_env()):
     pass
-app = server.create_app(Settings.from_env(), in_stages=True)
+app = server.StagedApp(Settings.from_env())
 """
-SECOND_STAGE = f"{START_OF_SERVICE}\nfrom service.complete_app import add_routes_and_loops\nadd_routes_and_loops(app)"
+SECOND_STAGE = f"{START_OF_SERVICE}\nfrom service.complete_app import build\nbuild(app.state)"
 COMMAND_LINE = "import service.cli.all_commands"
 SLOW = ("scipy", "alembic", "mlflow", "matplotlib", "pandas", "ray", "torch", "requests", "mako")
 NOT_FOR_A_REPORT = (
@@ -28,9 +28,14 @@ NOT_FOR_A_REPORT = (
     "service.background.loop",
     "service.cli.all_commands",
     "service.cli.client",
+    "fastapi",
     "httpx",
-    "rich.console",
+    "numpy",
+    "optuna",
+    "opentelemetry",
     "pydantic.v1",
+    "rich.console",
+    "yaml",
     *SLOW,
 )
 """What a service that starts imports only after it answers reports."""

@@ -3,13 +3,14 @@
 The idea is Hyper-Tune's (Li et al., 2022). `benchmarks.brackets` measures what these numbers are worth.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search.early_stopping.bracket import CompletedTrials
+from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.history import AT_END
 
 PRIOR_PAIRS, PRIOR_AGREEMENT = 10, 0.5
@@ -33,8 +34,14 @@ class BracketWeights:
     trial_counts: Sequence[int]
 
 
-def weigh(shares: Values, first_rungs: Sequence[int], max_step: int, completed: CompletedTrials) -> BracketWeights:
-    """The shares of the brackets, which have `shares` without evidence, for the trials that have completed so far."""
+def weigh(
+    share_ends: Sequence[int], first_rungs: Sequence[int], max_step: int, completed: CompletedTrials
+) -> BracketWeights:
+    """The shares of the brackets, for the trials that have completed so far.
+
+    `share_ends` are the cumulative shares of the brackets without evidence; the last one is the total.
+    """
+    shares = _shares(share_ends)
     numbers = completed.newest(MAX_TRIALS)
     ends = [completed.value_at(number, AT_END) for number in numbers]
     agreements, counts = np.full(len(shares), np.nan), [0] * len(shares)
@@ -48,6 +55,26 @@ def weigh(shares: Values, first_rungs: Sequence[int], max_step: int, completed: 
     weighted = shares * (weights if weights.any() else np.ones(len(shares)))
     bounded = np.maximum(weighted / weighted.sum(), LEAST_SHARE)
     return BracketWeights(bounded / bounded.sum(), weights, agreements, counts)
+
+
+def draw(weights: BracketWeights, first_rungs: Sequence[int], position: float) -> Bracket:
+    """The bracket at this position, from 0 to 1, among the shares."""
+    drawn = int(np.searchsorted(np.cumsum(weights.shares)[:-1], position, side="right"))
+    agreement = float(weights.agreements[drawn])
+    return Bracket(
+        number=drawn,
+        first_step=first_rungs[drawn],
+        share=float(weights.shares[drawn]),
+        weight=float(weights.weights[drawn]),
+        agreement=None if math.isnan(agreement) else agreement,
+        trial_count=weights.trial_counts[drawn],
+    )
+
+
+def _shares(ends: Sequence[int]) -> Values:
+    found = np.array([0, *ends], dtype=np.float64)
+    shares: Values = np.diff(found) / found[-1]
+    return shares
 
 
 def _agreement(values: Values) -> float:

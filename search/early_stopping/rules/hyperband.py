@@ -1,19 +1,15 @@
 """Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner does it."""
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Literal, Self
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.rule import MAX_COUNT
-from search.early_stopping.rules.bracket_weights import weigh
 from search.early_stopping.rules.successive_halving import SuccessiveHalving
 
 
@@ -47,18 +43,11 @@ class Hyperband(SuccessiveHalving):
     def draw_bracket(self, number: int, seed: int, completed: CompletedTrials) -> Bracket | None:
         if not self.weighted:
             return None
-        found = weigh(self._shares, self.first_rungs, self.max_step, completed)
+        from search.early_stopping.rules.bracket_weights import draw, weigh  # noqa: PLC0415 - NumPy is slow to import
+
+        weights = weigh(self._share_ends, self.first_rungs, self.max_step, completed)
         position = crc32(f"hyperband_{seed}_{number}".encode()) / 2**32
-        drawn = int(np.searchsorted(np.cumsum(found.shares)[:-1], position, side="right"))
-        agreement = float(found.agreements[drawn])
-        return Bracket(
-            number=drawn,
-            first_step=self.first_rungs[drawn],
-            share=float(found.shares[drawn]),
-            weight=float(found.weights[drawn]),
-            agreement=None if math.isnan(agreement) else agreement,
-            trial_count=found.trial_counts[drawn],
-        )
+        return draw(weights, self.first_rungs, position)
 
     def bracket_of(self, number: int, bracket: int | None = None) -> int:
         """The stored `bracket`, or that of the number: if the rule is not weighted, or was not when it was created."""
@@ -93,12 +82,6 @@ class Hyperband(SuccessiveHalving):
 
     def rung_name(self, pool: int, rung: int) -> str:
         return f"rung {rung} of bracket {pool}"
-
-    @property
-    def _shares(self) -> NDArray[np.float64]:
-        ends = np.array([0, *self._share_ends], dtype=np.float64)
-        shares: NDArray[np.float64] = np.diff(ends) / ends[-1]
-        return shares
 
     @cached_property
     def _share_ends(self) -> list[int]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from search.early_stopping.decision import MAX_COMPARED_WITH, Release, Verdict
@@ -134,6 +133,8 @@ class _Generation:
         return self._release(rank, "continue", f"{reason}; resumes as it is")
 
     def _exploit(self, rank: int, what: str, saved: Sequence[PausedTrial]) -> Release:
+        import numpy as np  # noqa: PLC0415 - slow, and needed for nothing else
+
         member = self.ranked[rank]
         random = np.random.default_rng((self._paused.seed, self._milestone, member.number)).random
         donor = saved[int(random() * len(saved))]

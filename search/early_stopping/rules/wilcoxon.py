@@ -9,7 +9,6 @@ from pydantic import Field
 from search.early_stopping.decision import Verdict, compared
 from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
 from search.early_stopping.rule import StoppingRule
-from search.early_stopping.rules.signed_rank import signed_rank_p
 from search.problem import Direction, sign_of
 
 MIN_SHARED_STEPS = 2
@@ -96,4 +95,6 @@ def _average(values: Sequence[float]) -> float:
 
 def _p_value(differences: Sequence[float], report: MetricReport) -> float:
     """The probability of such differences if the trial is no worse."""
+    from search.early_stopping.rules.signed_rank import signed_rank_p  # noqa: PLC0415 - imports NumPy, which is slow
+
     return signed_rank_p([sign_of(report.direction) * difference for difference in differences])

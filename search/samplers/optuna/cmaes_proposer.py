@@ -12,7 +12,8 @@ from search.samplers.optuna.ask import ask, without_warning
 from search.samplers.optuna.cmaes_sampler import EvolvedCmaEsSampler
 from search.samplers.optuna.conversion import joint_numbers_of
 from search.samplers.optuna.frozen_trials import FrozenTrials
-from search.samplers.sampler import Source, derived_seed
+from search.samplers.sampler import Source
+from search.samplers.seeds import derived_seed
 from search.space.space import Params
 
 

@@ -13,7 +13,7 @@ from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
 from search.samplers.optuna.ask import suggested
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
-from search.samplers.sampler import derived_seed
+from search.samplers.seeds import derived_seed
 from search.space.space import Params
 
 

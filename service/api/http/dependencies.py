@@ -6,6 +6,7 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
+from service.api.http.bearer import bearer_token
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds
@@ -28,12 +29,6 @@ async def _reporting(request: Request) -> GroupCommit[ReportBatch, Answer]:
 async def _event_feeds(request: Request) -> EventFeeds:
     feeds: EventFeeds = request.app.state.event_feeds
     return feeds
-
-
-async def bearer_token(authorization: str | None) -> str | None:
-    """The token of an `Authorization` header; None for another scheme or an empty token."""
-    scheme, _, token = (authorization or "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
 class _BearerToken(SecurityBase):

@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fastapi import Request, Response
 from pydantic import BaseModel
 from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 

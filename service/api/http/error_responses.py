@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from search.field_descriptions import describe_fields
+from service.api.http.problems import MEDIA_TYPE
 from service.errors import PROBLEM_TYPES, Invalid, ServiceError
-
-MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(BaseModel):

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from service.errors import BadRequest, TooLarge
-from service.specification.documents import object_of_unique_names
+from service.specification.unique_names import object_of_unique_names
 
 MAX_PARTS = 100_000
 """Names and values in a message. A report with a hundred metrics has 200."""

@@ -4,25 +4,18 @@ import json
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from fastapi.routing import iter_route_contexts
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.routing import Match
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ExceptionHandler
 
 from search.mistakes import Mistake
-from service.api.http.error_responses import MEDIA_TYPE
 from service.errors import (
     BadRequest,
     InsufficientStorage,
     InternalError,
     Invalid,
-    MethodNotAllowed,
-    NotFound,
     RangeNotSatisfiable,
     ServiceError,
     Unauthorized,
@@ -30,6 +23,8 @@ from service.errors import (
 )
 from service.store.sql.database import is_full, is_outage
 from trainer.process_log.context import log_context
+
+MEDIA_TYPE = "application/problem+json"
 
 logger = logging.getLogger(__name__)
 
@@ -45,21 +40,11 @@ class ProblemResponse(JSONResponse):
         return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(ServiceError, _service_error)
-    app.add_exception_handler(RequestValidationError, _wrong_request)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(ClientDisconnect, _client_gone)
-    app.add_exception_handler(DBAPIError, _database_error)
-    app.add_exception_handler(PoolTimeout, _outage)
-    app.add_exception_handler(Exception, _internal_error)
-
-
 def problem_response(error: ServiceError) -> Response:
-    return ProblemResponse(_body(error), error.status, _headers(error))
+    return ProblemResponse(problem_body(error), error.status, _headers(error))
 
 
-def _body(error: ServiceError) -> dict[str, Any]:
+def problem_body(error: ServiceError) -> dict[str, Any]:
     """With the id of the request, so that the service's log can be searched for it."""
     request = log_context.request_id
     return error.body() if request is None else {**error.body(), "request": request}
@@ -80,42 +65,6 @@ def _headers(error: ServiceError) -> dict[str, str] | None:
             return {"Content-Range": f"bytes */{error.facts['size']}"}
         case _:
             return None
-
-
-async def _wrong_request(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
-    return problem_response(Invalid([_mistake(fault) for fault in error.errors()]))
-
-
-def _mistake(fault: dict[str, Any]) -> Mistake:
-    path = tuple(part for part in fault["loc"] if part not in {"body", "query", "path"})
-    return Mistake(path, fault["msg"].removeprefix("Value error, "))
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    call = f"{request.method} {request.url.path}"
-    match error.status_code:
-        case 404:
-            return problem_response(NotFound(f"{call}: there is no such path; the calls are in /openapi.json"))
-        case 405:
-            allowed = ", ".join(sorted(_methods_of(request)))
-            return ProblemResponse(
-                _body(MethodNotAllowed(f"{call}: this path has {allowed} only")), 405, {"Allow": allowed}
-            )
-        case _:
-            return problem_response(BadRequest(f"{call}: {error.detail}"))
-
-
-def _methods_of(request: Request) -> set[str]:
-    """All methods of the path. Starlette's own answer has those of the first route alone."""
-    methods = {
-        method
-        for route in iter_route_contexts(request.app.routes)
-        if route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
-    }
-    return methods | ({"HEAD"} if "GET" in methods else set())
 
 
 async def _client_gone(request: Request, _: Exception) -> Response:
@@ -144,9 +93,19 @@ async def _outage(_: Request, error: Exception) -> Response:
 async def _full(_: Request, error: Exception) -> Response:
     logger.error("the database's disk is full: %s", error.__cause__ or error)
     full = InsufficientStorage("the database's disk is full; free space on it and retry, nothing was lost")
-    return ProblemResponse(_body(full), full.status, _RETRY_AFTER)
+    return ProblemResponse(problem_body(full), full.status, _RETRY_AFTER)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem_response(InternalError("an internal error of the service; its log has the details"))
+
+
+ERROR_HANDLERS: dict[Any, ExceptionHandler] = {
+    ServiceError: _service_error,
+    ClientDisconnect: _client_gone,
+    DBAPIError: _database_error,
+    PoolTimeout: _outage,
+    Exception: _internal_error,
+}
+"""Those of calls that are served without FastAPI; the others are in `route_problems`."""

@@ -3,11 +3,10 @@
 from collections.abc import Collection, Iterator
 from typing import Annotated
 
-from fastapi import Request
 from pydantic import Field
+from starlette.requests import Request
 
 from search.mistakes import Mistake, listed, shortened
-from service.api.http.routes import Route
 from service.errors import Invalid
 from trainer.wire import MAX_COUNT
 
@@ -15,13 +14,6 @@ MAX_MISTAKES = 20
 
 Whole = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 """A number in a query or a header, where all values are text."""
-
-
-async def refuse_unknown_query(request: Request) -> None:
-    """A dependency of every route, after those for access. Raises Invalid."""
-    if request.scope["query_string"]:
-        route: Route = request.scope["route"]
-        check_query(request, route.query_names)
 
 
 def check_query(request: Request, known: Collection[str]) -> None:

@@ -10,18 +10,22 @@ METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 
+def request_seconds(registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        "paceline_http_request_seconds",
+        "Requests by method, route and status, with their time in seconds",
+        ["method", "route", "status"],
+        registry=registry,
+        buckets=BUCKETS,
+    )
+
+
 class RequestMetrics:
     """Labels requests by route pattern, since there are as many URLs as trials. A long poll's time includes waiting."""
 
-    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
+    def __init__(self, app: ASGIApp, seconds: Histogram) -> None:
         self._app = app
-        self._calls = Histogram(
-            "paceline_http_request_seconds",
-            "Requests by method, route and status, with their time in seconds",
-            ["method", "route", "status"],
-            registry=registry,
-            buckets=BUCKETS,
-        )
+        self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,7 +45,7 @@ class RequestMetrics:
         finally:
             seconds = time.perf_counter() - began
             method = scope["method"] if scope["method"] in METHODS else "other"
-            self._calls.labels(method, _route(scope), status).observe(seconds)
+            self._seconds.labels(method, _route(scope), status).observe(seconds)
 
 
 def _route(scope: Scope) -> Any:

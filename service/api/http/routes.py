@@ -1,23 +1,20 @@
 """Routes that answer a request with several faults in one order: 400, 401, 403, 404, 409, 422."""
 
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from service.api.http.dependencies import bearer_token
-from service.errors import BadRequest, Invalid, LeaseLost, NotFound, TooLarge, UnsupportedMediaType
-from service.operations.attempts.leases import check_lease
+from service.api.http.answer_order import in_order, look_up_lease
+from service.api.http.queries import check_query
+from service.errors import Invalid
 from service.operations.packages.storage import find_package
 from service.runtime.context import Context
 from service.store.lookup import experiment_named, trial_named
-
-Answer = TypeVar("Answer")
 
 
 class Route(APIRoute):
@@ -31,7 +28,7 @@ class Route(APIRoute):
         handle, look_up = super().get_route_handler(), self.look_up
 
         async def handle_in_order(request: Request) -> Response:
-            return await in_order(request, handle, look_up)
+            return await in_order(request, handle, look_up, (Invalid, RequestValidationError))
 
         return handle_in_order
 
@@ -44,30 +41,7 @@ class Route(APIRoute):
 class LeaseRoute(Route):
     """A call of an attempt's holder."""
 
-    @staticmethod
-    async def look_up(request: Request) -> None:
-        """Raises Unauthorized, NotFound, and LeaseLost."""
-        token = await bearer_token(request.headers.get("authorization"))
-        context: Context = request.app.state.context
-        await context.threads.brief(_check_lease, context, request.path_params["trial"], token)
-
-
-async def in_order(
-    request: Request, call: Callable[[Request], Awaitable[Answer]], look_up: Callable[[Request], Awaitable[None]]
-) -> Answer:
-    """The answer of `call`. If the request has mistakes, `look_up` may raise what comes before them.
-
-    Only a missing token comes before a body that cannot be read.
-    """
-    try:
-        return await call(request)
-    except (Invalid, RequestValidationError):
-        await look_up(request)
-        raise
-    except (BadRequest, TooLarge, UnsupportedMediaType):
-        with suppress(NotFound, LeaseLost):
-            await look_up(request)
-        raise
+    look_up = staticmethod(look_up_lease)
 
 
 def _look_up(context: Context, names: dict[str, str]) -> None:
@@ -80,6 +54,8 @@ def _look_up(context: Context, names: dict[str, str]) -> None:
             trial_named(session, names["trial"])
 
 
-def _check_lease(context: Context, trial: str, token: str | None) -> None:
-    with context.database.read() as session:
-        check_lease(session, trial, token)
+async def refuse_unknown_query(request: Request) -> None:
+    """A dependency of every route, after those for access. Raises Invalid."""
+    if request.scope["query_string"]:
+        route: Route = request.scope["route"]
+        check_query(request, route.query_names)

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from service.cli.process_log import set_up_log
-from service.runtime import garbage_collection
 
 PANEL = "Deployment"
 app = typer.Typer()
@@ -26,8 +25,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the service alone: the HTTP API, its database and its background loops."""
-    with garbage_collection.frozen_afterwards():
-        from service.cli import server  # noqa: PLC0415
+    from service.cli import server  # noqa: PLC0415
 
     set_up_log("service")
     try:

@@ -16,10 +16,10 @@ from search.analysis.warm_start import from_json, still_fitting
 from search.problem import Observation, SpaceExhausted
 from search.space.narrowed_space import inside
 from search.space.space import Params
-from search.study import StudyView
+from search.study import Study, StudyView
 from search.warm_starts.proposer import Contribution
 from service.runtime.caches.spec_cache import spec_of
-from service.runtime.search_view.observations import observation_of, study_of, with_rungs
+from service.runtime.search_view.observations import observation_of, seed_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.lookup import experiment_named
@@ -210,7 +210,7 @@ def _empty_view(session: Session, experiment_id: str) -> _View:
     """A view without trials. The spec and the event of its last change are read in one query."""
     experiment = experiment_named(session, experiment_id)
     spec = spec_of(experiment)
-    study = study_of(spec, experiment_id)
+    study = Study(spec.problem, spec.search, seed_of(spec, experiment_id))
     warm = session.get(WarmStartRow, experiment_id) if spec.search.warm_start else None
     known = still_fitting(study, from_json(warm.observations)) if warm else []
     return _View(spec, experiment.spec_changed_at_event, StudyView(study, known))

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from search.constraints import violations
 from search.problem import Observation, Status, sign_of
-from search.study import Study
 from service.domain.statuses import TrialStatus
 from service.runtime.search_view.objective_values import newest_values
 from service.specification.models import ExperimentSpec
@@ -20,10 +19,6 @@ _STATUSES: dict[TrialStatus, Status] = {
     TrialStatus.FAILED: "failed",
     TrialStatus.STOPPED: "stopped",
 }
-
-
-def study_of(spec: ExperimentSpec, experiment_id: str) -> Study:
-    return Study(spec.problem, spec.search, seed_of(spec, experiment_id))
 
 
 def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.http.dependencies import bearer_token
+from service.api.http.bearer import bearer_token
 from service.api.http.problems import problem_response
 from service.errors import BadRequest, CrossOrigin, ForeignHost, ServiceError, Unavailable, UnsupportedMediaType
 from service.hosts import Authority, canonical_host

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any, cast
 
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn import Config
 
 from service.api.http.server.connection_watch import ConnectionLimits, ConnectionWatch
@@ -15,7 +15,7 @@ PROTECTION_HEADERS = [("Cross-Origin-Resource-Policy", "same-origin"), ("X-Conte
 """Of all answers: a page of another origin can include none of them, as a script for example."""
 
 
-def server_config(app: FastAPI, settings: Settings, *, most_connections: int | None = None, **more: Any) -> Config:
+def server_config(app: ASGIApp, settings: Settings, *, most_connections: int | None = None, **more: Any) -> Config:
     """`most_connections` is a limit besides that of the settings. `more` are options of uvicorn."""
     most = min(settings.max_connections, most_connections or settings.max_connections)
     limits = ConnectionLimits(most, settings.request_seconds, settings.stall_seconds)

@@ -11,7 +11,7 @@ from optuna.samplers import (
 
 from search.problem import Observation
 from search.samplers import SamplerSpec
-from search.samplers.sampler import derived_seed
+from search.samplers.seeds import derived_seed
 from search.space.space import Params, Space
 from search.study import StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (

@@ -1,0 +1,65 @@
+"""What the application's first stage and the complete application share: the state, the middleware, the lifespan."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from starlette.applications import Starlette
+from starlette.datastructures import State
+
+from service.api import reports
+from service.api.http.direct_routes import DirectRoute
+from service.api.http.guard import Guard
+from service.api.http.request_metrics import RequestMetrics, request_seconds
+from service.api.http.security.cross_origin import CrossOriginProtection
+from service.operations.reports.ingest import ingest_reports
+from service.runtime.computation.compute_pool import ComputePool
+from service.runtime.computation.threads import limit_ordinary_threads
+from service.runtime.context import Context
+from service.runtime.events.open_streams import follower_streams
+from service.runtime.group_commit import GroupCommit
+from service.settings import Settings
+from service.store.sql.database import Database
+
+
+def new_state(settings: Settings) -> State:
+    """The database must have the newest schema (`service.store.sql.schema.upgrade`)."""
+    context = Context(
+        settings,
+        Database(settings.database_url),
+        compute=ComputePool(settings.compute_seconds),
+        followers=follower_streams(settings.max_followers),
+    )
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return State(
+        {
+            "context": context,
+            "reporting": GroupCommit("reporting", partial(ingest_reports, context)),
+            "loops": [],
+            "registry": registry,
+            "request_seconds": request_seconds(registry),
+        }
+    )
+
+
+def add_middleware(app: Starlette) -> None:
+    """Around what was added before. The application must have its state and its exception handlers."""
+    app.add_middleware(DirectRoute, reports.REPORTS, reports.serve_reports, app.exception_handlers)
+    app.add_middleware(Guard)
+    app.add_middleware(CrossOriginProtection, app.state.context)
+    app.add_middleware(RequestMetrics, app.state.request_seconds)
+
+
+@asynccontextmanager
+async def running(state: State) -> AsyncIterator[None]:
+    """Run what answers reports; at the end, stop and close all that the state has by then."""
+    limit_ordinary_threads()
+    state.reporting.start()
+    yield
+    state.context.stop()
+    for loop in state.loops:
+        loop.stop()
+    state.reporting.stop()
+    state.context.close()

@@ -1,0 +1,21 @@
+"""JSON objects of which each field has a name of its own."""
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+from search.mistakes import Mistake, shortened
+from service.errors import Invalid
+
+MAX_MISTAKES = 20
+"""So many mistakes of a document are told."""
+
+
+def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object for JSON's parser, which would keep the last of several fields of one name. Raises Invalid."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        counts = Counter(name for name, _ in fields)
+        repeated = islice((name for name, count in counts.items() if count > 1), MAX_MISTAKES)
+        raise Invalid([Mistake((shortened(name),), "is written twice in one object; keep one") for name in repeated])
+    return found
