@@ -5,6 +5,7 @@ a start's time: a service that was killed answers reports again after about half
 """
 
 import asyncio
+from contextlib import suppress
 from importlib import import_module
 
 from starlette.applications import Starlette
@@ -20,6 +21,8 @@ from service.settings import Settings
 
 _REPORTS = Route(reports.REPORTS, reports.serve_reports, methods=["POST"])
 
+FIRST_ANSWER_SECONDS = 0.05
+
 
 class StagedApp:
     """Answers reports; all other calls wait until `complete` is done, and then the complete application has them all.
@@ -32,18 +35,26 @@ class StagedApp:
         self.state = new_state(settings)
         self._first = _FirstStage(self.state)
         self._app: ASGIApp | None = None
+        self._first_answer = asyncio.Event()
         self._completed = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or (self._app is None and self._is_for_first_stage(scope)):
             await self._first(scope, receive, send)
+            if scope["type"] == "http":
+                self._first_answer.set()
             return
         await self._completed.wait()
         assert self._app is not None  # noqa: S101 - it is completed
         await self._app(scope, receive, send)
 
     async def complete(self) -> None:
-        """The second stage: import, in a thread, all that the first one left out; then answer all calls."""
+        """The second stage: import, in a thread, all that the first one left out; then answer all calls.
+
+        If reports come at once, the first of them are answered before, because the imports would slow them down.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._first_answer.wait(), FIRST_ANSWER_SECONDS)
         app = await asyncio.to_thread(lambda: import_module("service.complete_app").build(self.state))
         import_module("service.complete_app").start_loops(app.state)
         self._app = app

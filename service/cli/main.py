@@ -3,6 +3,7 @@
 `paceline serve` loads no other command: most of its start is imports, and a service that was killed must be back soon.
 """
 
+import os
 import sys
 from importlib import import_module
 
@@ -12,6 +13,7 @@ from service.runtime import garbage_collection
 def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         garbage_collection.pause()
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read the metadata of all packages
         import_module("service.cli.serve_alone").main()
     else:
         import_module("service.cli.all_commands").main()

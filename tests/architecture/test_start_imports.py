@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.sql.schema import upgrade
+from tests.conftest import Api
 
 START_OF_SERVICE = """
 from service.cli import serve_alone, server
@@ -17,6 +19,14 @@ from service.settings import Settings
 with upgraded_database(Settings.from_env()):
     pass
 app = server.StagedApp(Settings.from_env())
+"""
+STORES_A_REPORT = f"""{START_OF_SERVICE}
+import os
+from service.operations.reports.ingest import ReportBatch, ingest_reports
+from trainer.wire import Answer, Report
+batch = ReportBatch(os.environ["TRIAL"], os.environ["TOKEN"], [Report(sequence=0, metrics={{"accuracy": 0.5}})])
+(answer,) = ingest_reports(app.state.context, [batch])
+assert isinstance(answer, Answer), answer
 """
 SECOND_STAGE = f"{START_OF_SERVICE}\nfrom service.complete_app import build\nbuild(app.state)"
 COMMAND_LINE = "import service.cli.all_commands"
@@ -42,6 +52,7 @@ NOT_FOR_A_REPORT = (
 NOT_FOR_A_COMMAND = ("sqlalchemy", "uvicorn", "fastapi", "optuna", "numpy", "psutil", "yaml", "trainer.wire", *SLOW)
 
 
+LISTING = "{code}\nimport sys\nprint([name for name in {unwanted!r} if name in sys.modules])"
 PRINT_SOURCE_FILES = """
 import linecache
 print([name for name in linecache.cache if name.endswith(".py") and "site-packages" not in name])
@@ -54,8 +65,33 @@ print([name for name in linecache.cache if name.endswith(".py") and "site-packag
     [(START_OF_SERVICE, NOT_FOR_A_REPORT), (SECOND_STAGE, SLOW), (COMMAND_LINE, NOT_FOR_A_COMMAND)],
 )
 def test_slow_libraries_are_not_imported_at_the_start(code: str, unwanted: tuple[str, ...], tmp_path: Path) -> None:
-    listing = f"{code}\nimport sys\nprint([name for name in {unwanted!r} if name in sys.modules])"
-    assert printed(listing, tmp_path) == "[]"
+    assert printed(LISTING.format(code=code, unwanted=unwanted), tmp_path) == "[]"
+
+
+RULES = [
+    {"rule": "none"},
+    {"rule": "asha", "min_step": 1, "reduction_factor": 3},
+    {"rule": "hyperband", "min_step": 1, "max_step": 9, "reduction_factor": 3},
+    {"rule": "median"},
+    {"rule": "patient", "patience": 3},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["rule"]))
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_the_first_report_imports_nothing_slow(service: Api, rule: dict[str, Any]) -> None:
+    """Whatever its experiment searches and stops with."""
+    settings: Settings = service.app.state.context.settings
+    held = service.ask(service.create(search={"sampler": "tpe"}, early_stopping=rule)["name"])
+    assert held
+    env = {
+        "PACELINE_DATA_DIR": str(settings.data_dir),
+        "PACELINE_DATABASE_URL": settings.database_url,
+        "TRIAL": held.trial,
+        "TOKEN": held.assignment["lease"]["token"],
+    }
+    assert printed_with(LISTING.format(code=STORES_A_REPORT, unwanted=NOT_FOR_A_REPORT), env) == "[]"
 
 
 @pytest.mark.slow
@@ -66,10 +102,14 @@ def test_the_start_reads_no_source_files(tmp_path: Path) -> None:
 
 def printed(code: str, directory: Path) -> str:
     """What the code prints in a process of its own, with an empty database of the newest schema."""
-    env = {"PACELINE_DATA_DIR": str(directory), "PATH": "", "PACELINE_MLFLOW_URI": "http://127.0.0.1:9"}
+    env = {"PACELINE_DATA_DIR": str(directory), "PACELINE_MLFLOW_URI": "http://127.0.0.1:9"}
     database = Database(Settings.from_env(env).database_url)
     upgrade(database)
     database.close()
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=env, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    return printed_with(code, env)
+
+
+def printed_with(code: str, env: dict[str, str]) -> str:
+    command, root = [sys.executable, "-c", code], Path(__file__).parents[2]
+    done = subprocess.run(command, env=env | {"PATH": ""}, cwd=root, capture_output=True, text=True, check=True)
     return done.stdout.strip()
