@@ -1,10 +1,9 @@
 """Group commit: concurrent calls are stored in one transaction, so that they share one fsync."""
 
 import asyncio
-import queue
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,14 @@ MAX_BATCH = 200
 """The most requests that one batch holds."""
 
 GATHER_SECONDS = 0.02
-"""The shortest time from the start of a batch with several requests to the start of the next batch."""
+"""The longest time from the start of a batch with several requests to the start of the next batch."""
+
+RETURN_SECONDS = 0.012
+"""The longest time from the answers of such a batch to the next one, if it is later.
+
+Callers that answer with their next request come back within it. Without it, the first of them would have a transaction
+of its own, for which all others wait.
+"""
 
 
 @dataclass
@@ -33,53 +39,70 @@ class GroupCommit(Generic[Request, Result]):
     `commit` returns a result for each request, in their order; an exception as a result is raised in the caller of that
     request. If `commit` itself raises, all callers of the batch get the exception.
 
-    A lone caller is answered immediately. Under load, requests are gathered for `GATHER_SECONDS`: a transaction costs
-    about the same for ten requests as for one.
+    A lone caller is answered immediately. Under load, a batch waits shortly for as many requests as the one before had:
+    a transaction costs about the same for ten requests as for one.
     """
 
     def __init__(self, name: str, commit: Callable[[Sequence[Request]], Sequence[Result | Exception]]) -> None:
         self._commit = commit
-        self._calls: queue.SimpleQueue[_Call[Request, Result] | None] = queue.SimpleQueue()
+        self._calls: deque[_Call[Request, Result]] = deque()
+        self._changed = threading.Condition()
+        self._wanted = 1
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def pending_count(self) -> int:
+        """How many requests wait for the next batch."""
+        return len(self._calls)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, timeout: float = 5) -> None:
         """Commit what is pending, then end the thread. Return after `timeout` seconds at the latest."""
-        self._calls.put(None)
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
         self._thread.join(timeout)
 
     async def submit(self, request: Request) -> Result:
         """Return the request's result once its batch is committed."""
         call: _Call[Request, Result] = _Call(request, asyncio.get_running_loop().create_future())
-        self._calls.put(call)
+        with self._changed:
+            self._calls.append(call)
+            if len(self._calls) >= self._wanted:  # to wake the thread for each would cost more than the rest
+                self._changed.notify()
         return await call.result
 
     def _run(self) -> None:
-        while (calls := self._next_batch()) is not None:
-            earliest_next = time.monotonic() + GATHER_SECONDS
-            results = self._results(calls)
-            by_loop = defaultdict(list)
-            for call, result in zip(calls, results, strict=True):
-                by_loop[call.loop].append((call, result))
-            for loop, resolved in by_loop.items():
-                with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
-                    loop.call_soon_threadsafe(_resolve, resolved)
-            if len(calls) > 1:
-                time.sleep(max(0.0, earliest_next - time.monotonic()))
+        answered = 0
+        latest = time.monotonic()
+        while calls := self._next_batch(answered, latest):
+            began = time.monotonic()
+            self._answer(calls, self._results(calls))
+            answered = len(calls) if len(calls) > 1 else 0
+            latest = max(began + GATHER_SECONDS, time.monotonic() + RETURN_SECONDS)
 
-    def _next_batch(self) -> list[_Call[Request, Result]] | None:
-        """Wait for a call and return it with all others that are pending; None after `stop`."""
-        call = self._calls.get()
-        calls = []
-        while call is not None:
-            calls.append(call)
-            if len(calls) == MAX_BATCH or self._calls.empty():
-                return calls
-            call = self._calls.get()
-        self._calls.put(None)  # so that the call after this batch sees the end, too
-        return calls or None
+    def _next_batch(self, answered: int, latest: float) -> list[_Call[Request, Result]]:
+        """Wait until `latest` for as many calls as were just answered, then for one; empty after `stop`."""
+        with self._changed:
+            self._wait_for(answered, latest - time.monotonic())
+            self._wait_for(1)
+            return [self._calls.popleft() for _ in range(min(len(self._calls), MAX_BATCH))]
+
+    def _wait_for(self, count: int, timeout: float | None = None) -> None:
+        self._wanted = count
+        self._changed.wait_for(lambda: self._stopped or len(self._calls) >= count, timeout)
+
+    @staticmethod
+    def _answer(calls: Sequence[_Call[Request, Result]], results: Sequence[Result | Exception]) -> None:
+        by_loop = defaultdict(list)
+        for call, result in zip(calls, results, strict=True):
+            by_loop[call.loop].append((call, result))
+        for loop, resolved in by_loop.items():
+            with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
+                loop.call_soon_threadsafe(_resolve, resolved)
 
     def _results(self, calls: Sequence[_Call[Request, Result]]) -> Sequence[Result | Exception]:
         try:

@@ -30,11 +30,11 @@ def in_one_batch(
     """Post all while a first, delayed one is stored, so that one transaction stores them; returns the statuses."""
 
     def send(calls: list[tuple[Held, dict[str, Any]]]) -> list[int]:
-        queue, real = service.app.state.reporting._calls, ingest._ingest
+        reporting, real = service.app.state.reporting, ingest._ingest
 
         def wait_for_all(context: Context, first: Sequence[ReportBatch]) -> Any:
             monkeypatch.setattr(ingest, "_ingest", real)
-            while queue.qsize() < len(calls) - len(first):
+            while reporting.pending_count < len(calls) - len(first):
                 pass
             return real(context, first)
 
