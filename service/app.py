@@ -10,7 +10,6 @@ from importlib import import_module
 
 from starlette.applications import Starlette
 from starlette.datastructures import State
-from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import reports
@@ -19,13 +18,11 @@ from service.api.http.request_log import RequestLog
 from service.app_base import add_middleware, new_state, running
 from service.settings import Settings
 
-_REPORTS = Route(reports.REPORTS, reports.serve_reports, methods=["POST"])
-
 FIRST_ANSWER_SECONDS = 0.05
 
 
 class StagedApp:
-    """Answers reports; all other calls wait until `complete` is done, and then the complete application has them all.
+    """Answers reports, also later: FastAPI would add to the work. Other calls wait for `complete`.
 
     With tracing reports wait, too: the complete application makes the spans.
     """
@@ -39,7 +36,7 @@ class StagedApp:
         self._completed = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or (self._app is None and self._is_for_first_stage(scope)):
+        if scope["type"] == "lifespan" or self._is_for_first_stage(scope):
             await self._first(scope, receive, send)
             if scope["type"] == "http":
                 self._first_answer.set()
@@ -61,7 +58,7 @@ class StagedApp:
         self._completed.set()
 
     def _is_for_first_stage(self, scope: Scope) -> bool:
-        return not self.state.context.settings.tracing and _REPORTS.matches(scope)[0] is Match.FULL
+        return not self.state.context.settings.tracing and reports.POST_REPORTS.parameters(scope) is not None
 
 
 class _FirstStage(Starlette):

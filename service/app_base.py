@@ -46,7 +46,7 @@ def new_state(settings: Settings) -> State:
 
 def add_middleware(app: Starlette) -> None:
     """Around what was added before. The application must have its state and its exception handlers."""
-    app.add_middleware(DirectRoute, reports.REPORTS, reports.serve_reports, app.exception_handlers)
+    app.add_middleware(DirectRoute, reports.POST_REPORTS, reports.serve_reports, app.exception_handlers)
     app.add_middleware(Guard)
     app.add_middleware(CrossOriginProtection, app.state.context)
     app.add_middleware(RequestMetrics, app.state.request_seconds)

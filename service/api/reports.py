@@ -4,13 +4,15 @@ from starlette.requests import Request
 
 from service.api.http.answer_order import in_order, look_up_lease
 from service.api.http.bearer import bearer_token
-from service.api.http.json_body import JsonBody
+from service.api.http.direct_routes import PostPath
+from service.api.http.json_body import JsonBody, header
 from service.api.http.queries import check_query
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.group_commit import GroupCommit
 from trainer.wire import Answer, Reports
 
 REPORTS = "/v1/trials/{trial}/reports"
+POST_REPORTS = PostPath(REPORTS)
 BODY = JsonBody(Reports)
 
 
@@ -22,7 +24,7 @@ async def serve_reports(request: Request) -> Answer:
 async def _serve_reports(request: Request) -> Answer:
     if request.scope["query_string"]:
         check_query(request, ())
-    token = await bearer_token(request.headers.get("authorization"))
+    token = await bearer_token(header(request, b"authorization"))
     message = await BODY(request)
     return await submit(request.app.state.reporting, request.path_params["trial"], token, message)
 

@@ -6,11 +6,25 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from trainer.traces import tracing
+
+
+class PostPath:
+    """A path pattern with parameters that are texts, for POST. It takes the place of a route in the request's scope."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._pattern = compile_path(path)[0]
+
+    def parameters(self, scope: Scope) -> dict[str, str] | None:
+        """None for another request."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            return None
+        match = self._pattern.match(scope["path"])
+        return None if match is None else match.groupdict()
 
 
 class DirectRoute:
@@ -23,27 +37,29 @@ class DirectRoute:
     def __init__(
         self,
         app: ASGIApp,
-        path: str,
+        path: PostPath,
         answer: Callable[[Request], Awaitable[BaseModel]],
         handlers: Mapping[Any, ExceptionHandler],
     ) -> None:
         self._app = app
         self._answer = answer
-        self._route = Route(path, answer, methods=["POST"])  # used for matching only
+        self._path = path
         known = {kind: handler for kind, handler in handlers.items() if kind is not Exception}
         self._served = ExceptionMiddleware(self._serve, known)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            match, path_scope = self._route.matches(scope)
-            if match is Match.FULL:
-                scope.update(path_scope, route=self._route)
-                tracing.rename(f"POST {self._route.path}")
-                await self._served(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        parameters = self._path.parameters(scope)
+        if parameters is None:
+            await self._app(scope, receive, send)
+            return
+        scope["path_params"], scope["route"] = parameters, self._path
+        if tracing.is_on:
+            tracing.rename(f"POST {self._path.path}")
+        await self._served(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self._answer(Request(scope, receive, send))
-        response = Response(answer.model_dump_json(), media_type="application/json")
-        await response(scope, receive, send)
+        body = answer.model_dump_json().encode()
+        headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

@@ -11,7 +11,8 @@ from threading import Lock
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Table, event
-from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session, object_mapper, object_session
+from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.sql import visitors
 
 from service.store.sql.bulk_write import KEY, Kind, Rows, table_of, write_rows
@@ -119,7 +120,7 @@ def change_later(row: DeclarativeBase, **values: Any) -> None:
 
     The object has the new values immediately.
     """
-    session = object_session(row)
+    session = instance_state(row).session
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     session.changed[row].update(values)
     vars(row).update(values)  # past the instrumentation: the unit of work would write the columns, too
@@ -130,7 +131,7 @@ def _by_columns(changed: Mapping[DeclarativeBase, Iterable[str]]) -> list[tuple[
     groups: defaultdict[tuple[Kind, tuple[str, ...]], Rows] = defaultdict(list)
     for row, columns in changed.items():
         names = tuple(sorted(columns))
-        [key] = object_mapper(row).primary_key_from_instance(row)
+        [key] = instance_state(row).identity or ()
         groups[type(row), names].append({KEY: key, **{name: getattr(row, name) for name in names}})
     return [(kind, rows) for (kind, _), rows in groups.items()]
 
