@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Lifespan
 
+from search.samplers.registry import import_own_samplers
 from service.api import (
     agents,
     attempts,
@@ -90,11 +91,19 @@ def build(state: State, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     add_error_handlers(app)
     app.add_middleware(HeadAsGet)
     add_middleware(app)
+    _import_search(context)
     state.event_feeds = EventFeeds(context.database, context.new_events, context.stopping, events.server_sent)
     _add_routes(app)
     state.loops = _loops(context)
     state.registry.register(metrics.StateCollector(context, state.loops))
     return app
+
+
+def _import_search(context: Context) -> None:
+    """NumPy and Optuna; otherwise the first claim would wait for them."""
+    import_own_samplers()
+    _ = context.proposals, context.importance
+    numeric_libraries.limit_threads()
 
 
 def start_loops(state: State) -> None:

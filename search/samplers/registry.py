@@ -34,6 +34,12 @@ def _own_sampler(name: str) -> type[Sampler]:
     return found
 
 
+def import_own_samplers() -> None:
+    """For a process that will need them, so that nobody waits for it later."""
+    for name in OWN_SAMPLERS:
+        _own_sampler(name)
+
+
 class _Samplers(Mapping[str, type[Sampler]]):
     """The service's own samplers, and those of other packages."""
 

@@ -17,7 +17,6 @@ from service.app import StagedApp
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
-from service.runtime.computation import numeric_libraries
 from service.runtime.context import Context
 from service.settings import Settings
 from service.stack.ports import becomes_free, taken
@@ -49,7 +48,6 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
     if settings.tracing:
         _set_up_tracing()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    numeric_libraries.limit_threads()
     _check_port(settings)
     with upgraded_database(settings) as database:
         _check_access(settings, database)
