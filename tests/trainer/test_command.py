@@ -1,9 +1,12 @@
 """Trials of kind `command` on a real Ray: any program, its metrics, its checkpoints, and its end."""
 
+import io
 import json
 import shlex
 import sys
+import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,14 @@ def steps_of(service: FakeService, trial: str) -> list[Any]:
     return [report.metrics.get("step") for report in service.reports[trial]]
 
 
+def zipped(folder: Path) -> bytes:
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        for path in folder.iterdir():
+            archive.write(path, path.name)
+    return package.getvalue()
+
+
 def test_a_program_of_the_package_reports_by_its_output(service: FakeService, add_command: AddCommand) -> None:
     trial = add_command("python steps.py {params.steps}", params={"steps": 3}, package=STEPS)
     finish = service.finished(trial)
@@ -89,6 +100,28 @@ def test_the_example_of_accelerates_launcher_trains_on_two_workers(service: Fake
     assert finish.outcome == Outcome.COMPLETED, (finish.error, service.log(trial))
     assert [report.metrics["epoch"] for report in service.reports[trial]] == [1, 2, 3, 4, 5]
     assert "processes=2" in service.log(trial)
+
+
+def test_the_example_of_deepspeeds_launcher_stops_and_continues_from_its_checkpoint(service: FakeService) -> None:
+    if find_spec("deepspeed") is None:  # importing it here would take seconds
+        pytest.skip("`make test` installs the extra `frameworks`")
+    example = Path(__file__).parents[2] / "examples" / "deepspeed"
+    trainer = yaml.safe_load((example / "experiment.yaml").read_text())["trainer"]
+    trainer["package"] = service.add_package(zipped(example), "package.zip")
+    service.decide = stop_at_second
+    first = service.add_trial(trainer, params={"lr": 0.1}, keep_checkpoints=5)
+    finish = service.finished(first)
+    assert finish.outcome == Outcome.STOPPED, (finish.error, service.log(first))
+    assert "processes=2" in service.log(first)
+    saved = service.reports[first][0].checkpoint
+    assert saved is not None
+    assert [path.name for path in Path(saved).iterdir() if path.name != "saving"] == ["epoch-0001"]
+
+    service.decide = lambda _trial, _report: Answer()
+    resumed = service.add_trial(trainer, params={"lr": 0.1}, resume={"uri": saved, "step": 1})
+    finish = service.finished(resumed)
+    assert finish.outcome == Outcome.COMPLETED, (finish.error, service.log(resumed))
+    assert [report.metrics["epoch"] for report in service.reports[resumed]] == [2, 3, 4, 5]
 
 
 def test_a_call_with_curl_is_answered_with_the_decision(
