@@ -1,7 +1,7 @@
 """Resource arithmetic: what a worker group needs, what the nodes of a cluster have free, and whether the group fits."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,8 @@ class WorkerGroup:
     """What `trainer.wire.Scaling` says about a worker group: its smallest and largest size, and each worker's share.
 
     `selectors`: of the nodes' labels, one for all workers or one for each of the largest group's.
+    `validation`: what a validation reserves, for which the group leaves room. One is enough, since each trial runs one
+    at a time: those of several trials may take turns, but none may find that workers hold everything.
     """
 
     min_workers: int
@@ -72,10 +74,11 @@ class WorkerGroup:
     worker: Resources
     strategy: str
     selectors: Sequence[Selector]
+    validation: Bundle | None = None
 
     @classmethod
-    def of(cls, scaling: Mapping[str, Any]) -> "WorkerGroup":
-        """`scaling` is `trainer.wire.Scaling` as JSON."""
+    def of(cls, scaling: Mapping[str, Any], validation: Mapping[str, Any] | None = None) -> "WorkerGroup":
+        """`scaling` is `trainer.wire.Scaling` as JSON, and `validation` is `trainer.wire.Validation`."""
         least, most = int(scaling["num_workers"]), scaling.get("max_workers")
         labels = scaling.get("label_selector") or {}
         worker = resources_of_worker(
@@ -90,6 +93,7 @@ class WorkerGroup:
             worker=worker,
             strategy=scaling.get("placement_strategy") or "PACK",
             selectors=labels if isinstance(labels, list) else [labels],
+            validation=bundle_of_validation(validation) if validation else None,
         )
 
     def bundles(self, size: int) -> list[Bundle]:
@@ -101,7 +105,12 @@ class WorkerGroup:
         return self.selectors[: self.min_workers]
 
     def size_on(self, nodes: Iterable[Room]) -> int:
-        """How many of its workers fit, at most its largest size."""
+        """How many of its workers fit beside a validation, at most its largest size."""
+        if self.validation is None:
+            return self._workers_on(nodes)
+        return max(map(self._workers_on, _rest_after(self.validation, list(nodes))), default=0)
+
+    def _workers_on(self, nodes: Iterable[Room]) -> int:
         counts = [(self._count_on(node.resources), node.labels) for node in nodes]
         if self.strategy == "STRICT_PACK":
             return max((self._placed([one]) for one in counts), default=0)
@@ -122,6 +131,15 @@ class WorkerGroup:
     def _count_on(self, node: Mapping[str, float]) -> int:
         shares = [node.get(name, 0) / amount + ROUNDING_TOLERANCE for name, amount in self.worker.items()]
         return max(0, int(min([self.max_workers, *shares])))
+
+
+def bundle_of_validation(validation: Mapping[str, Any]) -> Bundle | None:
+    """None for one that reserves nothing and may run anywhere."""
+    options = validation["ray_remote_kwargs"]
+    amounts = {"CPU": options["num_cpus"], "GPU": options["num_gpus"], "memory": options["memory"]}
+    reserved = {name: amount for name, amount in {**amounts, **options["resources"]}.items() if amount}
+    selector = options["label_selector"]
+    return Bundle(reserved, selector) if reserved or selector else None
 
 
 def bundles_of(scaling: Mapping[str, Any]) -> list[Bundle]:
@@ -150,6 +168,14 @@ def describe_labels(group: WorkerGroup) -> str:
         return f" on nodes with {text}" if text else ""
     counts = [f"{count} on {f'nodes with {text}' if text else 'any node'}" for text, count in texts.items()]
     return f", of these {', '.join(counts)}"
+
+
+def _rest_after(bundle: Bundle, nodes: Sequence[Room]) -> Iterator[list[Room]]:
+    """What the nodes still have, for each node that can have the bundle."""
+    for index, node in enumerate(nodes):
+        if covers(node.resources, bundle.resources) and selects(bundle.selector, node.labels):
+            rest = {name: amount - bundle.resources.get(name, 0) for name, amount in node.resources.items()}
+            yield [*nodes[:index], Room(rest, node.labels), *nodes[index + 1 :]]
 
 
 def without_internal(resources: Resources) -> Resources:

@@ -211,6 +211,12 @@ class Trainer(Message):
         description="how many trials share the same worker processes; true: 100; false: new processes for each trial",
     )
 
+    @cached_property
+    def group(self) -> WorkerGroup:
+        """What the workers reserve, and where they fit beside a validation."""
+        validation = None if self.validation is None else self.validation.model_dump()
+        return WorkerGroup.of(self.scaling.model_dump(), validation)
+
 
 class Lease(Message):
     """The right to report for one attempt: `Authorization: Bearer <token>`, until `expires_at` unless extended."""

@@ -1,40 +1,54 @@
-"""Whether a whole worker group fits an agent's nodes; of an elastic one, the smallest that may start."""
+"""Whether a whole worker group fits an agent's nodes; of an elastic one, the smallest that may start.
+
+With it has to fit what a validation of its checkpoints reserves.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from trainer.wire import Node, Room, Scaling, describe_labels, selector_text, selects
+from trainer.wire import Node, Room, WorkerGroup, describe_labels, selector_text, selects
 
 Resources = Mapping[str, float]
 
 
-def fits_now(scaling: Scaling, nodes: Sequence[Node]) -> bool:
+def fits_now(group: WorkerGroup, nodes: Sequence[Node]) -> bool:
     """Whether the group fits into what is free on an agent's nodes."""
-    return fits(scaling, _free(nodes))
+    return fits(group, _free(nodes))
 
 
-def could_fit(scaling: Scaling, nodes: Sequence[Node]) -> bool:
+def could_fit(group: WorkerGroup, nodes: Sequence[Node]) -> bool:
     """Whether it would fit if no trial used anything of the nodes."""
-    return fits(scaling, _total(nodes))
+    return fits(group, _total(nodes))
 
 
-def fits(scaling: Scaling, nodes: Sequence[Room]) -> bool:
-    return scaling.group.size_on(nodes) >= scaling.num_workers
+def fits(group: WorkerGroup, nodes: Sequence[Room]) -> bool:
+    return group.size_on(nodes) >= group.min_workers
 
 
-def waiting_for(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str | None:
+def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str | None:
     """A sentence for the user that names what is missing; None when an agent has room now."""
-    least, most = scaling.num_workers, scaling.most_workers
-    count = f"{least} to {most}" if most > least else f"{least}"
-    need = f"{count} worker{'s' * (most > 1)} x {_amounts(scaling.worker)}{describe_labels(scaling.group)}"
+    need = _need(group)
     if not agents:
         return f"an agent: none is connected (needs {need})"
-    if any(fits_now(scaling, nodes) for nodes in agents.values()):
+    if any(fits_now(group, nodes) for nodes in agents.values()):
         return None
-    if any(could_fit(scaling, nodes) for nodes in agents.values()):
-        return f"{need}; {_most(scaling, [_free(nodes) for nodes in agents.values()], 'free now')}"
-    if (label := _missing_label(scaling, agents)) is not None:
+    free, total = ([rooms(nodes) for nodes in agents.values()] for rooms in (_free, _total))
+    if any(could_fit(group, nodes) for nodes in agents.values()):
+        return f"{need}; {_lacks_only_validation(group, free, ' now') or _most(group, free, 'free now')}"
+    if (label := _missing_label(group, agents)) is not None:
         return f"{need}; no node has {label}"
-    return f"{need}; the largest agent has {_most(scaling, [_total(nodes) for nodes in agents.values()])}"
+    return f"{need}; {_lacks_only_validation(group, total) or f'the largest agent has {_most(group, total)}'}"
+
+
+def _need(group: WorkerGroup) -> str:
+    least, most = group.min_workers, group.max_workers
+    count = f"{least} to {most}" if most > least else f"{least}"
+    workers = f"{count} worker{'s' * (most > 1)} x {_amounts(group.worker)}{describe_labels(group)}"
+    if group.validation is None:
+        return workers
+    labels = selector_text(group.validation.selector)
+    where = f" on a node with {labels}" if labels else ""
+    return f"{workers}, and beside them {_amounts(group.validation.resources)}{where} for trainer.validation"
 
 
 def _free(nodes: Sequence[Node]) -> list[Room]:
@@ -45,10 +59,11 @@ def _total(nodes: Sequence[Node]) -> list[Room]:
     return [Room(node.total, node.labels) for node in nodes]
 
 
-def _missing_label(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> str | None:
+def _missing_label(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str | None:
     """What no node of any agent has: a single label if there is one, else all labels of a worker together."""
     labels = [node.labels for nodes in agents.values() for node in nodes]
-    for selector in scaling.group.smallest_selectors():
+    of_validation = [group.validation.selector] if group.validation is not None else []
+    for selector in [*group.smallest_selectors(), *of_validation]:
         for part in ({key: condition} for key, condition in selector.items()):
             if not any(selects(part, one) for one in labels):
                 return selector_text(part)
@@ -57,28 +72,34 @@ def _missing_label(scaling: Scaling, agents: Mapping[str, Sequence[Node]]) -> st
     return None
 
 
-def _most(scaling: Scaling, agents: Sequence[Sequence[Room]], when: str = "") -> str:
+def _lacks_only_validation(group: WorkerGroup, agents: Sequence[Sequence[Room]], when: str = "") -> str | None:
+    if group.validation is not None and any(fits(replace(group, validation=None), nodes) for nodes in agents):
+        return f"there is room for the workers{when}, but not for the validation"
+    return None
+
+
+def _most(group: WorkerGroup, agents: Sequence[Sequence[Room]], when: str = "") -> str:
     """How much of the scarcest resource the largest agent has on nodes with the labels."""
-    selectors = scaling.group.smallest_selectors()
+    selectors = group.smallest_selectors()
     usable = [[one.resources for one in nodes if any(selects(s, one.labels) for s in selectors)] for nodes in agents]
-    if not scaling.worker:
+    if not group.worker:
         return f"nodes: {max(map(len, usable))}"
-    scarce = _scarce(scaling, usable)
+    scarce = _scarce(group, usable)
     most = max(sum(node.get(scarce, 0) for node in nodes) for nodes in usable)
-    enough = most >= scaling.worker[scarce] * scaling.num_workers
-    shape = f", but not in nodes that {scaling.placement_strategy} can use" if enough else ""
+    enough = most >= group.worker[scarce] * group.min_workers
+    shape = f", but not in nodes that {group.strategy} can use" if enough else ""
     there = " there" if any(selectors) else ""
     return f"{_number(most)} {scarce}{there}{' ' * bool(when)}{when}{shape}"
 
 
-def _scarce(scaling: Scaling, agents: Sequence[Sequence[Resources]]) -> str:
+def _scarce(group: WorkerGroup, agents: Sequence[Sequence[Resources]]) -> str:
     """The resource of which the largest agent has the smallest share of the needed amount."""
 
     def share(name: str) -> float:
-        needed = scaling.worker[name] * scaling.num_workers
+        needed = group.worker[name] * group.min_workers
         return max(sum(node.get(name, 0) for node in nodes) for nodes in agents) / needed
 
-    return min(scaling.worker, key=share)
+    return min(group.worker, key=share)
 
 
 def _amounts(resources: Resources) -> str:

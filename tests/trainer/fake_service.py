@@ -241,7 +241,7 @@ class FakeService:
         if claim.storage_error is not None:
             return None
         for assignment in self.queue:
-            if fits_now(assignment.trainer.scaling, claim.nodes):
+            if fits_now(assignment.trainer.group, claim.nodes):
                 return assignment
         return None
 

@@ -50,7 +50,7 @@ def test_the_defaults_of_a_worker_are_the_same_for_wire_agent_and_messages(
     assert bundles_of(wire.model_dump()) == [Bundle(expected, {})] * 2
     amounts = ", ".join(f"{amount:g} {name}" for name, amount in expected.items())
     assert describe_workers(wire.model_dump()) == f"2 workers x {amounts}"
-    assert f"2 workers x {amounts.replace(', ', ' + ')}" in (waiting_for(wire, {}) or "")
+    assert f"2 workers x {amounts.replace(', ', ' + ')}" in (waiting_for(wire.group, {}) or "")
 
 
 @pytest.mark.ray

@@ -27,7 +27,7 @@ Train = Callable[[], None]
 
 @dataclass(frozen=True)
 class RunPlan:
-    """One run, with the values of `trainer.wire.Trainer`; `scaling` is `trainer.wire.Scaling` as JSON.
+    """One run, with the values of `trainer.wire.Trainer`; `scaling` and `validation` are JSON.
 
     `is_cancelled()` is asked while the run waits for its resources, when there are no workers yet that could be ended.
     `on_success()` is called as soon as all ranks have succeeded and everything that they reported is known: Ray may
@@ -45,6 +45,7 @@ class RunPlan:
     is_cancelled: Callable[[], bool]
     on_success: Callable[[], None]
     start_dataset_server: StartServer | None = None
+    validation: Mapping[str, Any] | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     torch_config: Mapping[str, Any] = field(default_factory=dict)
     on_start: Callable[[int], None] = lambda _workers: None
@@ -54,7 +55,7 @@ class RunPlan:
     @property
     def elasticity(self) -> Elasticity | None:
         """None for a group of a fixed number of workers."""
-        workers = WorkerGroup.of(self.scaling)
+        workers = WorkerGroup.of(self.scaling, self.validation)
         return Elasticity(workers, self.lost_nodes, self.on_room) if workers.is_elastic else None
 
     @property

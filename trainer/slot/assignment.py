@@ -31,7 +31,7 @@ class TrainerSpec:
 
     @property
     def workers(self) -> WorkerGroup:
-        return WorkerGroup.of(self.scaling)
+        return WorkerGroup.of(self.scaling, self.validation)
 
 
 @dataclass(frozen=True)

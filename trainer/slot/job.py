@@ -51,6 +51,7 @@ class Host:
         return RunPlan(
             kind=assignment.trainer.kind,
             scaling=assignment.trainer.scaling,
+            validation=assignment.trainer.validation,
             env=assignment.trainer.env,
             name=assignment.run_name,
             storage_path=assignment.storage_path,

@@ -5,10 +5,10 @@ from typing import Any
 
 import ray
 
-from trainer.node_labels import Selector, selects
+from trainer.node_labels import selects
 from trainer.ray_train.cluster_state import node_labels, unreserved_resources
 from trainer.ray_train.processes.worker_start import worker_runtime_env
-from trainer.resources import Resources, covers
+from trainer.resources import Bundle, bundle_of_validation, covers
 from trainer.slot.assignment import Assignment
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
@@ -20,10 +20,9 @@ from trainer.worker.validation import ValidationJob, validate
 class RayTask:
     """A running `validate`, as `trainer.slot.validations.Task`."""
 
-    def __init__(self, task: Any, reserved: Resources, selector: Selector) -> None:
+    def __init__(self, task: Any, bundle: Bundle) -> None:
         self._task = task
-        self._reserved = reserved
-        self._selector = selector
+        self._bundle = bundle
 
     def wait(self, seconds: float) -> bool:
         return bool(ray.wait([self._task], timeout=seconds)[0])
@@ -41,9 +40,9 @@ class RayTask:
     def why_no_room(self) -> str | None:
         labels = node_labels()
         for node, free in unreserved_resources().items():
-            if covers(free, self._reserved) and selects(self._selector, labels.get(node, {})):
+            if covers(free, self._bundle.resources) and selects(self._bundle.selector, labels.get(node, {})):
                 return None
-        amounts = ", ".join(f"{amount:g} {name}" for name, amount in self._reserved.items()) or "nothing"
+        amounts = ", ".join(f"{amount:g} {name}" for name, amount in self._bundle.resources.items()) or "nothing"
         return (
             f"no node has room for the validation, which reserves {amounts} by trainer.validation.ray_remote_kwargs: "
             "the workers of trials hold the rest, or no node has the labels. Reserve less, or use fewer workers"
@@ -57,12 +56,6 @@ def validation_starter(assignment: Assignment, package: UserPackage, slot: Any) 
 
     def start(uri: str, fn_kwargs: Mapping[str, Any], log_offset: int) -> RayTask:
         options = {name: value for name, value in spec["ray_remote_kwargs"].items() if value or name == "max_retries"}
-        reserved = {
-            "CPU": options.get("num_cpus", 0.0),
-            "GPU": options.get("num_gpus", 0.0),
-            "memory": options.get("memory", 0.0),
-            **options.get("resources", {}),
-        }
         job = ValidationJob(
             run=assignment.run_name,
             slot=slot,
@@ -80,6 +73,6 @@ def validation_starter(assignment: Assignment, package: UserPackage, slot: Any) 
         runtime_env = worker_runtime_env(trainer.env, {"num_workers": 1}, asked_for)
         # Ray would give the process to a task of another experiment, whose modules may have the same names.
         task = ray.remote(max_calls=1)(validate).options(**{"num_cpus": 0, **options}, runtime_env=runtime_env)
-        return RayTask(task.remote(job), {k: v for k, v in reserved.items() if v}, options.get("label_selector", {}))
+        return RayTask(task.remote(job), bundle_of_validation(spec) or Bundle({}, {}))
 
     return start

@@ -203,4 +203,4 @@ def _missing_resources(session: Session, rows: Sequence[ExperimentRow]) -> dict[
     errors = storage_errors(session, now)
     if errors and None not in errors.values():
         return dict.fromkeys((row.id for row in idle), NO_STORAGE)
-    return {row.id: waiting_for(spec_of(row).trainer.scaling, agents) for row in idle}
+    return {row.id: waiting_for(spec_of(row).trainer.group, agents) for row in idle}

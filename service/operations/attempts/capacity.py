@@ -56,4 +56,4 @@ def is_first_in_line(session: Session, experiment: ExperimentRow, now: datetime)
 
 def _fits_some_agent(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) -> bool:
     trainer = spec_of(experiment).trainer
-    return trainer.kind is not Kind.EXTERNAL and any(could_fit(trainer.scaling, nodes) for nodes in agents)
+    return trainer.kind is not Kind.EXTERNAL and any(could_fit(trainer.group, nodes) for nodes in agents)

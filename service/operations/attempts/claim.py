@@ -157,5 +157,5 @@ def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
             rows = [row for row in experiments_with(session, page) if startable(row, counts[row.id]) is not None]
         for row in rows:
             trainer = spec_of(row).trainer
-            if trainer.kind is not Kind.EXTERNAL and fits_now(trainer.scaling, nodes):
+            if trainer.kind is not Kind.EXTERNAL and fits_now(trainer.group, nodes):
                 yield row.id

@@ -100,6 +100,17 @@ def test_an_experiment_says_what_it_waits_for(service: Api) -> None:
     assert waiting() is None
 
 
+def test_a_trial_starts_only_where_its_validation_has_room_beside_it(service: Api) -> None:
+    validation = {"entrypoint": "train:validate", "ray_remote_kwargs": {"num_gpus": 1}}
+    name = service.create(trainer=TORCH | {"scaling": {"use_gpu": True}, "validation": validation})["name"]
+    assert service.claim(status=204, nodes=nodes({"CPU": 8, "GPU": 1})) is None
+    assert service.get(f"/v1/experiments/{name}")["waiting_for"] == (
+        "1 worker x 1 GPU, and beside them 1 GPU for trainer.validation; "
+        "there is room for the workers, but not for the validation"
+    )
+    assert service.claim(nodes=nodes({"CPU": 8, "GPU": 2}))
+
+
 def test_a_trial_goes_to_nodes_with_its_labels_only(service: Api) -> None:
     scaling = {"label_selector": {"zone": "a"}}
     name = service.create(trainer=TORCH | {"scaling": scaling})["name"]

@@ -5,17 +5,18 @@ from typing import Any
 import pytest
 
 from service.domain.placement import fits, waiting_for
-from trainer.wire import Node, Room, Scaling
+from trainer.resources import WorkerGroup
+from trainer.wire import Node, Room, Scaling, Trainer
 
 
 def rooms(*nodes: dict[str, float]) -> list[Room]:
     return [Room(resources, {}) for resources in nodes]
 
 
-def scaling(workers: int, strategy: str = "PACK", **resources: float) -> Scaling:
+def scaling(workers: Any, strategy: str = "PACK", **resources: float) -> WorkerGroup:
     return Scaling.model_validate(
         {"num_workers": workers, "resources_per_worker": resources, "placement_strategy": strategy}
-    )
+    ).group
 
 
 @pytest.mark.parametrize(
@@ -32,12 +33,14 @@ def scaling(workers: int, strategy: str = "PACK", **resources: float) -> Scaling
         (scaling(1, CPU=1), [], False),
     ],
 )
-def test_a_worker_group_fits_as_a_whole_or_not_at_all(group: Scaling, nodes: list[dict[str, float]], fit: bool) -> None:
+def test_a_worker_group_fits_as_a_whole_or_not_at_all(
+    group: WorkerGroup, nodes: list[dict[str, float]], fit: bool
+) -> None:
     assert fits(group, rooms(*nodes)) is fit
 
 
 def test_an_elastic_group_fits_where_its_smallest_does() -> None:
-    group = Scaling.model_validate({"num_workers": {"min": 2, "max": 8}})
+    group = scaling({"min": 2, "max": 8})
     assert fits(group, rooms({"CPU": 2.0}))
     assert not fits(group, rooms({"CPU": 1.0}))
     assert waiting_for(group, {"a": [node(CPU=1)]}) == "2 to 8 workers x 1 CPU; the largest agent has 1 CPU"
@@ -79,8 +82,9 @@ def test_workers_without_resources_wait_for_nodes() -> None:
     )
 
 
-def labelled(selector: Any, workers: Any = 2, strategy: str = "PACK") -> Scaling:
-    return Scaling.model_validate({"num_workers": workers, "label_selector": selector, "placement_strategy": strategy})
+def labelled(selector: Any, workers: Any = 2, strategy: str = "PACK") -> WorkerGroup:
+    scaling = {"num_workers": workers, "label_selector": selector, "placement_strategy": strategy}
+    return Scaling.model_validate(scaling).group
 
 
 ZONES = [Room({"CPU": 2.0}, {"zone": "a"}), Room({"CPU": 1.0}, {"zone": "b"}), Room({"CPU": 1.0}, {})]
@@ -106,7 +110,7 @@ ZONES = [Room({"CPU": 2.0}, {"zone": "a"}), Room({"CPU": 1.0}, {"zone": "b"}), R
         (labelled([{"zone": "a"}, {"zone": "c"}, {"zone": "b"}], [2, 3]), False),
     ],
 )
-def test_a_group_fits_on_nodes_with_its_labels_only(group: Scaling, fit: bool) -> None:
+def test_a_group_fits_on_nodes_with_its_labels_only(group: WorkerGroup, fit: bool) -> None:
     assert fits(group, ZONES) is fit
 
 
@@ -124,4 +128,57 @@ def test_the_sentence_names_the_missing_label() -> None:
     each = labelled([{"zone": "b"}, {}])
     assert waiting_for(each, {}) == (
         "an agent: none is connected (needs 2 workers x 1 CPU, of these 1 on nodes with zone=b, 1 on any node)"
+    )
+
+
+def validated(workers: Any = 1, strategy: str = "PACK", **reserved: Any) -> WorkerGroup:
+    """Workers of 1 CPU, beside a validation."""
+    scaling = {"num_workers": workers, "placement_strategy": strategy}
+    validation = {"entrypoint": "train:validate", "ray_remote_kwargs": reserved}
+    return Trainer.model_validate({"scaling": scaling, "validation": validation}).group
+
+
+@pytest.mark.parametrize(
+    ("group", "nodes", "fit"),
+    [
+        (validated(), [{"CPU": 1.0}], True),
+        (validated(num_cpus=1), [{"CPU": 1.0}], False),
+        (validated(num_cpus=1), [{"CPU": 2.0}], True),
+        (validated(2, num_cpus=2), [{"CPU": 2.0}, {"CPU": 2.0}], True),
+        (validated(2, num_cpus=2), [{"CPU": 3.0}, {"CPU": 1.0}], True),
+        (validated(2, num_cpus=2), [{"CPU": 1.0}, {"CPU": 1.0}, {"CPU": 1.0}, {"CPU": 1.0}], False),
+        (validated(2, "STRICT_SPREAD", num_cpus=1), [{"CPU": 3.0}, {"CPU": 1.0}], True),
+        (validated(2, "STRICT_SPREAD", num_cpus=1), [{"CPU": 2.0}], False),
+        (validated(num_gpus=1), [{"CPU": 8.0}, {"GPU": 1.0}], True),
+        (validated(memory=8.0), [{"CPU": 8.0, "memory": 4.0}], False),
+        (validated(resources={"disk": 1}), [{"CPU": 8.0, "disk": 1.0}], True),
+        (validated(label_selector={"zone": "a"}), [{"CPU": 8.0}], False),
+    ],
+)
+def test_a_group_fits_only_beside_a_validation(group: WorkerGroup, nodes: list[dict[str, float]], fit: bool) -> None:
+    assert fits(group, rooms(*nodes)) is fit
+
+
+def test_an_elastic_group_leaves_room_for_a_validation() -> None:
+    assert validated({"min": 1, "max": 8}, num_cpus=2).size_on(rooms({"CPU": 6.0})) == 4
+    assert validated({"min": 1, "max": 8}, num_cpus=2).size_on(rooms({"CPU": 3.0}, {"CPU": 2.0})) == 3
+
+
+def test_the_sentence_says_that_the_validation_has_no_room() -> None:
+    group = validated(2, num_gpus=1)
+    need = "2 workers x 1 CPU, and beside them 1 GPU for trainer.validation"
+    assert waiting_for(group, {}) == f"an agent: none is connected (needs {need})"
+    here = {"CPU": 2.0}
+    assert waiting_for(group, {"a": [Node(total=here, free=here)]}) == (
+        f"{need}; there is room for the workers, but not for the validation"
+    )
+    there = {"CPU": 2.0, "GPU": 1.0}
+    assert waiting_for(group, {"a": [Node(total=there, free=here)]}) == (
+        f"{need}; there is room for the workers now, but not for the validation"
+    )
+    assert waiting_for(group, {"a": [Node(total=there, free={"GPU": 1.0})]}) == f"{need}; 0 CPU free now"
+    assert waiting_for(group, {"a": [Node(total=there, free=there)]}) is None
+    labelled = validated(num_cpus=1, label_selector={"zone": "c"})
+    assert waiting_for(labelled, {"a": [Node(total=here, free=here)]}) == (
+        "1 worker x 1 CPU, and beside them 1 CPU on a node with zone=c for trainer.validation; no node has zone=c"
     )
