@@ -3,6 +3,7 @@
 from search.mistakes import Mistake
 
 _NO_TPU = "is not supported: Paceline has not been run on TPUs"
+_IN_REPORT = "is an argument of ray.train.report(): give it there"
 _NO_CONFIG = "has nothing that could be set"
 
 _TRAINER = {
@@ -22,6 +23,9 @@ _TRAINER = {
     "validation_config": "is called validation here: {entrypoint, fn_kwargs, timeout_s, ray_remote_kwargs}",
     "framework_config": "is called torch_config here; the configurations of the other kinds have nothing to set",
     "backend_config": "is called torch_config here; the configurations of the other kinds have nothing to set",
+    "checkpoint_upload_mode": _IN_REPORT,
+    "checkpoint_upload_fn": _IN_REPORT,
+    "topology": _NO_TPU,
     "xgboost_config": _NO_CONFIG,
     "lightgbm_config": _NO_CONFIG,
     "tensorflow_config": _NO_CONFIG,

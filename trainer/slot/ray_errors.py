@@ -52,8 +52,11 @@ NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "ResourcesTimeout"})
 
 NOT_SET_UP = "RuntimeEnvSetupError"
 
-OUTPUT_FOLLOWS = re.compile(r"Last \d+ lines of stdout:")
+OUTPUT_FOLLOWS = re.compile(r"Last \d+ lines of stdout:|Failed to install conda environment .*:\s+Output:")
 """The words before the output of a command in Ray's description of its failure."""
+
+RAISED = re.compile(r"\w*(Error|Exception)\b.*:")
+"""The beginning of an error of conda's, or of one that Ray has raised itself."""
 
 OUTPUT_LINES = 30
 
@@ -115,10 +118,16 @@ def _not_set_up(links: list[BaseException]) -> Failure | None:
         return None
     output = COLOURS.sub("", OUTPUT_FOLLOWS.split(text)[-1])
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error")]
-    errors = errors or [line for line in lines if not line.startswith("raise ")]  # the source line of Ray's own error
     last = "\n".join(lines[-OUTPUT_LINES:])
-    return Failure(CANNOT_START, f"trainer.runtime_env could not be set up: {_one_line(' '.join(errors[-2:]))}", last)
+    return Failure(CANNOT_START, f"trainer.runtime_env could not be set up: {_one_line(_what_failed(lines))}", last)
+
+
+def _what_failed(lines: list[str]) -> str:
+    """The last errors of pip or uv, or else the last error of conda or of Ray with the lines that explain it."""
+    if errors := [line for line in lines if line.lower().startswith("error")]:
+        return " ".join(errors[-2:])
+    raised = [number for number, line in enumerate(lines) if RAISED.match(line)]
+    return " ".join(lines[raised[-1] :] if raised else lines[-2:])
 
 
 def killed_by_kernel(ranks: str, traceback: str | None) -> Failure:

@@ -53,3 +53,65 @@ def test_a_failed_installation_says_so_with_the_installers_last_lines() -> None:
         "nothing==1 (from versions: none) ERROR: No matching distribution found for nothing==1"
     )
     assert (failure.traceback or "").startswith("Looking in links: /wheels\n")
+
+
+CONDA = """Failed to set up runtime environment.
+[Node 127.0.0.1] Traceback (most recent call last):
+  File "/x/ray/_private/runtime_env/conda_utils.py", line 143, in create_conda_env_if_needed
+    raise RuntimeError(
+RuntimeError: Failed to install conda environment /x/conda/41572ff9:
+Output:
+Channel: file:///channel
+Platform: linux-64
+Collecting package metadata (repodata.json): ...working... done
+Solving environment: ...working... failed
+
+PackagesNotFoundInChannelsError: The following packages are not available from current channels:
+
+  - nosuchpackage=1.0
+
+Current channels:
+
+  - file:///channel
+
+To search for alternate channels that may provide the conda package you're
+looking for, navigate to
+
+    https://anaconda.org
+
+and use the search bar at the top of the page.
+"""
+"""Of conda 26.9, with an environment.yml in the specification."""
+
+NO_CONDA_ENVIRONMENT = """Failed to set up runtime environment.
+[Node 127.0.0.1] Traceback (most recent call last):
+  File "/x/ray/_private/runtime_env/conda.py", line 383, in create
+    return await loop.run_in_executor(None, _create)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/x/ray/_private/runtime_env/conda.py", line 345, in _create
+    raise ValueError(
+ValueError: The given conda environment 'absent' from the runtime env {'conda': 'absent'} doesn't exist
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            CONDA,
+            "PackagesNotFoundInChannelsError: The following packages are not available from current channels: - nosuch",
+        ),
+        (
+            NO_CONDA_ENVIRONMENT,
+            "ValueError: The given conda environment 'absent' from the runtime env {'conda': 'absent'} doesn't exist",
+        ),
+    ],
+)
+def test_a_failure_of_conda_says_what_conda_said(text: str, says: str) -> None:
+    failure = classify(RuntimeEnvSetupError(text), workers="1 worker", storage="/storage", has_oom_kill=False)
+    assert failure.message.startswith(f"trainer.runtime_env could not be set up: {says}")
+
+
+def test_the_output_of_conda_is_kept_without_rays_own_traceback() -> None:
+    failure = classify(RuntimeEnvSetupError(CONDA), workers="1 worker", storage="/storage", has_oom_kill=False)
+    assert (failure.traceback or "").startswith("Channel: file:///channel\n")
