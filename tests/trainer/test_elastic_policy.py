@@ -10,6 +10,7 @@ import pytest
 
 from tests.trainer.conftest import set_constant
 from trainer.resources import Resources, WorkerGroup
+from trainer.validation_wire import Validation, ValidationTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
@@ -103,3 +104,16 @@ def test_a_running_group_does_not_shrink_while_its_workers_live(monkeypatch: pyt
     assert started(policy) == 3
     cluster.promised = {"a": {"CPU": 2.0}}
     assert offered(cluster, policy, 3) == []
+
+
+def test_it_leaves_room_for_what_a_validation_reserves(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.ray_train.runners import RunPlan
+
+    validation = {
+        "ray_remote_kwargs": {"num_cpus": 1, "num_gpus": 0, "memory": 0, "resources": {}, "label_selector": {}}
+    }
+    scaling = {"num_workers": 2, "max_workers": 4}
+    plan = RunPlan("torch", scaling, {}, "run", "/storage", lambda: False, lambda: None, validation=validation)
+    assert plan.elasticity is not None
+    assert Cluster({"a": {"CPU": 4.0}}).policy(monkeypatch)._elasticity.size(None) == 4
+    assert plan.elasticity.size(None) == 3
