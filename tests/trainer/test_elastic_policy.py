@@ -109,9 +109,7 @@ def test_a_running_group_does_not_shrink_while_its_workers_live(monkeypatch: pyt
 def test_it_leaves_room_for_what_a_validation_reserves(monkeypatch: pytest.MonkeyPatch) -> None:
     from trainer.ray_train.runners import RunPlan
 
-    validation = {
-        "ray_remote_kwargs": {"num_cpus": 1, "num_gpus": 0, "memory": 0, "resources": {}, "label_selector": {}}
-    }
+    validation = Validation(entrypoint="train:validate", ray_remote_kwargs=ValidationTask(num_cpus=1)).model_dump()
     scaling = {"num_workers": 2, "max_workers": 4}
     plan = RunPlan("torch", scaling, {}, "run", "/storage", lambda: False, lambda: None, validation=validation)
     assert plan.elasticity is not None
