@@ -9,6 +9,7 @@ import pytest
 from tests.processes import kill_all
 from tests.trainer.conftest import pid_of, slot_of, until
 from tests.trainer.fake_service import FakeService
+from trainer.resources import Bundle
 from trainer.wire import Answer, Decision, FailureKind, Finish, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -147,6 +148,25 @@ def test_a_slot_that_is_killed_takes_its_validation_with_it_and_the_retry_valida
     retry = add_validated({"steps": 1, "gates": str(gates)})
     completed(service, retry)
     assert accuracies(service, retry) == [(1, 10)]
+
+
+def test_a_validation_has_no_room_where_workers_hold_the_rest(
+    service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
+) -> None:
+    from trainer.agent.cluster import total_resources  # noqa: PLC0415 - heavy
+    from trainer.slot.validation_task import RayTask  # noqa: PLC0415 - heavy
+
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    trial = add_validated({"steps": 1, "gates": str(gates)})
+    until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
+    (node,) = total_resources().values()
+    assert RayTask(None, Bundle({"memory": 1.0}, {})).why_no_room() is None
+    too_much = RayTask(None, Bundle({"CPU": node["CPU"]}, {})).why_no_room()
+    assert f"reserves {node['CPU']:g} CPU by trainer.validation.ray_remote_kwargs" in str(too_much)
+    assert RayTask(None, Bundle({}, {"zone": "none"})).why_no_room() is not None
+    (gates / "1").touch()
+    completed(service, trial)
 
 
 def test_a_kill_ends_the_validation_and_the_report_counts_without_it(
