@@ -46,22 +46,12 @@ hypothesis.settings.load_profile("whole")
 LONGEST = ("tests/trainer/", "tests/e2e/", "tests/chaos/", "tests/api/contract/test_schemathesis.py")
 """What takes minutes, the longest first."""
 STARTED_ONCE = {
-    "tests/trainer/agent/": "another Ray and an agent",
-    "tests/trainer/slot/": "another Ray and an agent",
-    "tests/trainer/test_clusters.py": "another Ray and an agent",
-    "tests/trainer/test_network_cut.py": "another Ray and an agent",
-    "tests/trainer/test_nodes.py": "another Ray and an agent",
-    "tests/trainer/test_runtime_env.py": "another Ray and an agent",
-    "tests/trainer/test_validation.py": "another Ray and an agent",
     "tests/trainer/": "Ray and an agent",
     "tests/mirror/": "MLflow",
     "tests/e2e/test_demo.py": "the demo's stack",
     "tests/e2e/test_elastic.py": "the demo's stack",
 }
-"""What files share, by the first of these starts of their names. It takes many seconds to start.
-
-The trainer's tests are two groups, because in one they would take longer than all others together.
-"""
+"""What files share, by their folder or name. It takes many seconds to start."""
 
 
 @pytest.hookimpl(trylast=True)
