@@ -35,7 +35,7 @@ def _own_sampler(name: str) -> type[Sampler]:
 
 
 def import_own_samplers() -> None:
-    """For a process that will need them, so that nobody waits for it later."""
+    """Import them all now, in a process that will need them: no proposal then waits for an import."""
     for name in OWN_SAMPLERS:
         _own_sampler(name)
 

@@ -8,7 +8,7 @@ from search.mistakes import Mistake, shortened
 from service.errors import Invalid
 
 MAX_MISTAKES = 20
-"""So many mistakes of a document are told."""
+"""The most mistakes of a document that an answer names."""
 
 
 def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
