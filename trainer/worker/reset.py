@@ -25,6 +25,8 @@ ENDING_THREADS = ("iter_threaded", "map_tp_", "Prefetcher")
 THREADS_END_SECONDS = 1.0
 """How long threads that the trial has started may take to end."""
 
+STARTING_POLL_SECONDS = 0.001
+
 FROZEN_MODULE = "_paceline_frozen"
 """Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)"""
 
@@ -108,13 +110,29 @@ class Baseline:
         return self._why_not_reusable()
 
     def _why_not_reusable(self) -> str | None:
-        running = {*threading.enumerate()} - self.threads - {threading.current_thread()}
-        unknown = [thread for thread in running if not thread.name.startswith(HARMLESS_THREADS)]
-        deadline = time.monotonic() + THREADS_END_SECONDS
-        for thread in unknown:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        left = sorted(t.name for t in unknown if t.is_alive() and not t.name.startswith(ENDING_THREADS))
+        left = threads_left(self.threads)
         return f"the training function left threads running: {', '.join(left)}" if left else None
+
+
+def threads_left(known: frozenset[threading.Thread]) -> list[str]:
+    """The names of other threads that do not end within THREADS_END_SECONDS, without those that do no harm."""
+    running = {*threading.enumerate()} - known - {threading.current_thread()}
+    unknown = [thread for thread in running if not thread.name.startswith(HARMLESS_THREADS)]
+    deadline = time.monotonic() + THREADS_END_SECONDS
+    for thread in unknown:
+        _join(thread, deadline)
+    return sorted(t.name for t in unknown if t.is_alive() and not t.name.startswith(ENDING_THREADS))
+
+
+def _join(thread: threading.Thread, deadline: float) -> None:
+    """`threading.enumerate` also has a thread that another one is just starting: such a thread cannot be joined yet."""
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            thread.join(left)
+        except RuntimeError:
+            time.sleep(STARTING_POLL_SECONDS)
+        else:
+            return
 
 
 def collect_garbage() -> None:
