@@ -8,14 +8,12 @@ import asyncio
 from contextlib import suppress
 from importlib import import_module
 
-from starlette.applications import Starlette
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import reports
 from service.api.http.problems import ERROR_HANDLERS
-from service.api.http.request_log import RequestLog
-from service.app_base import add_middleware, new_state, running
+from service.app_base import RequestsLogged, add_middleware, new_state, running
 from service.settings import Settings
 
 FIRST_ANSWER_SECONDS = 0.05
@@ -61,12 +59,8 @@ class StagedApp:
         return not self.state.context.settings.tracing and reports.POST_REPORTS.parameters(scope) is not None
 
 
-class _FirstStage(Starlette):
+class _FirstStage(RequestsLogged):
     def __init__(self, state: State) -> None:
         super().__init__(exception_handlers=ERROR_HANDLERS, lifespan=lambda _: running(state))
         self.state = state
         add_middleware(self)
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Starlette would put its own answer to unhandled errors outside of all middleware."""
-        return RequestLog(super().build_middleware_stack())

@@ -7,10 +7,12 @@ from functools import partial
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.applications import Starlette
 from starlette.datastructures import State
+from starlette.types import ASGIApp
 
 from service.api import reports
 from service.api.http.direct_routes import DirectRoute
 from service.api.http.guard import Guard
+from service.api.http.request_log import RequestLog
 from service.api.http.request_metrics import RequestMetrics, request_seconds
 from service.api.http.security.cross_origin import CrossOriginProtection
 from service.operations.reports.ingest import ingest_reports
@@ -42,6 +44,13 @@ def new_state(settings: Settings) -> State:
             "request_seconds": request_seconds(registry),
         }
     )
+
+
+class RequestsLogged(Starlette):
+    """Starlette would put its own answer to unhandled errors outside of all middleware."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return RequestLog(super().build_middleware_stack())
 
 
 def add_middleware(app: Starlette) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 from starlette.datastructures import State
-from starlette.types import ASGIApp, Lifespan
+from starlette.types import Lifespan
 
 from search.samplers.registry import import_own_samplers
 from service.api import (
@@ -31,12 +31,11 @@ from service.api import (
     trials,
 )
 from service.api.http.head import HeadAsGet
-from service.api.http.request_log import RequestLog
 from service.api.http.route_problems import add_error_handlers
 from service.api.http.routes import refuse_unknown_query
 from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
 from service.api.openapi import overview
-from service.app_base import add_middleware, new_state, running
+from service.app_base import RequestsLogged, add_middleware, new_state, running
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
@@ -122,11 +121,7 @@ async def _with_loops(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-class _App(FastAPI):
-    def build_middleware_stack(self) -> ASGIApp:
-        """Starlette would put its own answer to unhandled errors outside of all middleware."""
-        return RequestLog(super().build_middleware_stack())
-
+class _App(RequestsLogged, FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             document = import_module("service.api.openapi.document")
