@@ -53,10 +53,14 @@ class Room:
 
 @dataclass(frozen=True)
 class Bundle:
-    """What one worker reserves, and the labels of the nodes where it may run."""
+    """What one worker or validation reserves, and the labels of the nodes where it may run."""
 
     resources: Resources
     selector: Selector
+
+    def fits(self, resources: Mapping[str, float], labels: Labels) -> bool:
+        """Whether a node with these free resources and labels can have it."""
+        return covers(resources, self.resources) and selects(self.selector, labels)
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ def describe_labels(group: WorkerGroup) -> str:
 def _rest_after(bundle: Bundle, nodes: Sequence[Room]) -> Iterator[list[Room]]:
     """What the nodes still have, for each node that can have the bundle."""
     for index, node in enumerate(nodes):
-        if covers(node.resources, bundle.resources) and selects(bundle.selector, node.labels):
+        if bundle.fits(node.resources, node.labels):
             rest = {name: amount - bundle.resources.get(name, 0) for name, amount in node.resources.items()}
             yield [*nodes[:index], Room(rest, node.labels), *nodes[index + 1 :]]
 
@@ -204,11 +208,7 @@ def find_placement(bundles: Iterable[Bundle], free: NodeResources, labels: NodeL
     nodes = []
     for bundle in bundles:
         wanted = bundle.resources
-        candidates = [
-            node
-            for node, resources in remaining.items()
-            if covers(resources, wanted) and selects(bundle.selector, labels.get(node, {}))
-        ]
+        candidates = [node for node, left in remaining.items() if bundle.fits(left, labels.get(node, {}))]
         if not candidates:
             return None
         best = max(candidates, key=lambda node: _scarcest(remaining[node], wanted))

@@ -5,10 +5,9 @@ from typing import Any
 
 import ray
 
-from trainer.node_labels import selects
 from trainer.ray_train.cluster_state import node_labels, unreserved_resources
 from trainer.ray_train.processes.worker_start import worker_runtime_env
-from trainer.resources import Bundle, bundle_of_validation, covers
+from trainer.resources import Bundle, bundle_of_validation
 from trainer.slot.assignment import Assignment
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
@@ -40,7 +39,7 @@ class RayTask:
     def why_no_room(self) -> str | None:
         labels = node_labels()
         for node, free in unreserved_resources().items():
-            if covers(free, self._bundle.resources) and selects(self._bundle.selector, labels.get(node, {})):
+            if self._bundle.fits(free, labels.get(node, {})):
                 return None
         amounts = ", ".join(f"{amount:g} {name}" for name, amount in self._bundle.resources.items()) or "nothing"
         return (
