@@ -50,6 +50,15 @@ def accuracies(service: FakeService, trial: str) -> list[tuple[int, Any]]:
     return [(metrics["epoch"], metrics.get("accuracy")) for _, metrics in sorted(found.items())]
 
 
+def trial_in_validation(add_validated: AddValidated, record: Path, folder: Path) -> tuple[Path, str]:
+    """A trial whose validation runs, until there is a file `1` in the directory that is returned before it."""
+    gates = folder / "gates"
+    gates.mkdir()
+    trial = add_validated({"steps": 1, "gates": str(gates)})
+    until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
+    return gates, trial
+
+
 def completed(service: FakeService, trial: str) -> Finish:
     finish = service.finished(trial)
     assert finish.outcome == Outcome.COMPLETED, finish.error
@@ -135,10 +144,7 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
 def test_a_slot_that_is_killed_takes_its_validation_with_it_and_the_retry_validates(
     service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
 ) -> None:
-    gates = tmp_path / "gates"
-    gates.mkdir()
-    trial = add_validated({"steps": 1, "gates": str(gates)})
-    until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
+    gates, trial = trial_in_validation(add_validated, record, tmp_path)
     kill_all([pid_of(slot_of(trial))])
     service.wait_for(lambda: trial in service.lost)
     assert service.reports[trial] == []
@@ -156,10 +162,7 @@ def test_a_validation_has_no_room_where_workers_hold_the_rest(
     from trainer.agent.cluster import total_resources  # noqa: PLC0415 - heavy
     from trainer.slot.validation_task import RayTask  # noqa: PLC0415 - heavy
 
-    gates = tmp_path / "gates"
-    gates.mkdir()
-    trial = add_validated({"steps": 1, "gates": str(gates)})
-    until(lambda: record.exists() and "validates" in record.read_text(), "the validation runs")
+    gates, trial = trial_in_validation(add_validated, record, tmp_path)
     (node,) = total_resources().values()
     assert RayTask(None, Bundle({"memory": 1.0}, {})).why_no_room() is None
     too_much = RayTask(None, Bundle({"CPU": node["CPU"]}, {})).why_no_room()
