@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -52,6 +54,15 @@ NOT_FOR_A_REPORT = (
 NOT_FOR_A_COMMAND = ("sqlalchemy", "uvicorn", "fastapi", "optuna", "numpy", "psutil", "yaml", "trainer.wire", *SLOW)
 
 
+AHEAD = """
+from service.runtime.computation.numeric_libraries import import_ahead
+import_ahead()
+"""
+THREADS_OF_LIBRARIES = """
+from threadpoolctl import threadpool_info
+print(sorted({(library["internal_api"], library["num_threads"]) for library in threadpool_info()}))
+"""
+
 LISTING = "{code}\nimport sys\nprint([name for name in {unwanted!r} if name in sys.modules])"
 PRINT_SOURCE_FILES = """
 import linecache
@@ -100,9 +111,17 @@ def test_the_start_reads_no_source_files(tmp_path: Path) -> None:
     assert printed(SECOND_STAGE + PRINT_SOURCE_FILES, tmp_path) == "[]"
 
 
-def printed(code: str, directory: Path) -> str:
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["", AHEAD], ids=["of NumPy", "of SciPy, too"])
+def test_numeric_libraries_have_one_thread_each(then: str, tmp_path: Path) -> None:
+    """A proposal's matrices are small. Without the limit the libraries take all processors for each of them."""
+    found = printed(SECOND_STAGE + then + THREADS_OF_LIBRARIES, tmp_path, {"OPENBLAS_NUM_THREADS": "3"})
+    assert found == "[('openblas', 1)]"
+
+
+def printed(code: str, directory: Path, variables: Mapping[str, str] = MappingProxyType({})) -> str:
     """What the code prints in a process of its own, with an empty database of the newest schema."""
-    env = {"PACELINE_DATA_DIR": str(directory), "PACELINE_MLFLOW_URI": "http://127.0.0.1:9"}
+    env = {"PACELINE_DATA_DIR": str(directory), "PACELINE_MLFLOW_URI": "http://127.0.0.1:9", **variables}
     database = Database(Settings.from_env(env).database_url)
     upgrade(database)
     database.close()
