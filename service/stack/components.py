@@ -96,7 +96,8 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
     env = {name: value for name, value in env.items() if name == TAG_VARIABLE or not name.startswith("PACELINE_")}
     env |= {"TMPDIR": str(directory), **NODE_ENVIRONMENT}
     child = ChildProcess(command, env, _empty_file(logs / "ray.log"))
-    return Component("ray", child, lambda: cluster.exists() and accepts(HOST, port))
+    # By itself Ray takes 2 s to end, for workers that the agent has ended before.
+    return Component("ray", child, lambda: cluster.exists() and accepts(HOST, port), grace_seconds=0.5)
 
 
 def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
