@@ -56,6 +56,7 @@ def test_a_wrong_method_is_refused_with_the_right_ones(service: Api, document: d
             assert set(answer.headers["allow"].split(", ")) == right, f"{method} {path}"
 
 
+@pytest.mark.slow
 def test_head_answers_as_get_without_a_body(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     held.report(accuracy=0.5)

@@ -52,6 +52,7 @@ def numbers(service: Api, name: str) -> list[int]:
     return [one["number"] for one in brackets(service, name)]
 
 
+@pytest.mark.slow
 def test_a_trial_says_which_bracket_it_got_and_why(service: Api) -> None:
     name = started(service)
     ran(service, name, 20)
@@ -68,6 +69,7 @@ def test_a_trial_says_which_bracket_it_got_and_why(service: Api) -> None:
         assert f"of bracket {numbers(service, name)[one['number']]}" in one["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # long, and no database makes a difference
 def test_brackets_whose_first_rung_misleads_get_few_trials(service: Api) -> None:
     misled, right = started(service, 60), started(service, 60)
@@ -78,6 +80,7 @@ def test_brackets_whose_first_rung_misleads_get_few_trials(service: Api) -> None
     assert low[1] > 28
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promote", [False, True])
 def test_a_restarted_service_continues_with_the_same_brackets(
     service: Api, settings: Settings, *, promote: bool
@@ -99,6 +102,7 @@ def test_a_restarted_service_continues_with_the_same_brackets(
         ]
 
 
+@pytest.mark.slow
 def test_a_replay_of_the_rule_draws_the_brackets_that_are_stored(service: Api) -> None:
     name = started(service)
     ran(service, name, 25)
@@ -108,6 +112,7 @@ def test_a_replay_of_the_rule_draws_the_brackets_that_are_stored(service: Api) -
         assert {one["number"]: one["milestone"] for one in answer["stopped"]} == stopped
 
 
+@pytest.mark.slow
 def test_a_trial_keeps_its_bracket_when_the_rule_is_changed(service: Api) -> None:
     name = started(service)
     ran(service, name, 10)

@@ -163,6 +163,7 @@ def test_a_mistake_is_answered_like_one_with_a_sampler_of_the_service(
     assert message.lower() in errors[path].lower()
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_is_logged_and_the_others_and_the_services_own_still_work(answers: dict[str, Any]) -> None:
     for name in ("absent", "unfinished", "number", "unnamed"):
         assert f"{name!r}:" in answers["log"]

@@ -67,6 +67,7 @@ def test_the_same_history_gives_the_same_bracket_and_another_seed_another() -> N
     assert [one.create(number, seed=1) for number in range(9, 99)] != [one.create(number) for number in range(9, 99)]
 
 
+@pytest.mark.slow
 def test_only_the_newest_trials_are_weighed() -> None:
     trials = after_trials(MAX_TRIALS, -1)
     for number in range(MAX_TRIALS, 2 * MAX_TRIALS):
