@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.evidence import journals
-from tests.chaos.faults.schedule import WEIGHTS, Target, schedule
+from tests.chaos.faults.schedule import MOST_PICK, WEIGHTS, Target, schedule
 
 ALL_TARGETS = list(Target)
 LINE = {"at": 1.5, "did": "report", "step": 3, "run": "pace-0-x-00ab/trial-4-attempt-2", "rank": 1, "pid": 17}
@@ -33,6 +33,10 @@ def test_every_round_hits_every_target_in_time_and_as_often_as_its_weight(seed: 
     assert all(3.9 <= gap <= 8.1 for gap in gaps)
     assert faults[-1].at < 300
     assert all(kill.variant in WEIGHTS[kill.target].variants for kill in faults)
+
+
+def test_every_pick_selects_one_of_the_processes() -> None:
+    assert max(fault.pick for fault in schedule(9214, 40_000, ALL_TARGETS)) == MOST_PICK
 
 
 def test_only_the_given_targets_are_hit() -> None:

@@ -99,6 +99,10 @@ class PlannedFault:
         return f"{self.at:6.1f} s  {self.kind}{outage}"
 
 
+MOST_PICK = 0.999
+"""The largest `pick`: rounding must not make it 1."""
+
+
 def schedule(
     seed: int, seconds: float, targets: Sequence[Target], gap: tuple[float, float] = (4.0, 10.0)
 ) -> list[PlannedFault]:
@@ -110,7 +114,7 @@ def schedule(
         for target in _round(drawn, targets):
             weight = WEIGHTS[target]
             variant, pick, outage = drawn.choice(weight.variants), drawn.random(), drawn.uniform(*weight.outage)
-            faults.append(PlannedFault(round(at, 2), target, variant, round(pick, 3), round(outage, 2)))
+            faults.append(PlannedFault(round(at, 2), target, variant, min(round(pick, 3), MOST_PICK), round(outage, 2)))
             at += drawn.uniform(*gap)
     return [kill for kill in faults if kill.at < seconds]
 
