@@ -171,9 +171,11 @@ class Client:
     def unpin_checkpoint(self, trial: str, step: int) -> Json:
         return self._json("DELETE", f"/v1/trials/{trial}/checkpoints/{step}/pin")
 
-    def logs(self, trial: str, rank: int | None, tail: int | None, *, follow: bool) -> Iterator[str]:
-        """Yield pieces of text; with `follow`, until the trial ends."""
-        params = {"rank": rank, "tail": tail, "follow": follow or None}
+    def logs(
+        self, trial: str, rank: int | None, tail: int | None, attempt: int | None = None, *, follow: bool
+    ) -> Iterator[str]:
+        """Yield pieces of text, of the newest attempt by default; with `follow`, until the attempt ends."""
+        params = {"rank": rank, "tail": tail, "attempt": attempt, "follow": follow or None}
         given = {name: value for name, value in params.items() if value is not None}
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
         with self._stream(f"/v1/trials/{trial}/logs", params=given, timeout=timeout) as response:

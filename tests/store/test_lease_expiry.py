@@ -41,6 +41,7 @@ from trainer.wire import (
     Heartbeat,
     Instance,
     Outcome,
+    PhaseSeconds,
     Report,
 )
 
@@ -289,6 +290,26 @@ def test_a_trial_that_leaves_at_no_report_is_killed_after_a_longer_time(context:
     finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
     trial = trial_of(context, held)
     assert (trial.status, trial.reason) == ("stopped", order.reason)
+
+
+def test_a_trial_that_its_slot_kills_before_the_service_orders_it_says_so(context: Context) -> None:
+    limits = {"max_trials": 3, "max_trial_seconds": 60, "kill_trial_after_seconds": 90}
+    held = an_assignment(context, limits=limits)
+    beat(context, held, 61)
+    assert enforce_time_limits(context) == 1
+    let_pass(context, 28)
+    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED, phases=PhaseSeconds(training=90.2)))
+    trial = trial_of(context, held)
+    assert trial.reason == "was killed after 90 s (limits.kill_trial_after_seconds is 90)"
+
+
+def test_a_trial_that_leaves_late_says_how_long_it_ran(context: Context) -> None:
+    held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
+    beat(context, held, 61)
+    assert enforce_time_limits(context) == 1
+    let_pass(context, 20)
+    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
+    assert trial_of(context, held).reason == "ran for 81 s (limits.max_trial_seconds is 60)"
 
 
 def test_a_stop_of_the_experiment_does_not_wait_for_the_report_that_a_time_limit_waits_for(context: Context) -> None:

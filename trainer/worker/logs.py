@@ -46,15 +46,25 @@ class OutputFile:
     def read(self, *, last: bool = False) -> str:
         """What was added, masked and in whole characters; with `last`, also an incomplete one."""
         added = self._file.read(CHUNK_BYTES)
-        is_end = last and len(added) < CHUNK_BYTES
-        self._read += len(added)
         self.is_behind = len(added) == CHUNK_BYTES
+        is_end = last and not self.is_behind
+        if self.is_behind:
+            added = self._whole_lines(added)
+        self._read += len(added)
         text = RAY_MARKERS.sub("", storable_text(self._decoder.decode(added, final=is_end)))
         if self._masker:
             text, self._held = (self._held + text, "") if is_end else self._masker.split(self._held + text)
             text = self._masker.mask(text)
         self.position = self._read - len(self._held.encode())
         return text
+
+    def _whole_lines(self, chunk: bytes) -> bytes:
+        """Leave the line at the chunk's end for the next one: what the other file has would come into its middle."""
+        lines = chunk[: chunk.rfind(b"\n") + 1]
+        if not lines:  # one line, longer than a chunk
+            return chunk
+        self._file.seek(len(lines) - len(chunk), os.SEEK_CUR)
+        return lines
 
     def close(self) -> None:
         self._file.close()

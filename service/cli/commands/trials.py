@@ -24,12 +24,15 @@ def logs(
     trial: Trial,
     rank: Annotated[int | None, typer.Option(help="Only the output of this worker.", show_default="all")] = None,
     tail: Annotated[int | None, typer.Option(help="Only the last lines.", show_default="all")] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Of this attempt: an earlier one's log stays.", show_default="the newest")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the trial ends.")] = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Print the output of a trial's workers."""
     with connect(url) as client:
-        for text in client.logs(trial, rank, tail, follow=follow):
+        for text in client.logs(trial, rank, tail, attempt, follow=follow):
             typer.echo(text, nl=False)
 
 

@@ -18,7 +18,7 @@ from service.store.attempts import ASK_HOLDER, attempts_of
 from service.store.events import append_event
 from service.store.tables import TrialRow
 from service.store.trials import reports_of
-from trainer.wire import Failure, FailureKind, Outcome
+from trainer.wire import Failure, FailureKind, Outcome, PhaseSeconds
 
 HOLDERS_CLOCK = 0.1
 """Holders enforce the time limits of trials themselves, by clocks that may be ahead of the service's by a fraction."""
@@ -123,6 +123,8 @@ def _ending(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, ea
     if leased.attempt.uncounted_report_count:
         outcome, failure = Outcome.STOPPED, None  # as without the outage: the function would have left at the decision
     cause = StopCause(trial.stop_cause) if trial.stop_cause else None
+    if cause is StopCause.MAX_TRIAL_SECONDS and not trial.killed:
+        trial.stop_reason = _limit_passed(leased) or trial.stop_reason
     if cause is StopCause.DIVERGED:
         return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
     is_whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(spec, trial)
@@ -147,6 +149,13 @@ def _paused(trial: TrialRow) -> Ending:
 
 
 def _why_holder_stopped(leased: LeasedAttempt) -> str:
+    return _limit_passed(leased, HOLDERS_CLOCK) or "its holder stopped it"
+
+
+def _limit_passed(leased: LeasedAttempt, tolerance: float = 0.0) -> str | None:
+    """The time limit that it had passed at its end: a slot kills by itself, after it was asked to leave."""
     began_at = function_began_at(leased.attempt) or leased.attempt.started_at
-    passed = out_of_time(leased.spec.limits, (leased.now - began_at).total_seconds(), HOLDERS_CLOCK)
-    return passed.reason if passed is not None else "its holder stopped it"
+    told = PhaseSeconds.model_validate(leased.attempt.phases).total if leased.attempt.phases else 0.0
+    seconds = max(told, (leased.now - began_at).total_seconds())
+    passed = out_of_time(leased.spec.limits, seconds, tolerance)
+    return passed.reason if passed is not None else None

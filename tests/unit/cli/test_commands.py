@@ -158,6 +158,18 @@ def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, 
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
 
 
+def test_the_log_of_an_earlier_attempt_is_shown(run: Run, project: Path, url: str) -> None:
+    experiment = external(run, project, limits={"max_trials": 1}, failures={"max_retries": 1})
+    for end in ("failed", "completed"):
+        asked = httpx.post(f"{url}/v1/experiments/{experiment['name']}/ask").json()
+        lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+        trial = f"{url}/v1/trials/{asked['trial']}"
+        httpx.post(f"{trial}/logs", json={"rank": 0, "offset": 0, "text": f"{end}\n"}, headers=lease).raise_for_status()
+        httpx.post(f"{trial}/finish", json={"outcome": end}, headers=lease).raise_for_status()
+    assert run("logs", asked["trial"]).out == "[rank 0] completed\n"
+    assert run("logs", asked["trial"], "--attempt", "1").out == "[rank 0] failed\n"
+
+
 @pytest.mark.slow
 def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url: str) -> None:
     experiment = external(run, project, limits={"max_trials": 1})

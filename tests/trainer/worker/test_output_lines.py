@@ -1,0 +1,40 @@
+"""Lines of a worker's output stay whole."""
+
+from pathlib import Path
+
+import pytest
+
+from trainer.worker import logs
+from trainer.worker.logs import OutputFile
+from trainer.worker.masker import Masker
+
+CHUNK_BYTES = 20
+
+
+def chunks(path: Path, content: bytes) -> list[str]:
+    path.touch()
+    stream = OutputFile(str(path), Masker(()))
+    path.write_bytes(content)
+    read = [stream.read()]
+    while stream.is_behind:
+        assert stream.position == sum(len(text.encode()) for text in read)
+        read.append(stream.read())
+    read.append(stream.read(last=True))
+    stream.close()
+    return read
+
+
+@pytest.fixture(autouse=True)
+def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "CHUNK_BYTES", CHUNK_BYTES)
+
+
+def test_a_full_chunk_ends_with_a_line_so_that_the_other_file_does_not_come_into_its_middle(tmp_path: Path) -> None:
+    read = chunks(tmp_path / "out", b"one line\n" * 9)
+    assert "".join(read) == "one line\n" * 9
+    assert all(text.endswith("\n") for text in read if text)
+
+
+def test_a_line_that_is_longer_than_a_chunk_is_sent_in_pieces(tmp_path: Path) -> None:
+    content = "é" * 45 + "\nshort\n"
+    assert "".join(chunks(tmp_path / "out", content.encode())) == content
