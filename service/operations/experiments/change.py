@@ -24,7 +24,7 @@ from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials import trials_with_values
 
-LABELS = {"tags", "priority"}
+AFTER_THE_END = {"tags", "priority", "checkpoints"}
 """Fields that may change after the experiment has ended, without making it run again."""
 
 LIMITS_OF_SEARCH: dict[str | None, str] = {
@@ -62,7 +62,7 @@ def _apply(
 ) -> None:
     changes = store_spec(session, experiment, before, after, now)
     experiment.tags, experiment.priority = dict(after.tags), after.priority
-    if not _fields(changes) <= LABELS:
+    if not _fields(changes) <= AFTER_THE_END:
         after = choose_after_change(session, experiment, before, after, now)
     if after.early_stopping != before.early_stopping:
         rebuild_milestones(session, experiment, after, now)
@@ -72,7 +72,7 @@ def _apply(
         if has_ended_search(experiment) and _is_lifted(session, experiment, after, changes, now):
             revive_experiment(session, experiment, at=now)
         advance_experiment(session, experiment, after, now)
-    elif not _fields(changes) <= LABELS:
+    elif not _fields(changes) <= AFTER_THE_END:
         _reopen(session, experiment, after, now)
 
 
@@ -83,7 +83,8 @@ def _fields(changes: list[Difference]) -> set[str]:
 def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
     """Raises WrongState unless the new spec lifts the reason why the experiment ended and gives no other."""
     state = f"experiment {experiment.name} is {experiment.status} ({experiment.end_reason})"
-    facts = {"experiment_status": experiment.status, "end_reason": experiment.end_reason, "allowed": sorted(LABELS)}
+    allowed = sorted(AFTER_THE_END)
+    facts = {"experiment_status": experiment.status, "end_reason": experiment.end_reason, "allowed": allowed}
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise WrongState(f"{state}, which is final; a new one can learn from its trials: {successor}", **facts)

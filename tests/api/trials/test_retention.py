@@ -287,6 +287,19 @@ def test_without_the_rule_all_trials_keep_theirs_and_the_plan_tries_others(servi
     service.get("/v1/experiments/nothing/checkpoints/plan", 404)
 
 
+def test_the_rule_can_be_set_when_the_experiment_has_ended(service: Api) -> None:
+    name = an_experiment(service, keep_best_trials=None)
+    worse, best = trained(service, 0.5), trained(service, 0.9)
+    service.post(f"/v1/experiments/{name}/stop")
+    retain(service)
+    assert deletions(service) == {}
+    rule = {"checkpoints": {"keep_best_trials": 1}}
+    assert service.http.patch(f"/v1/experiments/{name}", json=rule).json()["status"] == "stopped"
+    retain(service)
+    assert deletions(service).keys() == {folder(worse)}
+    assert best.shown()["checkpoint"] is not None
+
+
 def test_an_unpinned_checkpoint_of_an_ended_trial_is_removed_if_there_are_newer_ones(service: Api) -> None:
     an_experiment(service, None)
     held = start(service)
