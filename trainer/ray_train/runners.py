@@ -95,6 +95,9 @@ class Runner(Protocol):
     def worker_started(self, actor: Any) -> None:
         """A worker of the running attempt has started."""
 
+    def actors(self) -> dict[int, Any]:
+        """Those of the running attempt's ranks that the runner knows by itself. From any thread."""
+
     @property
     def placement_group(self) -> str | None:
         """The id, in hexadecimal, of the placement group that this process has made. From any thread."""
@@ -137,6 +140,10 @@ class WarmRunner:
 
     def worker_started(self, actor: Any) -> None:
         """The warm group knows its workers."""
+
+    def actors(self) -> dict[int, Any]:
+        workers = [worker for worker in self.group.workers if worker.distributed_context is not None]
+        return {worker.distributed_context.world_rank: worker.actor for worker in workers}
 
     @property
     def placement_group(self) -> str | None:
@@ -206,6 +213,10 @@ class FreshRunner:
 
     def worker_started(self, actor: Any) -> None:
         self._actors.append(actor)
+
+    def actors(self) -> dict[int, Any]:
+        """The controller is another process, which alone knows a worker before that has started."""
+        return {}
 
     @property
     def placement_group(self) -> str | None:

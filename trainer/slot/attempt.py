@@ -207,7 +207,7 @@ class Attempt:
         if self.ranks.have_all_ended:
             self._runner.wake(ending=True)
         elif ended.failure is not None:
-            await self.ranks.find_dead()
+            await self.ranks.find_dead(self._runner.actors())
             # The others may wait for this rank, and never end.
             self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray.exceptions import RayActorError
@@ -11,8 +11,9 @@ from ray.exceptions import RayActorError
 from trainer.worker.exit_code import OwnExit
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
-ALIVE_SECONDS = 2.0
-"""A living worker answers within milliseconds, unless native code holds its interpreter."""
+ALIVE_SECONDS = 10.0
+"""A living worker answers within milliseconds, unless native code holds its interpreter. A death is known
+after seconds on a busy node; until then a kill would count as the user's error."""
 
 SendLog = Callable[[int, int, str], None]
 """Gets a rank, the offset of its output in bytes, and the output."""
@@ -99,11 +100,15 @@ class Ranks:
         self.add_times(rank, ended.times)
         self.ended[rank] = ended
 
-    async def find_dead(self) -> None:
-        """A rank that fails may only have noticed, in a collective, that another one has died."""
-        silent = self.silent
-        answers = await asyncio.gather(*(_is_alive(self.started[rank].actor) for rank in silent))
-        self.dead |= {rank for rank, is_alive in zip(silent, answers, strict=True) if not is_alive}
+    async def find_dead(self, group: Mapping[int, Any]) -> None:
+        """A rank that fails may only have noticed, in a collective, that another one has died.
+
+        `group` has the actors of all ranks, as far as they are known: one may have died before it told that it starts.
+        """
+        actors = {**group, **{rank: started.actor for rank, started in self.started.items()}}
+        others = sorted(actors.keys() - self.ended.keys())
+        answers = await asyncio.gather(*(_is_alive(actors[rank]) for rank in others))
+        self.dead |= {rank for rank, is_alive in zip(others, answers, strict=True) if not is_alive}
 
     def take_remains(self, read: Callable[[int], Remains], send: SendLog) -> None:
         """Send the rest of the logs of the silent ranks, and note which have ended themselves or died for memory."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 
 from tests.trainer.conftest import set_constant, until
 from tests.trainer.fake_service import FakeService
@@ -21,7 +22,7 @@ from trainer.slot.outcome import Outcome
 from trainer.slot.report_barrier import ReportBarrier
 from trainer.slot.system_samples import SystemSamples
 from trainer.wire import Answer, Decision, PhaseSeconds
-from trainer.worker.failures import PREEMPTED, Failure
+from trainer.worker.failures import LOST, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
@@ -40,9 +41,13 @@ class CountingRunner:
     def __init__(self) -> None:
         self.ended_count = 0
         self.is_ending = False
+        self.group: dict[int, Any] = {}
 
     def worker_started(self, actor: Any) -> None:
         pass
+
+    def actors(self) -> dict[int, Any]:
+        return self.group
 
     def wake(self, *, ending: bool = False) -> None:
         self.is_ending = self.is_ending or ending
@@ -168,6 +173,32 @@ def test_a_function_that_returns_completes_its_trial(tmp_path: Path) -> None:
             assert one.service.finishes[one.trial].outcome == "completed"
             assert one.attempt.why_workers_not_reusable() is None
             assert one.runner.ended_count == 0
+
+    play(run)
+
+
+class DeadActor:
+    """The handle of a worker whose process was killed."""
+
+    @property
+    def __ray_ready__(self) -> Any:
+        return self
+
+    async def remote(self) -> None:
+        raise RayActorError
+
+
+def test_a_rank_that_was_killed_before_it_told_that_it_starts_is_a_loss(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": 2}) as one:
+            one.runner.group = {0: STARTED.actor, 1: DeadActor()}
+            failure = Failure(USER_ERROR, "Connection closed by peer", "Traceback")
+            await one.attempt.worker_ended(0, WorkerEnded(failure=failure))
+            outcome = await one.conclude()
+            assert outcome is not None
+            assert outcome.failure is not None
+            assert outcome.failure.kind == LOST
+            assert outcome.failure.message == "the worker of rank 1 died; then Connection closed by peer"
 
     play(run)
 
