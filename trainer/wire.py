@@ -337,18 +337,29 @@ class DeletionResults(Message):
     """those that are not"""
 
 
+class PartlyNeededFolder(Message):
+    """The folder of an attempt that was cut off, perhaps while it saved a checkpoint, and has saved others before."""
+
+    directory: str
+    """the folder"""
+    keep: list[str]
+    """the names of the directories in it that are checkpoints: remove the other directories"""
+
+
 class HeldAttempts(Message):
     """The attempts that the service believes to run on an agent of this name.
 
     `obsolete`: directories of experiments that have ended recently, which no trial can resume from. The agent removes
-    them. Every agent gets the same directories, repeatedly for a while. `deletions` are directories that this agent is
-    to delete; they are named until it reports so. `storage`: where checkpoints are saved.
+    them, and what `partly_needed` names. Every agent gets the same ones, repeatedly for a while. `deletions` are
+    directories that this agent is to delete; they are named until it reports so. `storage`: where checkpoints go.
     """
 
     attempts: list[HeldAttempt]
     """the attempts that the service believes to run on this agent"""
     obsolete: list[str] = Field(default_factory=list)
     """directories of checkpoints that no trial can resume from: remove them"""
+    partly_needed: list[PartlyNeededFolder] = Field(default_factory=list)
+    """folders of attempts that may also hold parts of checkpoints: remove those"""
     deletions: list[Deletion] = Field(default_factory=list)
     """directories that are not needed any more: delete them, and say what became of them"""
     storage: str | None = None

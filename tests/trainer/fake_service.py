@@ -29,6 +29,7 @@ from trainer.wire import (
     Instance,
     Lease,
     LogChunk,
+    PartlyNeededFolder,
     PhaseSeconds,
     Report,
     Reports,
@@ -74,6 +75,7 @@ class FakeService:
         self.claims: list[Claim] = []
         self.left: list[Instance] = []
         self.obsolete: list[str] = []
+        self.partly_needed: list[PartlyNeededFolder] = []
         self.deletions: dict[int, Deletion] = {}
         self.failed_deletions: dict[int, str] = {}
         self.reports: dict[str, list[Report]] = defaultdict(list)
@@ -198,7 +200,11 @@ class FakeService:
             living = [one for one in living if one.trial not in {*self.finishes, *self.lost}]
         attempts = [HeldAttempt(trial=one.trial, attempt=one.attempt) for one in living]
         return HeldAttempts(
-            attempts=attempts, obsolete=self.obsolete, deletions=list(self.deletions.values()), storage=self.storage
+            attempts=attempts,
+            obsolete=self.obsolete,
+            partly_needed=self.partly_needed,
+            deletions=list(self.deletions.values()),
+            storage=self.storage,
         )
 
     def agent_call(self, agent: str, verb: str, body: bytes) -> Assignment | None:

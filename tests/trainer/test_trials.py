@@ -99,6 +99,17 @@ def test_a_thread_left_running_replaces_the_processes_and_does_not_fail_the_tria
     assert len(set(pids(record))) == 4
 
 
+@pytest.mark.parametrize(("before", "processes"), [("close_its_output", 4), ("print_elsewhere", 2)])
+def test_a_trial_that_closes_or_replaces_its_output_completes_and_the_next_one_has_its_log(
+    service: FakeService, add: Add, record: Path, before: str, processes: int
+) -> None:
+    first, second = add(before), add("print_a_line")
+    assert service.finished(first).outcome == service.finished(second).outcome == Outcome.COMPLETED
+    assert ("the last line" in service.log(first, 1)) is (before == "close_its_output")
+    assert [service.log(second, rank) for rank in (0, 1)] == ["in the own log\n"] * 2
+    assert len(set(pids(record))) == processes
+
+
 def test_checkpoints_are_complete_and_a_trial_resumes_from_one(service: FakeService, add: Add, record: Path) -> None:
     trial = add("save", config={"steps": 3}, keep_checkpoints=2)
     assert service.finished(trial).outcome == Outcome.COMPLETED

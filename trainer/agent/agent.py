@@ -340,7 +340,7 @@ class Agent:
 
     def _fetch_held_attempts(self) -> set[AttemptId]:
         answer = self._until_answered(lambda: self._client.get(f"{self._path}/attempts")) or {"attempts": []}
-        self._remove_obsolete(answer.get("obsolete", []))
+        self._remove_obsolete(answer.get("obsolete", []), answer.get("partly_needed", []))
         self._storage_probe.set_location(answer.get("storage"))
         self._delete_checkpoints(answer.get("deletions", []))
         return {(one["trial"], one["attempt"]) for one in answer["attempts"]}
@@ -351,14 +351,19 @@ class Agent:
         done = set(results["deleted"]) if results is not None else set()
         self._deletions.add(deletion for deletion in deletions if deletion["id"] not in done)
 
-    def _remove_obsolete(self, directories: Iterable[str]) -> None:
+    def _remove_obsolete(self, directories: Iterable[str], partly_needed: Iterable[Mapping[str, Any]]) -> None:
         """The service names the same directories repeatedly; each is removed once."""
-        for directory in directories:
+        kept_names: dict[str, list[str]] = {one["directory"]: one["keep"] for one in partly_needed}
+        for directory in [*directories, *kept_names]:
+            if directory in self._removed:
+                continue
             if self._remover is None:
                 self._remover = DirectoryRemover()
                 self._remover.start()
-            if directory not in self._removed:
-                self._removed.add(directory)
+            self._removed.add(directory)
+            if names := kept_names.get(directory):
+                self._remover.remove_all_except(names, directory)
+            else:
                 self._remover.remove(directory)
 
     def _until_answered(self, call: Callable[[], Result]) -> Result | None:

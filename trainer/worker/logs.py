@@ -5,6 +5,7 @@ logging, native code, subprocesses) once, and leaves Ray's own logs as they are.
 """
 
 import codecs
+import contextlib
 import ctypes
 import os
 import re
@@ -100,7 +101,8 @@ class LogTail(threading.Thread):
     def finish(self) -> None:
         """Send the rest, and wait until it is accepted. To be called from the thread that wrote last."""
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with contextlib.suppress(ValueError, OSError):  # the training function has closed it
+                stream.flush()
         ctypes.CDLL(None).fflush(None)  # what native code has written through C's own streams
         self._finished.set()
         self.join()

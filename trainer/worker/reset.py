@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainer.worker.streams import StandardStreams
 from trainer.worker.user_code import is_inside
 
 HARMLESS_THREADS = ("TMonitor", "tqdm_monitor", "asyncio_", "pin_memory", "InductorSubproc")
@@ -89,6 +90,7 @@ class Baseline:
     disabled: int = field(default_factory=lambda: logging.root.manager.disable)
     loggers: dict[str | None, LoggerState] = field(default_factory=lambda: logger_states())  # noqa: PLW0108
     torch: dict[str, Any] = field(default_factory=lambda: torch_settings())  # noqa: PLW0108 - defined below
+    streams: StandardStreams = field(default_factory=StandardStreams)
 
     def __post_init__(self) -> None:
         if FROZEN_MODULE not in sys.modules:
@@ -107,11 +109,17 @@ class Baseline:
         _restore_torch(self.torch)
         collect_garbage()
         _empty_cuda_cache()
-        return self._why_not_reusable()
+        return self.streams.put_back() or _kept_by_deepspeed() or self._why_threads_are_left()
 
-    def _why_not_reusable(self) -> str | None:
+    def _why_threads_are_left(self) -> str | None:
         left = threads_left(self.threads)
         return f"the training function left threads running: {', '.join(left)}" if left else None
+
+
+def _kept_by_deepspeed() -> str | None:
+    """It keeps the process group in globals of many of its modules, and uses it again although it has ended."""
+    has_group = getattr(sys.modules.get("deepspeed.comm.comm"), "cdb", None) is not None
+    return "DeepSpeed keeps this trial's process group" if has_group else None
 
 
 def threads_left(known: frozenset[threading.Thread]) -> list[str]:

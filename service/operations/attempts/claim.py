@@ -15,7 +15,7 @@ from service.operations.attempts.assignment import Assigned, AttemptEnded, Claim
 from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.leases import lock_attempt
-from service.operations.attempts.obsolete_checkpoints import obsolete_directories
+from service.operations.attempts.obsolete_checkpoints import obsolete_files
 from service.operations.checkpoints.deletion import deletions_of_agent
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
@@ -87,9 +87,11 @@ def attempts_of_agent(context: Context, agent: str) -> HeldAttempts:
     """Return the living attempts that the agent holds, and the directories that it is to remove."""
     with context.database.read() as session:
         living = living_attempts(session, holder=agent)
+        left = obsolete_files(session, context.settings.storage, database_now(session))
         return HeldAttempts(
             attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living],
-            obsolete=obsolete_directories(session, context.settings.storage, database_now(session)),
+            obsolete=left.directories,
+            partly_needed=left.partly_needed,
             deletions=deletions_of_agent(session, agent),
             storage=context.settings.storage,
         )

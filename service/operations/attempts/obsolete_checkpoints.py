@@ -18,7 +18,7 @@ from service.store.donated_checkpoints import donations, ended_with_donations, k
 from service.store.generations import exploiters_beside, resume_points
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials import checkpoints_of
-from trainer.wire import Kind
+from trainer.wire import Kind, PartlyNeededFolder
 
 REPEATED_RUNS = 10
 """The number of runs that are listed again although a later attempt should have removed them. They may have been in use
@@ -67,10 +67,18 @@ def _is_in_use(run: str, in_use: Collection[str]) -> bool:
     return any(f"/{run}/" in uri for uri in in_use)
 
 
-def obsolete_directories(session: Session, storage: str, now: datetime) -> list[str]:
-    """Directories of experiments that have ended recently, and that no trial can resume from.
+@dataclass(frozen=True)
+class ObsoleteFiles:
+    """URIs of directories that go, and folders of which only the checkpoints with the given names stay."""
 
-    They hold checkpoints that other trials resumed from, or those of attempts that were cut off: the slot of such an
+    directories: list[str]
+    partly_needed: list[PartlyNeededFolder]
+
+
+def obsolete_files(session: Session, storage: str, now: datetime) -> ObsoleteFiles:
+    """What no trial can resume from in the folders of experiments that have ended recently.
+
+    These are checkpoints that other trials resumed from, and those of attempts that were cut off: the slot of such an
     attempt does not know which of its checkpoints count, and no later attempt may have saved enough to remove them.
     """
     donated = [
@@ -79,11 +87,13 @@ def obsolete_directories(session: Session, storage: str, now: datetime) -> list[
         if spec_of(experiment).trainer.kind is not Kind.EXTERNAL  # their holders manage their own files
         for directory in sorted(set(_obsolete_in(session, experiment, storage)))
     ]
-    return list(dict.fromkeys([*donated, *_cut_off(session, storage, now)]))
+    left = [PartlyNeededFolder(directory=one, keep=names) for one, names in _cut_off(session, storage, now)]
+    unneeded = [one.directory for one in left if not one.keep]
+    return ObsoleteFiles(list(dict.fromkeys([*donated, *unneeded])), [one for one in left if one.keep])
 
 
-def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[str]:
-    """The folders of cut-off attempts that hold nothing that is needed.
+def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[tuple[str, list[str]]]:
+    """The folders of cut-off attempts, with the names of the checkpoints in them that are needed.
 
     A slot that was frozen may still write to its folder, so a folder is listed some time after its attempt.
     """
@@ -95,8 +105,18 @@ def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[str]:
         needed = known_checkpoints(session, experiment.id) | {point.uri for point in points.values()}
         own = [(trial, attempt) for other, trial, attempt in found if other.id == experiment.id]
         for run in (run_name(experiment, trial, attempt.number) for trial, attempt in own):
-            if not _is_in_use(run, needed):
-                yield uri_below(storage, run)
+            folder = uri_below(storage, run)
+            names = sorted(_names_in(folder, needed))
+            if names or not _is_in_use(run, needed):  # otherwise the storage had another URI then
+                yield folder, names
+
+
+def _names_in(folder: str, uris: Collection[str]) -> Iterator[str]:
+    """The names in the folder through which these URIs lead."""
+    path = f"{folder.partition('?')[0]}/"
+    for uri in uris:
+        if uri.startswith(path):
+            yield uri.removeprefix(path).partition("?")[0].partition("/")[0]
 
 
 def _obsolete_in(session: Session, experiment: ExperimentRow, storage: str) -> Iterator[str]:

@@ -203,3 +203,5 @@ def test_agents_remove_what_cut_off_attempts_have_left(service: Api, monkeypatch
     assert obsolete() == [], "their slots may still write"
     monkeypatch.setattr("service.operations.attempts.obsolete_checkpoints.CUT_OFF_FOR", timedelta(0))
     assert obsolete() == [f"{storage}/{second.assignment['run_name']}"], "the first one's checkpoint is still known"
+    [left] = service.get("/v1/agents/here/attempts")["partly_needed"]
+    assert left == {"directory": f"{storage}/{first.assignment['run_name']}", "keep": ["checkpoint_1"]}

@@ -13,7 +13,7 @@ import requests
 from tests.trainer.agent.test_agent_shutdown import NoSlots, alone, run  # noqa: F401 - fixtures
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from trainer.wire import Claim, Deletion
+from trainer.wire import Claim, Deletion, PartlyNeededFolder
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -28,6 +28,17 @@ def test_checkpoints_that_no_trial_can_resume_from_are_removed(alone: FakeServic
     with running(run):
         until(lambda: not run_folder.exists(), "the folder is gone")
     assert kept.exists()
+
+
+def test_what_a_cut_off_attempt_has_saved_in_part_is_removed(alone: FakeService, run: Any, tmp_path: Path) -> None:  # noqa: F811
+    run_folder = tmp_path / "x-1" / "trial-0-attempt-1"
+    saved, cut_off = run_folder / "checkpoint_000001", run_folder / "checkpoint_000002"
+    for folder in (saved, cut_off):
+        folder.mkdir(parents=True)
+    alone.partly_needed = [PartlyNeededFolder(directory=str(run_folder), keep=[saved.name])]
+    with running(run):
+        until(lambda: not cut_off.exists(), "what is not known is gone")
+    assert saved.exists()
 
 
 def test_an_agent_deletes_what_it_is_given_and_says_so(alone: FakeService, run: Any, tmp_path: Path) -> None:  # noqa: F811

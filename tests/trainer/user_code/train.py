@@ -327,6 +327,27 @@ def leave_a_thread(config: dict[str, Any]) -> None:
     ray.train.report({"epoch": 1})
 
 
+def close_its_output(config: dict[str, Any]) -> None:
+    write_down(config, "pid", os.getpid())
+    sys.stdout.write("the last line\n")
+    sys.stdout.flush()
+    sys.stdout.close()
+    sys.stderr.close()
+    ray.train.report({"epoch": 1})
+
+
+def print_elsewhere(config: dict[str, Any]) -> None:
+    write_down(config, "pid", os.getpid())
+    sys.stdout = Path(f"{config['record']}.out").open("w")  # noqa: SIM115 - as in scripts that keep their output
+    ray.train.report({"epoch": 1})
+
+
+def print_a_line(config: dict[str, Any]) -> None:
+    write_down(config, "pid", os.getpid())
+    sys.stdout.write("in the own log\n")
+    ray.train.report({"epoch": 1})
+
+
 def report_odd_values(config: dict[str, Any]) -> None:
     ray.train.report({"a": np.float32(0.5), "b": float("nan"), "c": np.int64(3), "d": float("-inf"), "e": object})
 
