@@ -361,10 +361,8 @@ class Agent:
                 self._remover = DirectoryRemover()
                 self._remover.start()
             self._removed.add(directory)
-            if names := kept_names.get(directory):
-                self._remover.remove_all_except(names, directory)
-            else:
-                self._remover.remove(directory)
+            names, remover = kept_names.get(directory), self._remover
+            remover.remove_all_except(names, directory) if names else remover.remove(directory)
 
     def _until_answered(self, call: Callable[[], Result]) -> Result | None:
         """Repeat the call, so that an answer that is lost on the way comes again. None when the agent stops."""

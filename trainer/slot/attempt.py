@@ -85,7 +85,8 @@ class Attempt:
         self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
         self._start_validation = start_validation
-        self.validations = Validations(assignment.trainer.validation, self._validate, self.delivery.reports.release)
+        release, note = self.delivery.reports.release, self._note_not_validated
+        self.validations = Validations(assignment.trainer.validation, self._validate, release, note)
         self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
         self._deciding_sequence: int | None = None
         self._timers = Timers(loop)
@@ -201,6 +202,11 @@ class Attempt:
         """Its output follows that of the workers' ranks, as that of one more."""
         sent = self.ranks.log_offsets.get(self._workers.max_workers, 0)
         return self._start_validation(uri, fn_kwargs, sent)
+
+    def _note_not_validated(self, message: str) -> None:
+        """In the log of the validations: the trial may well complete without this one's metrics."""
+        rank, text = self._workers.max_workers, f"[paceline: {self._masker.mask(message)}]\n"
+        self.ranks.add_log(rank, self.ranks.log_offsets.get(rank, 0), text, {}, self.delivery.logs.put)
 
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)

@@ -57,16 +57,21 @@ class Found(NamedTuple):
 class Validations:
     """`spec` is `trainer.wire.Validation` as JSON; None: no report is validated.
 
-    `on_end(sequence, metrics)` is called once for each report that is held, from a thread of its own. The methods may
-    be called from any thread.
+    `on_end(sequence, metrics)` is called once for each report that is held, from a thread of its own, and before it
+    `on_failure(message)` if its validation has failed. The methods may be called from any thread.
     """
 
     def __init__(
-        self, spec: Mapping[str, Any] | None, start: Start, on_end: Callable[[int, Mapping[str, Any]], None]
+        self,
+        spec: Mapping[str, Any] | None,
+        start: Start,
+        on_end: Callable[[int, Mapping[str, Any]], None],
+        on_failure: Callable[[str], None],
     ) -> None:
         self._spec = spec
         self._start = start
         self._on_end = on_end
+        self._on_failure = on_failure
         self._asked: dict[int, Mapping[str, Any]] = {}
         self._saved: dict[int, tuple[str, str]] = {}
         self._held: list[int] = []
@@ -155,7 +160,10 @@ class Validations:
                 self._held.remove(sequence)
                 self._found[sequence] = found
             if found.failure is not None:
-                logger.warning("the checkpoint of report %d is not validated: %s", sequence, found.failure.message)
+                _, uri = self._saved.get(sequence, ("", f"of report {sequence}"))
+                message = f"the checkpoint {uri} is not validated: {found.failure.message}"
+                logger.warning("%s", message)
+                self._on_failure(message)
             self._on_end(sequence, found.metrics)
 
     def _next(self) -> int | None:
