@@ -160,8 +160,8 @@ class Validations:
                 self._held.remove(sequence)
                 self._found[sequence] = found
             if found.failure is not None:
-                _, uri = self._saved.get(sequence, ("", f"of report {sequence}"))
-                message = f"the checkpoint {uri} is not validated: {found.failure.message}"
+                path, _ = self._saved.get(sequence, (f"of report {sequence}", ""))
+                message = f"the checkpoint {path.rpartition('/')[2]} is not validated: {found.failure.message}"
                 logger.warning("%s", message)
                 self._on_failure(message)
             self._on_end(sequence, found.metrics)
