@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from ray.exceptions import RayActorError
-
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 from trainer.client.addresses import ServiceAddresses
@@ -16,6 +14,7 @@ from trainer.slot.assignment import Assignment
 from trainer.slot.attempt import Attempt
 from trainer.slot.attempt_state import State
 from trainer.slot.outcome import Outcome
+from trainer.wire import Finish
 from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerStarted
 
@@ -138,6 +137,13 @@ class Played:
     async def finish(self, outcome: Outcome) -> None:
         await asyncio.to_thread(lambda: self.attempt.finish(outcome, wants_next=False))
 
+    async def finished(self) -> Finish:
+        """Its end, as the service gets it."""
+        outcome = await self.conclude()
+        assert outcome is not None
+        await self.finish(outcome)
+        return self.service.finishes[self.trial]
+
 
 @asynccontextmanager
 async def played(storage: Path, **fields: Any) -> AsyncIterator[Played]:
@@ -151,14 +157,3 @@ async def played(storage: Path, **fields: Any) -> AsyncIterator[Played]:
 
 def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scenario())
-
-
-class DeadActor:
-    """The handle of a worker whose process was killed."""
-
-    @property
-    def __ray_ready__(self) -> Any:
-        return self
-
-    async def remote(self) -> None:
-        raise RayActorError

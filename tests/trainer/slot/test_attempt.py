@@ -3,14 +3,15 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 
 from tests.trainer.conftest import set_constant
 from tests.trainer.slot.played_attempt import (
     SECONDS,
     STARTED,
-    DeadActor,
     play,
     played,
 )
@@ -37,6 +38,17 @@ def test_a_function_that_returns_completes_its_trial(tmp_path: Path) -> None:
             assert one.runner.ended_count == 0
 
     play(run)
+
+
+class DeadActor:
+    """The handle of a worker whose process was killed."""
+
+    @property
+    def __ray_ready__(self) -> Any:
+        return self
+
+    async def remote(self) -> None:
+        raise RayActorError
 
 
 def test_a_rank_that_was_killed_before_it_told_that_it_starts_is_a_loss(tmp_path: Path) -> None:

@@ -33,10 +33,7 @@ def test_heartbeats_and_the_end_tell_the_seconds_by_phase(tmp_path: Path) -> Non
             assert told[-1] is not None
             assert told[-1].training > 0
             await one.attempt.worker_ended(0, WorkerEnded(times=waits | {"running": 0.01}))
-            outcome = await one.conclude()
-            assert outcome is not None
-            await one.finish(outcome)
-            end = one.service.finishes[one.trial].phases
+            end = (await one.finished()).phases
             assert end is not None
             assert end.training == pytest.approx(0.01 - 1e-6)
             assert end.total >= told[-1].total
@@ -67,10 +64,7 @@ def test_the_load_of_the_nodes_arrives_with_heartbeats_and_with_the_end(
             one.attempt.system_sampled(2, 1, {}, gpus)
             for rank in range(3):
                 await one.attempt.worker_ended(rank, WorkerEnded())
-            outcome = await one.conclude()
-            assert outcome is not None
-            await one.finish(outcome)
-            assert one.service.finishes[one.trial].system_metrics[-1].metrics == {"gpu_0_utilization_percentage": 0.0}
+            assert (await one.finished()).system_metrics[-1].metrics == {"gpu_0_utilization_percentage": 0.0}
 
     play(run)
 
@@ -88,10 +82,7 @@ def test_a_service_that_does_not_know_samples_gets_heartbeats_and_the_end_withou
             await asyncio.to_thread(until, lambda: one.service.heartbeats[one.trial] >= enough, "heartbeats", SECONDS)
             one.attempt.system_sampled(0, None, {"cpu_utilization_percentage": 6.0}, [])
             await one.attempt.worker_ended(0, WorkerEnded())
-            outcome = await one.conclude()
-            assert outcome is not None
-            await one.finish(outcome)
-            assert one.service.finishes[one.trial].outcome == "completed"
+            assert (await one.finished()).outcome == "completed"
             assert one.service.samples[one.trial] == []
 
     play(run)
@@ -106,10 +97,7 @@ def test_a_report_that_arrives_after_the_end_of_its_rank_changes_no_seconds(tmp_
             waits = {"data": 0.0, "checkpointing": 0.0, "reporting": 0.0}
             await one.attempt.worker_ended(0, WorkerEnded(times=waits | {"running": 1e-6}))
             assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
-            outcome = await one.conclude()
-            assert outcome is not None
-            await one.finish(outcome)
-            end = one.service.finishes[one.trial].phases
+            end = (await one.finished()).phases
             assert end is not None
             assert end.training == 1e-6
 
@@ -122,10 +110,7 @@ def test_the_seconds_of_ranks_that_were_killed_are_kept(tmp_path: Path) -> None:
             one.attempt.function_began()
             waits = {"data": 0.0, "checkpointing": 1e-6, "reporting": 0.0}
             assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
-            outcome = await one.conclude()
-            assert outcome is not None
-            await one.finish(outcome)
-            end = one.service.finishes[one.trial].phases
+            end = (await one.finished()).phases
             assert end is not None
             assert end.checkpointing == 1e-6
             assert min(end.training, end.idle) > 0
