@@ -33,7 +33,7 @@ import optuna
 from benchmarks.harness.figures import machine
 from benchmarks.harness.load import Load, report_continuously, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
-from service.stack.child_process import ChildProcess
+from service.stack.child_process import LOW_PRIORITY, ChildProcess
 from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
@@ -69,7 +69,7 @@ def mlflow(home: Path) -> Iterator[str]:
     child.start()
     try:
         until_served(lambda: accepts(HOST, port), time.perf_counter())
-        child.lower_priority()
+        child.set_priority(LOW_PRIORITY)
         yield f"http://{HOST}:{port}"
     finally:
         child.kill()

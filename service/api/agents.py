@@ -101,12 +101,14 @@ async def claim_trial(
     await context.threads.assigning(claim.register_agent, context, name, message)
     if message.lost:
         await context.threads.assigning(claim.end_lost_attempts, context, name, message.lost)
-    deadline = asyncio.get_running_loop().time() + message.wait_seconds
+    deadline, has_waited = asyncio.get_running_loop().time() + message.wait_seconds, False
     with context.capacity_freed.subscribe() as capacity_freed, revocation_of(request.scope) as revoked:
         while True:
             check_not_revoked(revoked)
             capacity_freed.clear()
             if await request.is_disconnected():  # the trial would not be run
+                return Response(status_code=204)
+            if has_waited and await context.threads.assigning(claim.has_left, context, name, message):
                 return Response(status_code=204)
             assignment = await context.threads.assigning(claim.claim, context, name, message)
             left = deadline - asyncio.get_running_loop().time()
@@ -115,6 +117,7 @@ async def claim_trial(
                 return assignment
             if left <= 0 or context.stopping.is_set():
                 return Response(status_code=204, headers=services_header(context))
+            has_waited = True
             await wait_for_notification(capacity_freed, min(left, LOOK_AGAIN_SECONDS))
 
 
@@ -122,7 +125,10 @@ async def claim_trial(
     "/v1/agents/{name}/leave", status_code=204, dependencies=_admits(Role.AGENT), openapi_extra=_INSTANCE.openapi
 )
 async def release_agent_name(name: AgentName, instance: Annotated[Instance, Depends(_INSTANCE)], context: Ctx) -> None:
-    """Frees the name of an agent that ends, so that the next one need not wait. A repeat is harmless."""
+    """Frees the name of an agent that ends, so that the next one need not wait. A repeat is harmless.
+
+    A claim of the agent that still waits is answered now, with 204.
+    """
     await context.threads.assigning(claim.release_name, context, name, instance)
 
 

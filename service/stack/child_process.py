@@ -12,6 +12,9 @@ from service.stack.process_tags import kill_tagged, new_tag, tag_environment
 LOW_PRIORITY = 10
 """A niceness: beside a process that computes all the time, about a tenth of a processor."""
 
+STARTING_PRIORITY = 5
+"""A niceness: beside a process that computes all the time, about a quarter of a processor."""
+
 
 class ChildProcess:
     """A process that can be started again after it has ended. Its output is appended to `log`.
@@ -47,14 +50,14 @@ class ChildProcess:
                 start_new_session=True,
             )
 
-    def lower_priority(self) -> None:
-        """Give the child and its descendants LOW_PRIORITY."""
+    def set_priority(self, niceness: int) -> None:
+        """Give the child and its descendants this niceness."""
         if self._process is None:
             return
         with contextlib.suppress(OSError):  # it has ended
-            os.setpriority(os.PRIO_PGRP, self._process.pid, LOW_PRIORITY)
+            os.setpriority(os.PRIO_PGRP, self._process.pid, niceness)
             # Where Linux schedules by session (autogroups), a process's own niceness counts within its session only.
-            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(LOW_PRIORITY))
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(niceness))
 
     @property
     def exit_code(self) -> int | None:

@@ -33,7 +33,7 @@ CHECK_TIMEOUT_SECONDS = 2
 def stages_of(options: Options, record: CleanupRecord) -> Sequence[Sequence[Component]]:
     """Return the components; they stop in reverse order, those of one stage at the same time.
 
-    All start at the same time, except for the agent: it needs Ray and the service.
+    All start at the same time; the agent waits for Ray and the service when it has done its imports.
     """
     logs = options.data_dir / "stack"
     logs.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ def stages_of(options: Options, record: CleanupRecord) -> Sequence[Sequence[Comp
     ray_port = free_port(HOST)
     ray, service = _ray(options, Path(record.directory), ray_port, env, logs), _service(options, env, logs)
     backends = [ray, _mlflow(options, env, logs)] if options.mlflow else [ray]
-    agent = _agent(options, f"{HOST}:{ray_port}", env, logs, needs=[ray, service])
+    agent = _agent(options, f"{HOST}:{ray_port}", env, logs)
     return [[_guardian(record, logs)], backends, [service], [agent]]
 
 
@@ -117,9 +117,7 @@ def _service(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     return Component("service", child, is_ready, is_healthy=is_healthy)
 
 
-def _agent(
-    options: Options, ray_address: str, env: Mapping[str, str], logs: Path, *, needs: Sequence[Component]
-) -> Component:
+def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Path) -> Component:
     started_at = datetime.now(UTC)
 
     def command() -> Sequence[str]:
@@ -128,7 +126,7 @@ def _agent(
         return [sys.executable, "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address]
 
     child = ChildProcess(command, env, _empty_file(logs / "agent.log"))
-    return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5, needs=needs)
+    return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5)
 
 
 def _get(url: str, headers: Mapping[str, str] | None = None) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""Supervision of a few child processes: started by their needs, restarted when they die or hang, stopped in stages."""
+"""Supervision of a few child processes: started together, restarted when they die or hang, stopped in stages."""
 
 import signal
 import threading
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from service.stack.child_process import ChildProcess
+from service.stack.child_process import LOW_PRIORITY, STARTING_PRIORITY, ChildProcess
 
 POLL_SECONDS = 0.2
 HEALTH_CHECK_SECONDS = 5
@@ -27,8 +27,8 @@ class Component:
     """A child process with its checks. `is_ready` is polled while the component starts, and must be fast.
 
     `is_healthy`, if given, is called regularly while the component runs, because a process may hang without dying. A
-    component with `low_priority` gets it once it is ready; earlier it might never become ready on a busy machine. It
-    starts when all that it `needs` are ready.
+    component with `low_priority` starts with STARTING_PRIORITY and gets LOW_PRIORITY once it is ready; earlier it might
+    never become ready on a busy machine.
     """
 
     name: str
@@ -37,7 +37,6 @@ class Component:
     grace_seconds: float = 2
     is_healthy: Callable[[], bool] | None = None
     low_priority: bool = False
-    needs: Sequence["Component"] = ()
     started_at: float | None = field(default=None, init=False)
     was_ready: bool = field(default=False, init=False)
     deaths: int = field(default=0, init=False)
@@ -50,13 +49,15 @@ class Component:
         self.was_ready, self.restart_at, self._unhealthy_since = False, None, None
         self.started_at = self._checked_at = time.monotonic()
         self.child.start()
+        if self.low_priority:
+            self.child.set_priority(STARTING_PRIORITY)
 
     def check(self) -> None:
         """Check readiness until it is ready, and health every HEALTH_CHECK_SECONDS."""
         if not self.was_ready and self.is_ready():
             self.was_ready = True
             if self.low_priority:
-                self.child.lower_priority()
+                self.child.set_priority(LOW_PRIORITY)
         if self.is_healthy and time.monotonic() - self._checked_at > HEALTH_CHECK_SECONDS:
             self._checked_at = time.monotonic()
             self._unhealthy_since = None if self.is_healthy() else self._unhealthy_since or self._checked_at
@@ -113,16 +114,15 @@ class Supervisor:
         self._max_unhealthy_seconds = max_unhealthy_seconds
 
     def start(self, timeout_seconds: float) -> None:
-        """Start each component as soon as all that it needs are ready. Returns early when it should stop.
+        """Start all components at the same time. Returns early when it should stop.
 
         A component that is killed meanwhile is restarted. Raises ComponentFailed for one that ends otherwise, or is not
         ready `timeout_seconds` after its start.
         """
         starting = [] if self._should_stop() else list(self._components())
+        for component in starting:
+            component.start()
         while starting:
-            for component in starting:
-                if component.started_at is None and all(one.was_ready for one in component.needs):
-                    component.start()
             if self._should_stop_after_pause():
                 return
             for component in starting:
@@ -167,12 +167,10 @@ class Supervisor:
 
 
 def _is_ready(component: Component, timeout_seconds: float) -> bool:
-    if component.started_at is None:
-        return False
     if component.child.exit_code is not None:
         raise component.failed(f"ended with code {component.child.exit_code} while starting")
     component.check()
-    if not component.was_ready and time.monotonic() - component.started_at > timeout_seconds:
+    if not component.was_ready and time.monotonic() - (component.started_at or 0) > timeout_seconds:
         raise component.failed(f"was not ready after {timeout_seconds:g} s")
     return component.was_ready
 

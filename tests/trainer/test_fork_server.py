@@ -73,7 +73,7 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 @cache
-def patient_launcher(*, is_small: bool) -> str:
+def patient_launcher(modules: tuple[str, ...] = (), *, is_small: bool) -> str:
     """The launcher's command, with a program that waits long: no test is about how long it waits.
 
     The fork server of a small one imports numpy alone.
@@ -87,7 +87,7 @@ def patient_launcher(*, is_small: bool) -> str:
         assert count == 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_start, "inspect", SimpleNamespace(getsource=lambda _module: program))
-        return str(forked_runtime_env()["py_executable"])
+        return str(forked_runtime_env(modules)["py_executable"])
 
 
 @dataclass
@@ -97,6 +97,7 @@ class FakeRaylet:
     folder: Path
     process: subprocess.Popen[bytes]
     is_small: bool = False
+    modules: tuple[str, ...] = ()
     node: str = field(default_factory=lambda: uuid.uuid4().hex)
     workers: list["Worker"] = field(default_factory=list)
 
@@ -122,7 +123,7 @@ class FakeRaylet:
         result = self.folder / uuid.uuid4().hex
         options = [f"--node-id={self.node}", f"--temp-dir={self.folder}", "--session-name=session"]
         arguments = map(shlex.quote, [str(self.folder / "worker.py"), "one argument", str(result), *options, *last])
-        command = f"exec {patient_launcher(is_small=self.is_small)} {' '.join(arguments)}"
+        command = f"exec {patient_launcher(self.modules, is_small=self.is_small)} {' '.join(arguments)}"
         env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         env |= {"RAY_RAYLET_PID": str(self.process.pid), "RAY_JOB_ID": "01000000", **variables}
         with result.with_suffix(".out").open("wb") as output:
@@ -280,8 +281,19 @@ def test_where_an_import_starts_a_thread_every_worker_starts_by_itself(tmp_path:
     (tmp_path / "sitecustomize.py").write_text(THREAD)
     workers = [raylet.run("stay", PYTHONPATH=str(tmp_path)) for _ in range(2)]
     assert [worker.facts()["pid"] for worker in workers] == [worker.launcher.pid for worker in workers]
-    assert raylet.log.count("nothing is forked: an import has started a thread") == 1
+    assert raylet.log.count("nothing is forked: after the import of numpy there are several threads: python") == 1
     raylet.end()
+
+
+def test_modules_that_the_agent_names_are_imported_once_for_all_workers(small_raylet: FakeRaylet) -> None:
+    (small_raylet.folder / "heavy.py").write_text("import os; print('imported by', os.getpid(), flush=True)")
+    (small_raylet.folder / "broken.py").write_text("raise RuntimeError('no GPU here')")
+    raylet = replace(small_raylet.another_node(), modules=("broken", "not_installed", "heavy"))
+    workers = [raylet.facts("stay", PYTHONPATH=str(raylet.folder)) for _ in range(2)]
+    assert [is_forked(facts) for facts in workers] == [True, True]
+    assert raylet.log.count(f"imported by {workers[0]['parent']}") == 1
+    assert "not preloaded: broken: RuntimeError('no GPU here')" in raylet.log
+    assert "not_installed" not in raylet.log
 
 
 def test_the_server_ends_with_the_raylet(small_raylet: FakeRaylet) -> None:

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
@@ -92,22 +92,23 @@ def run_agent(
     state: Path | None = None,
     spare_slot: bool = False,
     prestarted: int = 0,
+    preloaded: Sequence[str] = (),
     stop: threading.Event | None = None,
 ) -> None:
     """Work for `service_url` on the cluster at `ray_address` until SIGTERM, SIGINT or `stop`.
 
     `service_url`: one address, or several with commas between them. `token` is the agent's own. Slots without work
     close after `idle_seconds`; with `spare_slot` one is always ready for the next experiment's first trial, and
-    `prestarted` idle worker processes on each node, which come from the nodes' fork servers. While another agent works
-    under this name, this one waits for its end. `state` is the directory of the liveness lock, which tells later agents
-    whether this one is dead. Raises ClusterUnreachable, also when the cluster is lost later, AgentReplaced and
-    AgentRefused.
+    `prestarted` idle worker processes on each node, which come from the nodes' fork servers; those have also imported
+    the modules `preloaded`. While another agent works under this name, this one waits for its end. `state` is the
+    directory of the liveness lock, which tells later agents whether this one is dead. Raises ClusterUnreachable, also
+    when the cluster is lost later, AgentReplaced and AgentRefused.
     """
     stopping = stop or threading.Event()
     connect(ray_address, namespace, CONNECT_SECONDS)
     _install_signal_handlers(stopping)  # after Ray, which installs its own
     addresses = ServiceAddresses(service_url)
-    pool = SlotPool(name, addresses, spare=spare_slot, prestarted=prestarted)
+    pool = SlotPool(name, addresses, spare=spare_slot, prestarted=prestarted, preloaded=preloaded)
     pool.prestart.start()
     agent = Agent(name, addresses, token, pool, idle_seconds, LivenessLock(state))
     try:
@@ -162,6 +163,7 @@ class Agent:
     ) -> None:
         self._path = f"/v1/agents/{name}"
         self._addresses = addresses
+        self._token = token
         self._client = ServiceClient(addresses, token)
         self._idle_seconds = idle_seconds
         self._instance = instance_of(os.getpid())
@@ -251,22 +253,26 @@ class Agent:
         return TICK_SECONDS if self._claim_call and not self._claim_call.done() else 0
 
     def close(self) -> None:
-        """Give back the running attempts and the assignment of a pending claim; close all slots."""
+        """Give back the running attempts; close all slots."""
         self._stopping.set()
-        try:
-            self._pool.close_all()
-        finally:
-            self._give_last_claim_back()
+        self._pool.close_all()
 
     def leave(self) -> None:
-        """Release the name, if the service answers in time, and make no further call."""
+        """Release the name, if the service answers in time, give the last claim back, and make no further call.
+
+        In this order, because the service then answers a claim that waits.
+        """
         self._stopping.set()
-        wait([self._calls.submit(self._release_name)], LEAVE_SECONDS)
+        beside_the_claim = ThreadPoolExecutor(max_workers=1)
+        wait([beside_the_claim.submit(self._release_name)], LEAVE_SECONDS)
+        beside_the_claim.shutdown(wait=False)
+        self._give_last_claim_back()
         self._calls.shutdown(wait=False, cancel_futures=True)
 
     def _release_name(self) -> None:
         try:
-            self._client.post(f"{self._path}/leave", self._instance, read_seconds=LEAVE_SECONDS)
+            client = ServiceClient(self._addresses, self._token)  # the other one may be in use
+            client.post(f"{self._path}/leave", self._instance, read_seconds=LEAVE_SECONDS)
         except (CallRefused, ServiceUnreachable) as problem:
             logger.info("this agent's name could not be released; its lease will expire: %s", problem)
         else:

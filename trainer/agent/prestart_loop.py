@@ -5,7 +5,6 @@ agent is killed.
 """
 
 import logging
-import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -32,11 +31,6 @@ START_SECONDS = 30.0
 """How long a process may take to start. The first one on a node waits until the fork server has imported everything."""
 
 GIBIBYTE = 2**30
-
-
-def default_count() -> int:
-    """One worker group on a small machine, and one of eight workers on any other, with what Ray starts beside them."""
-    return max(4, min(8, os.cpu_count() or 1) + 2)
 
 
 @dataclass

@@ -2,21 +2,18 @@
 
 Its input is a pipe that closes when the parent ends.
 
-The agent's token is in PACELINE_TOKEN, because every user can read a command line. PACELINE_DATA_DIR is the directory
-of its liveness lock; it has no other data. PACELINE_PRESTARTED_WORKERS is how many idle worker processes are kept on
-each node; with 0 there are also no fork servers. The slots get PACELINE_LOG_FORMAT and PACELINE_LOG_LEVEL from this
-process.
+The agent's token is in PACELINE_TOKEN, because every user can read a command line; other settings are read in
+`trainer.agent.settings`. The slots get PACELINE_LOG_FORMAT and PACELINE_LOG_LEVEL from this process.
 """
 
 import logging
 import os
 import sys
 import threading
-from pathlib import Path
 
 from trainer.agent.agent import AgentRefused, AgentReplaced, run_agent
 from trainer.agent.cluster import ClusterUnreachable
-from trainer.agent.prestart_loop import default_count
+from trainer.agent.settings import BadSetting, preloaded_modules, prestarted_workers, state_directory
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED, REPLACED
 from trainer.process_log.setup import LogSettings, set_up_process, writes_json
 
@@ -29,11 +26,12 @@ def main(service_url: str, name: str, ray_address: str) -> int:
             name,
             ray_address,
             token=os.environ.get("PACELINE_TOKEN"),
-            state=_state_directory(),
+            state=state_directory(os.environ),
             spare_slot=True,
-            prestarted=_prestarted_workers(),
+            prestarted=prestarted_workers(os.environ),
+            preloaded=preloaded_modules(os.environ),
         )
-    except AgentRefused as refused:
+    except (AgentRefused, BadSetting) as refused:
         if writes_json():
             logging.getLogger(__name__).error("%s", refused)  # noqa: TRY400 - the message is enough
         else:
@@ -46,25 +44,6 @@ def main(service_url: str, name: str, ray_address: str) -> int:
         logging.getLogger(__name__).error("%s", replaced)  # noqa: TRY400 - the message is enough
         return REPLACED
     return 0
-
-
-def _prestarted_workers() -> int:
-    configured = os.environ.get("PACELINE_PRESTARTED_WORKERS") or "auto"
-    if configured == "auto":
-        return default_count()
-    if not configured.isdecimal():
-        raise AgentRefused(
-            f"PACELINE_PRESTARTED_WORKERS is {configured!r}; it has to be a whole number, such as 4, or auto"
-        )
-    return int(configured)
-
-
-def _state_directory() -> Path | None:
-    configured = os.environ.get("PACELINE_DATA_DIR")
-    try:
-        return Path(configured) if configured else Path.home() / ".local" / "state" / "paceline"
-    except RuntimeError:  # a user without a home
-        return None
 
 
 def _exit_with_parent() -> None:

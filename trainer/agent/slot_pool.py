@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,7 +109,8 @@ class PooledSlot:
 class SlotPool:
     """`spare`: whether a slot is to be ready before the first trial comes. `prestarted`: as `PrestartLoop.count`.
 
-    With `prestarted` workers, the processes of slots and workers come from the nodes' fork servers.
+    With `prestarted` workers, the processes of slots and workers come from the nodes' fork servers, and have imported
+    the modules `preloaded`.
     """
 
     def __init__(
@@ -119,10 +120,11 @@ class SlotPool:
         *,
         spare: bool = False,
         prestarted: int = 0,
+        preloaded: Sequence[str] = (),
     ) -> None:
         self._prefix = f"slot.{agent}."
         self._addresses = addresses
-        self._runtime_env = forked_runtime_env() if prestarted else {}
+        self._runtime_env = forked_runtime_env(preloaded) if prestarted else {}
         self._spare = SpareSlot(self._prefix, addresses, self._runtime_env, is_wanted=spare)
         self.prestart = PrestartLoop(prestarted, self._runtime_env)
         self._draining: dict[str, float] = {}

@@ -136,6 +136,16 @@ def release_name(context: Context, name: str, instance: Instance) -> None:
         row = session.get(AgentRow, name, with_for_update=True)
         if row is not None and row.instance == instance.model_dump(mode="json"):
             row.instance = row.name_expires_at = None
+    context.capacity_freed.notify()
+
+
+def has_left(context: Context, name: str, message: Claim) -> bool:
+    """Whether the agent that sent the claim has released its name since, or has lost it: it would run nothing."""
+    if message.instance is None:
+        return False
+    with context.database.read() as session:
+        row = session.get(AgentRow, name)
+        return row is None or row.instance != message.instance.model_dump(mode="json")
 
 
 def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, until: datetime) -> None:

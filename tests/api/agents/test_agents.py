@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -37,6 +38,21 @@ def test_a_claim_waits_until_there_is_a_trial(service: Api) -> None:
     service.create(trainer=TORCH)
     waiter.join(PATIENCE_SECONDS)
     assert got[0] is not None
+
+
+def test_a_waiting_claim_is_answered_when_its_agent_leaves(service: Api) -> None:
+    leaving, seconds = an_instance(1), 60
+
+    def claim() -> float:
+        began = time.monotonic()
+        service.claim("here", 204, instance=leaving, wait_seconds=seconds)
+        return time.monotonic() - began
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(claim)
+        wait_until(lambda: service.get("/v1/agents")["items"])
+        service.post("/v1/agents/here/leave", 204, json=leaving)
+        assert waiting.result() < seconds
 
 
 def test_agents_get_no_trials_of_external_experiments(service: Api) -> None:

@@ -103,6 +103,7 @@ def test_an_assignment_that_arrives_while_the_agent_ends_is_given_back(
     agent, stop = working(run, NoSlots())
     alone.wait_for(lambda: any(claim.nodes for claim in alone.claims))
     stop.set()
+    alone.wait_for(lambda: alone.left)  # which answers the claim, where the service is not of an earlier version
     trial = alone.add_trial({"entrypoint": "train:train_fn"})
     error = alone.finished(trial).error
     agent.join()

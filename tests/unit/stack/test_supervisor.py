@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.stack.child_process import LOW_PRIORITY, ChildProcess
+from service.stack.child_process import LOW_PRIORITY, STARTING_PRIORITY, ChildProcess
 from service.stack.supervisor import Component, ComponentFailed, Supervisor
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.processes import is_alive
@@ -122,23 +122,7 @@ def test_a_child_that_ignores_sigterm_is_killed(tree: Tree) -> None:
     assert child.exit_code == -9
 
 
-def test_a_component_starts_when_what_it_needs_is_ready(tree: Tree, tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    first = tree.component(
-        "first", f"from pathlib import Path; Path({str(started)!r}).touch(); {SLEEP}", started.exists
-    )
-    second = tree.component(
-        "second", f"from pathlib import Path; print(int(Path({str(started)!r}).exists()), flush=True); {SLEEP}"
-    )
-
-    second.needs = [first]
-
-    Supervisor([[first], [second]], never, print).start(timeout_seconds=PATIENCE_SECONDS)
-
-    wait_until(lambda: tree.pids("second") == [1])
-
-
-def test_components_that_need_nothing_start_at_the_same_time(tree: Tree) -> None:
+def test_all_components_start_at_the_same_time(tree: Tree) -> None:
     names = ["first", "second"]
     program = f"print(1, flush=True); {SLEEP}"
     components = [tree.component(name, program, lambda: all(tree.pids(name) for name in names)) for name in names]
@@ -185,11 +169,10 @@ def test_stopping_while_a_component_starts_ends_the_wait(tree: Tree) -> None:
         stopping.set()
         return False
 
-    components = [tree.component("slow", SLEEP, ready), tree.component("next", SLEEP)]
-    components[1].needs = components[:1]
-    Supervisor([[component] for component in components], stopping.is_set, print).start(timeout_seconds=100)
+    component = tree.component("slow", SLEEP, ready)
+    Supervisor([[component]], stopping.is_set, print).start(timeout_seconds=100)
 
-    assert [component.started_at is not None for component in components] == [True, False]
+    assert not component.was_ready
 
 
 def test_a_component_that_died_is_restarted(tree: Tree) -> None:
@@ -262,7 +245,7 @@ def test_components_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
     assert log.read_text() == "cba"
 
 
-def test_low_priority_applies_to_all_descendants_and_only_once_the_component_is_ready(tree: Tree) -> None:
+def test_low_priority_applies_to_all_descendants_and_is_higher_until_the_component_is_ready(tree: Tree) -> None:
     print_pid = f"print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}]).pid, flush=True)"
     parent = f"import subprocess, sys; {print_pid}; {SLEEP}"
     served = threading.Event()
@@ -273,7 +256,7 @@ def test_low_priority_applies_to_all_descendants_and_only_once_the_component_is_
     child = psutil.Process(*tree.pids("server"))
     family = [child, psutil.Process(child.ppid())]
     component.check()
-    assert {one.nice() for one in family} == {psutil.Process().nice()}
+    assert {one.nice() for one in family} == {STARTING_PRIORITY}
     served.set()
     component.check()
     assert {one.nice() for one in family} == {LOW_PRIORITY}

@@ -22,7 +22,7 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -34,6 +34,7 @@ PRELOADED = (
     "ray.train.torch",
     "ray.train.v2._internal.execution.controller",
     "ray.train.v2._internal.execution.worker_group",
+    "sklearn.model_selection",  # with SciPy, two seconds; many training scripts split their data or compute scores
 )
 """What of this is not installed is left out."""
 
@@ -71,12 +72,12 @@ LISTENER = 3
 """The file descriptor on which a fork server listens."""
 
 
-def main(bootstrap: str) -> None:
-    """`bootstrap` is the program that calls this function."""
+def main(bootstrap: str, more_modules: Sequence[str] = ()) -> None:
+    """`bootstrap` is the program that calls this function; `more_modules` are preloaded after PRELOADED."""
     if sys.argv[1] == "--fork-server":
         sys.argv[0:2] = []
         sys.path[0] = str(Path(sys.argv[0]).parent)  # as in a worker process, and not the present folder
-        serve()
+        serve([*PRELOADED, *more_modules])
     else:
         launch(sys.argv[1:], bootstrap)
 
@@ -191,12 +192,12 @@ def read_umask() -> int:
 # The server.
 
 
-def serve() -> None:
+def serve(modules: Sequence[str]) -> None:
     """Fork on request until the raylet ends, or until there has been no child for a while."""
     settings = import_settings()
     raylet = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))
     listener = socket.socket(fileno=LISTENER)
-    can_fork = preload()
+    can_fork = preload(modules)
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -213,17 +214,29 @@ def serve() -> None:
             children += answer(listener, settings if can_fork else None, own_files=(raylet, ended, wake))
 
 
-def preload() -> bool:
+def preload(modules: Sequence[str]) -> bool:
     """Import everything; returns whether this process can be forked. If not, the reason goes to Ray's logs."""
+    fault = None
     with variables(ONE_THREAD), actor_class_ids_from_the_system():
-        for name in PRELOADED:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+        for name in modules:
+            import_if_possible(name)
+            if fault := fault_of_threads(name):
+                break
     gc.collect()
     gc.freeze()  # so that the GC of a child does not write to, and thereby copy, the shared memory
-    if fault := fault_in_forking():
+    if fault := fault or fault_of_random_numbers():
         print("nothing is forked:", fault, flush=True)  # noqa: T201 - goes to Ray's logs
     return not fault
+
+
+def import_if_possible(name: str) -> None:
+    """A module that is not installed is left out, and so is one that fails here: a worker may have what it needs."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+    except Exception as error:  # noqa: BLE001 - any module's
+        print(f"not preloaded: {name}: {error!r}", flush=True)  # noqa: T201 - goes to Ray's logs
 
 
 @contextlib.contextmanager
@@ -252,14 +265,18 @@ def actor_class_ids_from_the_system() -> Iterator[None]:
         actor.ActorClassID = ids
 
 
-def fault_in_forking() -> str | None:
-    """A thread may hold a lock that a child would wait for. Children must not give their Ray tasks the same ids."""
+def fault_of_threads(module: str) -> str | None:
+    """A thread may hold a lock that a child would wait for."""
     if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
         names = sorted((thread / "comm").read_text().strip() for thread in threads)
-        return f"an import has started a thread; the threads are {', '.join(names)}"
-    if len({random_id_of_child() for _ in range(2)}) == 1:
-        return "children have the same random numbers"
+        return f"after the import of {module} there are several threads: {', '.join(names)}"
     return None
+
+
+def fault_of_random_numbers() -> str | None:
+    """Children must not give their Ray tasks the same ids."""
+    is_same = len({random_id_of_child() for _ in range(2)}) == 1
+    return "children have the same random numbers" if is_same else None
 
 
 def random_id_of_child() -> bytes:

@@ -5,7 +5,7 @@ import inspect
 import math
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,14 +20,15 @@ NODES_PYTHON = (
 """Bash for the Python of the node, which Ray no longer says where it has been told to use another command."""
 
 
-def forked_runtime_env() -> dict[str, Any]:
+def forked_runtime_env(modules: Sequence[str] = ()) -> dict[str, Any]:
     """The runtime environment of actors whose processes are forked. The actors that they start inherit it.
 
-    The program travels in the command, because nothing of ours is installed on the nodes.
+    The processes have imported `modules` as well, as far as those are installed on the node. The program travels in
+    the command, because nothing of ours is installed on the nodes.
     """
     if sys.platform != "linux":
         return {}
-    program = inspect.getsource(fork_server) + "main(bootstrap)\n"
+    program = inspect.getsource(fork_server) + f"main(bootstrap, {tuple(modules)!r})\n"
     content = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
     # `bootstrap` is found again in the interpreter's own arguments.
     bootstrap = (
