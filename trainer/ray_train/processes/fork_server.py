@@ -22,6 +22,7 @@ import struct
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -34,9 +35,12 @@ PRELOADED = (
     "ray.train.torch",
     "ray.train.v2._internal.execution.controller",
     "ray.train.v2._internal.execution.worker_group",
-    "sklearn.model_selection",  # with SciPy, two seconds; many training scripts split their data or compute scores
 )
-"""What of this is not installed is left out."""
+PRELOADED_LATER = ("sklearn.model_selection",)
+"""After the first worker has been forked, which needs none of it. Many training scripts do; it takes two seconds.
+
+What is not installed is left out of both.
+"""
 
 # fmt: off
 IMPORT_SETTINGS = (
@@ -73,11 +77,11 @@ LISTENER = 3
 
 
 def main(bootstrap: str, more_modules: Sequence[str] = ()) -> None:
-    """`bootstrap` is the program that calls this function; `more_modules` are preloaded after PRELOADED."""
+    """`bootstrap` is the program that calls this function; `more_modules` are preloaded with PRELOADED_LATER."""
     if sys.argv[1] == "--fork-server":
         sys.argv[0:2] = []
         sys.path[0] = str(Path(sys.argv[0]).parent)  # as in a worker process, and not the present folder
-        serve([*PRELOADED, *more_modules])
+        serve(deque([*PRELOADED_LATER, *more_modules]))
     else:
         launch(sys.argv[1:], bootstrap)
 
@@ -192,19 +196,26 @@ def read_umask() -> int:
 # The server.
 
 
-def serve(modules: Sequence[str]) -> None:
-    """Fork on request until the raylet ends, or until there has been no child for a while."""
+def serve(later: deque[str]) -> None:
+    """Fork on request until the raylet ends, or until there has been no child for a while.
+
+    The modules `later` are imported one by one, each when no request waits.
+    """
     settings = import_settings()
     raylet = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))
     listener = socket.socket(fileno=LISTENER)
-    can_fork = preload(modules)
+    can_fork = preload(PRELOADED)
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     children = 0
     while True:
-        found = select.select([listener.fileno(), raylet, ended], [], [], None if children else IDLE_SECONDS)[0]
+        patience = 0 if later and can_fork else None if children else IDLE_SECONDS
+        found = select.select([listener.fileno(), raylet, ended], [], [], patience)[0]
+        if patience == 0 and not found:
+            can_fork = preload([later.popleft()])
+            continue
         if raylet in found or not (found or children):
             return
         if ended in found:
