@@ -4,6 +4,7 @@ import math
 
 from pydantic import JsonValue
 
+from search.space.log_scale import interpolate_log
 from search.space.parameters import FloatParameter, IntParameter
 
 NumberParameter = FloatParameter | IntParameter
@@ -23,7 +24,7 @@ def to_unit(parameter: NumberParameter, value: float) -> float:
 def from_unit(parameter: NumberParameter, share: float) -> JsonValue:
     """The value at this share of the way, 0 to 1."""
     low, high = _ends(parameter)
-    found = low * (high / low) ** share if parameter.log else low + share * (high - low)
+    found = interpolate_log(low, high, share) if parameter.log else low + share * (high - low)
     values = parameter.values()
     if values is None:
         return min(max(found, parameter.low), parameter.high)

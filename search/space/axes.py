@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from search.space.conditions import Range
+from search.space.log_scale import interpolate_log
 from search.space.parameters import Steps, position
 from search.space.scalars import Scalar
 
@@ -100,7 +101,7 @@ class Floats:
 
     def between(self, segment: Segment, share: float, *, log: bool) -> float:
         low, high = self.value(segment[0]), self.value(segment[1])
-        drawn = low * (high / low) ** share if log else low + share * (high - low)
+        drawn = interpolate_log(low, high, share) if log else low + share * (high - low)
         return min(max(drawn, low), high)
 
 

@@ -27,6 +27,11 @@ FINITE = {
 }
 FINITE_NUMBERS = {name: {"type": "int", "low": 0, "high": 5} for name in "ab"}
 ONE_VALUE = {"only": {"type": "float", "low": 0.5, "high": 0.5}, "fixed": {"type": "int", "low": 3, "high": 3}}
+EXTREME = {
+    "x": {"type": "float", "low": 1e-300, "high": 1e300, "log": True},
+    "y": {"type": "int", "low": 0, "high": 2**53},
+}
+"""Ends whose quotient no float holds."""
 ONE_PARAMETER = {"x": {"type": "float", "low": 0, "high": 1}}
 
 
@@ -46,6 +51,7 @@ PROBLEMS = {
     "finite numbers": Problem(_space(FINITE_NUMBERS), ("minimize",)),
     "one value": Problem(_space(ONE_VALUE), ("minimize",)),
     "one parameter": Problem(_space(ONE_PARAMETER), ("minimize",)),
+    "extreme ends": Problem(_space(EXTREME), ("minimize",)),
     "two objectives": Problem(_space(CATEGORICAL), ("minimize", "maximize")),
     "constrained": Problem(_space(CATEGORICAL), ("minimize",), constrained=True),
     "early stopping": Problem(_space(NUMBERS), ("maximize",), prunes=True, max_trials=100),

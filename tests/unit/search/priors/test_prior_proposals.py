@@ -98,6 +98,12 @@ def test_a_parameter_without_a_prior_and_one_under_a_condition_are_drawn() -> No
     assert len({one["decay"] for one in firsts}) == len(firsts)
 
 
+def test_a_prior_on_the_widest_logarithmic_range_is_followed() -> None:
+    extreme = {"type": "float", "low": 1e-300, "high": 1e300, "log": True}
+    drawn = drawn_from_priors(extreme, "high", 1.0)
+    assert len({value for value in drawn if 1e-200 < value < 1e200}) > len(drawn) / 2
+
+
 def drawn_from_priors(parameter: dict[str, Any], confidence: str, value: Any) -> list[Any]:
     """Proposals from the prior for many trials, none of which has ended."""
     priors = {"p": {**parameter, "prior": {"value": value, "confidence": confidence}}}

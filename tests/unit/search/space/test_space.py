@@ -2,13 +2,15 @@
 
 import time
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from search.space.conditions import Range
 from search.space.forbidden import Forbidden, dead_branches, mistakes_in_forbidden, still_possible
 from search.space.scalars import same
 from search.space.space import Params, Space
@@ -216,6 +218,16 @@ def test_nearby_replaces_a_forbidden_configuration_and_keeps_an_allowed_one(data
     near = smaller.configurations.nearby(anything, lambda: chance)
     assert said(smaller, near) == []
     assert smaller.forbids(anything) is not None or near == anything
+
+
+def test_nearby_draws_from_the_whole_of_the_widest_logarithmic_range() -> None:
+    space = Space.model_validate({"x": {"type": "float", "low": 1e-300, "high": 1e300, "log": True}})
+    configurations = space.without([{"x": Range(min=1e100)}]).configurations
+    randoms = [np.random.default_rng(seed).random for seed in range(40)]
+    drawn = sorted(cast("float", configurations.nearby({"x": 1e200}, random)["x"]) for random in randoms)
+    assert drawn[0] < 1e-250
+    assert 1e50 < drawn[-1] < 1e100
+    assert len(set(drawn)) == 40
 
 
 @given(data=st.data())
