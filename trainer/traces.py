@@ -53,6 +53,14 @@ class Tracing:
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self.use(provider)
 
+    def set_up_on_node(self, role: str, variables: Mapping[str, str]) -> None:
+        """With these variables OTEL_*. A node that lacks what it needs goes on without spans of its own."""
+        os.environ.update(variables)
+        try:
+            self.set_up(role)
+        except TracingNotInstalled as error:
+            logging.getLogger(LOGGER).warning("no spans from this %s: %s", role, error)
+
     def use(self, provider: Any) -> None:
         """The provider of the process's spans; None: no tracing."""
         self.provider = provider

@@ -27,20 +27,21 @@ from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.backends import BACKENDS
 from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
 from trainer.slot.assignment import Assignment, TrainerSpec
-from trainer.slot.attempt import Attempt, Report
+from trainer.slot.attempt import Attempt
 from trainer.slot.attempt_state import Preempted
 from trainer.slot.checkpoint_removal import DirectoryRemover
 from trainer.slot.dead_workers import remains_of, remove_working_directories
 from trainer.slot.job import Host
-from trainer.slot.node_tasks import remove_folder, run_on_node
 from trainer.slot.outcome import Outcome
+from trainer.slot.slot_nodes import SlotNodes
 from trainer.slot.user_package import UserPackage
 from trainer.slot.validation_task import validation_starter
+from trainer.slot.worker_calls import WorkerCalls
 from trainer.slot.worker_reuse import WorkerReuse
-from trainer.traces import TracingNotInstalled, tracing
+from trainer.traces import tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 from trainer.worker.masker import Masker
-from trainer.worker.messages import WorkerEnded, WorkerStarted
+from trainer.worker.messages import WorkerStarted
 from trainer.worker.session import run_job, train_function
 
 logger = logging.getLogger("paceline")
@@ -63,7 +64,7 @@ SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval. The threads here often wait for each other; the default is ten times as long."""
 
 
-class Slot:
+class Slot(WorkerCalls):
     """Its first assignment decides what it can run: the same experiment, package and shape. A `spare` one has none yet.
 
     `log` has the fields of the agent's `LogSettings`, `traces` its variables OTEL_*, None without tracing.
@@ -85,7 +86,7 @@ class Slot:
         self._log_fields = {"agent": agent, "slot": name}
         set_up_logger(settings, "slot", **self._log_fields)
         if traces is not None:
-            _set_up_tracing(traces)
+            tracing.set_up_on_node("slot", traces)
         self._addresses = ServiceAddresses(service_url)
         self._name = name
         self._spare = spare
@@ -94,13 +95,11 @@ class Slot:
         self._secrets: dict[str, str] = {}
         self._inbox: queue.Queue[Assignment | None] = queue.Queue()
         self._received: Assignment | None = None
-        self._attempt: Attempt | None = None
         self._runner: Runner | None = None
         self._code = ray.put(run_job)
         self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-finish")
         self._package = UserPackage(name)
-        self._worker_nodes: set[str] = set()
-        self._lost_nodes: set[str] = set()
+        self._nodes = SlotNodes(ray.get_runtime_context().get_node_id())
         self._placement_group: str | None = None
         self._received_count = 0
         self._worker_reuse = WorkerReuse()
@@ -111,7 +110,6 @@ class Slot:
         self._is_broken = False
         self._lost_count = 0
         self._has_frozen_gc = False
-        self._drain_deadlines: dict[str, float] = {}
         self._remover = DirectoryRemover()
         self._handle = ray.get_runtime_context().current_actor
         self._host = Host(self._handle, self._package, settings, self._log_fields)
@@ -159,7 +157,7 @@ class Slot:
             "began": attempt is not None and bool(attempt.ranks.started),
             "idle_seconds": None if self._idle_since is None else time.monotonic() - self._idle_since,
             "placement_group": (self._runner and self._runner.placement_group) or self._placement_group,
-            "nodes": sorted(self._nodes()),
+            "nodes": sorted(self._nodes.used),
             "given_count": self._received_count,
             "draining": self._is_draining,
             "closing": self._is_closing or self._is_broken,
@@ -172,8 +170,7 @@ class Slot:
         If this slot uses one of them, or comes to: its attempt leaves at its next report, is ended when the time is
         over, and fails as preempted; the slot then closes itself.
         """
-        for node in nodes:
-            self._drain_deadlines.setdefault(node, time.monotonic() + grace_seconds)
+        self._nodes.drain(nodes, grace_seconds)
         self._leave_drained_nodes()
 
     async def close(self) -> None:
@@ -190,58 +187,19 @@ class Slot:
         """Never returns: what depends on this slot waits for the call to fail."""
         await asyncio.Event().wait()
 
-    # Called by the workers and by Ray's controller. `run` names the attempt: a late message is ignored.
+    # Called by the workers and by Ray's controller, as what WorkerCalls has.
 
     async def worker_started(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         started = WorkerStarted(**fields)
-        self._worker_nodes.add(started.node)
+        self._nodes.workers.add(started.node)
         self._placement_group = started.placement_group
         self._leave_drained_nodes()
         if (attempt := self._attempt_of(run)) is not None:
             attempt.worker_started(rank, started)
 
-    async def function_began(self, run: str) -> None:
-        if (attempt := self._attempt_of(run)) is not None:
-            attempt.function_began()
-
     async def secrets(self, run: str) -> dict[str, str]:
         """The values that the workers of the running attempt get as environment variables."""
         return self._secrets if self._attempt_of(run) is not None else {}
-
-    async def report(
-        self,
-        run: str,
-        report: Report,
-        times: dict[str, float],
-        files: dict[str, int] | None,
-        validation: dict[str, Any] | None,
-    ) -> str:
-        attempt = self._attempt_of(run)
-        return await attempt.report(report, times, files, validation) if attempt is not None else "stop"
-
-    async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
-        attempt = self._attempt_of(run)
-        return await attempt.validated(seconds if waits else 0) if attempt is not None else {}
-
-    async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
-        """Accepts the output immediately; returns when the rank may send more."""
-        if (attempt := self._attempt_of(run)) is not None:
-            attempt.log(rank, offset, text, positions)
-            await attempt.room_for_logs()
-
-    async def oom_kills_seen(self, run: str, rank: int, kills: int | None) -> None:
-        if (attempt := self._attempt_of(run)) is not None:
-            attempt.ranks.survived_oom_kills(rank, kills)
-
-    async def system_metrics(
-        self, run: str, rank: int, node: int | None, load: dict[str, float], gpus: list[dict[str, Any]]
-    ) -> None:
-        if (attempt := self._attempt_of(run)) is not None:
-            attempt.system_sampled(rank, node, load, gpus)
-
-    async def worker_ended(self, run: str, rank: int, fields: dict[str, Any]) -> None:
-        if (attempt := self._attempt_of(run)) is not None:
-            await attempt.worker_ended(rank, WorkerEnded.from_fields(fields))
 
     async def checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
         self._checkpoint_saved(run, sequence, path)
@@ -250,25 +208,18 @@ class Slot:
         """Called by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller runs here."""
         return await self._runner.reported_checkpoints(*args) if isinstance(self._runner, WarmRunner) else []
 
-    def _attempt_of(self, run: str) -> Attempt | None:
-        attempt = self._attempt
-        return attempt if attempt is not None and attempt.run == run else None
-
     def _checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             self._remover.keep(attempt.checkpoint_saved(sequence, path))
 
-    def _nodes(self) -> set[str]:
-        return {ray.get_runtime_context().get_node_id(), *self._worker_nodes}
-
     def _leave_drained_nodes(self) -> None:
-        deadlines = [deadline for node, deadline in self._drain_deadlines.items() if node in self._nodes()]
-        if not deadlines or self._is_draining:
+        seconds_left = self._nodes.seconds_left()
+        if seconds_left is None or self._is_draining:
             return
         logger.info("slot %s closes: a node it uses is drained", self._name)
         self._is_draining = True
         if (attempt := self._attempt) is not None:
-            attempt.drain(max(0.0, min(deadlines) - time.monotonic()))
+            attempt.drain(seconds_left)
         self._inbox.put(None)
 
     # The slot's own thread.
@@ -389,7 +340,7 @@ class Slot:
             watchdog.start()
 
         train = train_function(self._host.job(attempt), self._code)
-        plan = self._host.plan(attempt, self._key or "", frozenset(self._lost_nodes), on_success)
+        plan = self._host.plan(attempt, self._key or "", frozenset(self._nodes.lost), on_success)
         error = runner.fit(train, plan) if attempt.state.is_running else None
         watchdog.cancel()
         reason = self._worker_reuse.why_replace(attempt, error if finished else None)
@@ -414,7 +365,7 @@ class Slot:
 
     def _finish_in_its_context(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         outcome = attempt.conclude(error, partial(remains_of, attempt))
-        self._lost_nodes |= attempt.ranks.lost_nodes
+        self._nodes.lost |= attempt.ranks.lost_nodes
         is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
         self._is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
         if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
@@ -457,17 +408,4 @@ class Slot:
             self._runner.close()
         self._remover.close(removal_seconds)
         tracing.flush(REMOVAL_SECONDS)
-        for node in self._worker_nodes:
-            try:
-                run_on_node(node, remove_folder, self._package.folder)
-            except ray.exceptions.RayError as error:
-                logger.info("the package on node %s could not be removed: %s", node, error)
-
-
-def _set_up_tracing(variables: Mapping[str, str]) -> None:
-    """A node may lack what it needs. The slot then trains without spans of its own."""
-    os.environ.update(variables)
-    try:
-        tracing.set_up("slot")
-    except TracingNotInstalled as error:
-        logger.warning("no spans from this slot: %s", error)
+        self._package.remove_from(self._nodes.workers)

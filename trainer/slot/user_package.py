@@ -1,7 +1,8 @@
 """The user's package, downloaded once by the slot and unpacked once on each node."""
 
+import logging
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from io import BytesIO
 from typing import Any
 
@@ -9,6 +10,9 @@ import ray
 
 from trainer.client.http import ServiceClient, download_package
 from trainer.package_files import REQUIREMENTS_FILE, requirements_in
+from trainer.slot.node_tasks import remove_folder, run_on_node
+
+logger = logging.getLogger("paceline")
 
 
 class UserPackage:
@@ -30,6 +34,14 @@ class UserPackage:
             found = download_package(client, package_id, is_cancelled)
             self.content, self.filename = ray.put(found.content), found.filename
             self.requirements = _requirements(found.content, found.filename)
+
+    def remove_from(self, nodes: Iterable[str]) -> None:
+        """Remove what has been unpacked on these Ray nodes, as far as they answer."""
+        for node in nodes:
+            try:
+                run_on_node(node, remove_folder, self.folder)
+            except ray.exceptions.RayError as error:
+                logger.info("the package on node %s could not be removed: %s", node, error)
 
 
 def _requirements(content: bytes, filename: str) -> list[str]:

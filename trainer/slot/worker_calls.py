@@ -1,0 +1,55 @@
+"""The messages of the workers to their slot that concern its running attempt only."""
+
+from typing import Any
+
+from trainer.slot.attempt import Attempt, Report
+from trainer.worker.messages import WorkerEnded
+
+
+class WorkerCalls:
+    """The part of a slot's actor that passes messages on. `run` names the attempt: a late message is ignored."""
+
+    _attempt: Attempt | None = None
+
+    def _attempt_of(self, run: str) -> Attempt | None:
+        attempt = self._attempt
+        return attempt if attempt is not None and attempt.run == run else None
+
+    async def function_began(self, run: str) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.function_began()
+
+    async def report(
+        self,
+        run: str,
+        report: Report,
+        times: dict[str, float],
+        files: dict[str, int] | None,
+        validation: dict[str, Any] | None,
+    ) -> str:
+        attempt = self._attempt_of(run)
+        return await attempt.report(report, times, files, validation) if attempt is not None else "stop"
+
+    async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
+        attempt = self._attempt_of(run)
+        return await attempt.validated(seconds if waits else 0) if attempt is not None else {}
+
+    async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
+        """Accepts the output immediately; returns when the rank may send more."""
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.log(rank, offset, text, positions)
+            await attempt.room_for_logs()
+
+    async def oom_kills_seen(self, run: str, rank: int, kills: int | None) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.ranks.survived_oom_kills(rank, kills)
+
+    async def system_metrics(
+        self, run: str, rank: int, node: int | None, load: dict[str, float], gpus: list[dict[str, Any]]
+    ) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.system_sampled(rank, node, load, gpus)
+
+    async def worker_ended(self, run: str, rank: int, fields: dict[str, Any]) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            await attempt.worker_ended(rank, WorkerEnded.from_fields(fields))
