@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import optuna
+from httpx import codes
 
 from benchmarks.harness.problems import Point, Task
 from benchmarks.harness.search_port import METRIC, MIN_STEP, REDUCTION_FACTOR, Ask, Trial
@@ -77,9 +78,14 @@ def trials_of_paceline(http: httpx.Client, task: Task, parts: Mapping[str, Any],
     spec = {"space": task.space, "objectives": objectives, "trainer": {"kind": "external"}, **parts}
     http.post("/v1/experiments", json=spec).raise_for_status()
     saved: dict[str, int] = {}
-    return lambda: PacelineTrial(
-        http, http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status().json(), saved, saves
-    )
+
+    def ask() -> PacelineTrial:
+        answer = http.post(f"/v1/experiments/{spec['name']}/ask").raise_for_status()
+        if answer.status_code == codes.NO_CONTENT:
+            raise RuntimeError(f"{spec['name']} has no trial to give: its limits.max_trials is too low for the time")
+        return PacelineTrial(http, answer.json(), saved, saves)
+
+    return ask
 
 
 @dataclass
