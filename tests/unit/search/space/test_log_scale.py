@@ -11,9 +11,11 @@ from tests.conftest import examples
 POSITIVE = st.floats(min_value=5e-324, allow_infinity=False)
 
 
-@given(ends=st.tuples(POSITIVE, POSITIVE).map(sorted), share=st.floats(0, 1))
+@given(ends=st.tuples(POSITIVE, POSITIVE), share=st.floats(0, 1))
 @examples(200)
-def test_the_logarithm_of_the_value_divides_the_range(ends: list[float], share: float) -> None:
-    low, high = map(math.log, ends)
+def test_the_logarithm_of_the_value_divides_the_range(ends: tuple[float, float], share: float) -> None:
+    first, last = min(ends), max(ends)
+    low, high = math.log(first), math.log(last)
     # Below 1e-300 floats lose digits, so the tolerance is of the logarithm, not of the value.
-    assert math.isclose(math.log(interpolate_log(*ends, share)), low + share * (high - low), rel_tol=1e-9, abs_tol=0.7)
+    found = math.log(interpolate_log(first, last, share))
+    assert math.isclose(found, low + share * (high - low), rel_tol=1e-9, abs_tol=0.7)
