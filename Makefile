@@ -19,9 +19,9 @@ demo: .venv/.installed
 up: .venv/.installed
 	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
-## make test: everything that needs no container engine, two files at a time; the longest ones do not come last.
+## make test: everything that needs no container engine, three files at a time, since many wait for timers; the longest ones do not come last.
 test: .venv/.frameworks .venv/client-generator/.installed
-	$(BIN)/pytest -m "not stack" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -m "not stack" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 ## make check: style, types, import contracts and the fast tests; before every commit. It leaves to `make test` whatever
 ## starts Ray, MLflow or PostgreSQL (so the API's tests on that database), what takes seconds, and most of Hypothesis's examples.

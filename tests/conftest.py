@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# Before anything imports numpy or torch. Two files are tested at a time, on as few as two cores: threads that wait for
-# each other would take several times the CPU time of the work. Processes that tests start inherit it.
+# Before anything imports numpy or torch. Three files are tested at a time, on as few as two cores: threads that wait
+# for each other would take several times the CPU time of the work. Processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import httpx
@@ -43,10 +43,17 @@ hypothesis.settings.register_profile("quick", **_ANY_SPEED, max_examples=10)
 hypothesis.settings.load_profile("whole")
 
 
-LONGEST = ("tests/trainer/", "tests/e2e/", "tests/chaos/", "tests/api/contract/test_schemathesis.py")
+LONGEST = (
+    "tests/trainer/test_",
+    "tests/trainer/",
+    "tests/e2e/",
+    "tests/chaos/",
+    "tests/api/contract/test_schemathesis.py",
+)
 """What takes minutes, the longest first."""
 STARTED_ONCE = {
-    "tests/trainer/": "Ray and an agent",
+    "tests/trainer/test_": "Ray and an agent for what trials do",
+    "tests/trainer/": "Ray and an agent for what agents, slots and workers do",
     "tests/mirror/": "MLflow",
     "tests/e2e/test_demo.py": "the demo's stack",
     "tests/e2e/test_elastic.py": "the demo's stack",
