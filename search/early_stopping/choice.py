@@ -34,16 +34,17 @@ each trial that is stopped is also followed by the start of another one."""
 class Training:
     """What a trial that has run to its end has shown of how trials run.
 
-    `number` is the trial's. `checkpoint_gap` is the largest number of steps between two of its checkpoints, also before
-    the first one; None if it saved none. `start_seconds` passed from the claim to the first report, without the time of
-    a step, and `seconds` is the time of all of its steps; both are None if they are not known. By then `trial_count`
-    trials have run to their ends. `concordances` has by rung the share of their pairs that were in the order of their
-    ends; empty with fewer than MIN_RANKED of them.
+    `number` is the trial's. `first_step` is that of its first report. `checkpoint_gap` is the largest number of steps
+    between two of its checkpoints, also before the first one; None if it saved none. `start_seconds` passed from the
+    claim to the first report, without the time of a step, and `seconds` is the time of all of its steps; both are None
+    if they are not known. By then `trial_count` trials have run to their ends. `concordances` has by rung the share of
+    their pairs that were in the order of their ends; empty with fewer than MIN_RANKED of them.
     """
 
     number: int
     report_count: int
     last_step: int
+    first_step: int = 0
     checkpoint_gap: int | None = None
     start_seconds: float | None = None
     seconds: float | None = None
@@ -65,7 +66,7 @@ class Training:
     @property
     def rungs(self) -> Sequence[int]:
         """The steps at which trials can be compared, not before the first report and checkpoint."""
-        first = max(1, -(-self.last_step // LOWEST_RUNG), self.last_step // self.report_count)
+        first = max(1, -(-self.last_step // LOWEST_RUNG), self.last_step // self.report_count, self.first_step)
         if self.saves_often:
             first = max(first, self.checkpoint_gap or 0)
         found = [first]

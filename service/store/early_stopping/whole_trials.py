@@ -35,8 +35,8 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
     Reports without the objective do not count: trials are not compared at them. Checkpoints are read from all events,
     so only if the trial shows more of them than is `known`.
     """
-    query = select(func.count(), func.max(ReportRow.step)).where(*_with_value(trial))
-    count, last_step = session.execute(query).one()
+    query = select(func.count(), func.min(ReportRow.step), func.max(ReportRow.step)).where(*_with_value(trial))
+    count, first_step, last_step = session.execute(query).one()
     if not count:
         return None
     known = None if known is None or known.is_short_beside(last_step) else known
@@ -45,6 +45,7 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
         number=trial.number,
         report_count=count,
         last_step=last_step,
+        first_step=first_step,
         checkpoint_gap=known.checkpoint_gap if known else _checkpoint_gap(session, trial),
         start_seconds=start,
         seconds=None if step is None else step * count,

@@ -343,3 +343,13 @@ def test_an_open_choice_is_not_replayed(service: Api) -> None:
     assert "auto cannot be replayed" in refused["detail"]
     own = experiment(service, name)["spec"]["early_stopping"]
     assert service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": own})["step_count"] == STEPS
+
+
+def test_no_rung_comes_before_the_first_report(service: Api) -> None:
+    """The steps continue those of an earlier training, so that a 27th of the last one is long before the first."""
+    name = created(service, step_metric="step")["name"]
+    held = given(service, name)
+    for step in range(100, 370, 10):
+        held.report(step=step, accuracy=0.5)
+    held.finish()
+    assert rule(service, name) == {"rule": "hyperband", "max_step": 360, "min_step": 100, "weighted": True}

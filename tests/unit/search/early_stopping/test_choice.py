@@ -32,6 +32,7 @@ def hyperband(training: Training) -> Hyperband:
         ({"last_step": 1000, "report_count": 10}, 100),  # a step at which trials report
         ({"last_step": 1000, "report_count": 1000, "checkpoint_gap": 50}, 50),  # little is trained again
         ({"last_step": 26}, 1),  # counted from 0
+        ({"last_step": 360, "first_step": 100}, 100),  # steps that continue an earlier training's
         ({"last_step": 2 * 10**9, "report_count": 100}, 74_074_075),  # counts tokens
     ],
 )
