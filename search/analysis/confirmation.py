@@ -66,11 +66,14 @@ class Lead:
 
 
 def ranked(found: Sequence[Confirmed], direction: Direction) -> list[Confirmed]:
-    """The best first: those with the fewest failures, then by the mean, then by number. Those without a value last."""
+    """The best first: those with the fewest failures, then by the mean. Those without a value last.
+
+    Equal ones are in the order of the search: so its best trial is the first one, too, if no confirmation has a value.
+    """
     sign = sign_of(direction)
 
-    def rank(one: Confirmed) -> tuple[bool, int, float, int]:
-        return one.mean is None, one.failed_count, sign * (one.mean or 0), one.number
+    def rank(one: Confirmed) -> tuple[bool, int, float, float, int]:
+        return one.mean is None, one.failed_count, sign * (one.mean or 0), sign * one.chosen_for, one.number
 
     return sorted(found, key=rank)
 

@@ -41,6 +41,12 @@ def test_less_is_better_if_the_objective_is_minimized() -> None:
     assert found.difference == pytest.approx(lead(A, B).difference)
 
 
+def test_without_a_value_the_order_is_that_of_the_search() -> None:
+    failed = [Confirmed(4, 0.3, (), failed_count=3), Confirmed(6, 0.1, (), failed_count=3)]
+    assert [one.number for one in ranked(failed, "minimize")] == [6, 4]
+    assert [one.number for one in ranked(failed, "maximize")] == [4, 6]
+
+
 def test_failures_come_before_means_and_the_lower_number_decides_between_equals() -> None:
     fails = Confirmed(2, 0.9, (0.99, 0.98), failed_count=1)
     empty = Confirmed(0, 0.9, ())
