@@ -13,6 +13,8 @@ from rich.text import Text
 from service.cli.progress import FINISHED, Progress
 from service.domain import cost_summary
 
+MAX_TRACEBACK_LINES = 40
+"""Some messages print whole arrays."""
 STATUSES = ("queued", "running", "paused", *FINISHED)
 COLOURS = {
     "running": "cyan",
@@ -52,7 +54,7 @@ def summary(experiment: Json, progress: Progress) -> list[tuple[str, str]]:
     if experiment.get("end_detail"):
         rows.append(("reason", experiment["end_detail"]))
     if experiment.get("traceback"):
-        rows.append(("traceback", experiment["traceback"].rstrip()))
+        rows.append(("traceback", _shortened(experiment["traceback"])))
     rows.append(("trials", counted(progress.statuses.values()) or "none"))
     best = experiment.get("best")
     rows.extend(_best_rows(best, progress.metric) if best else [("best", _why_no_best(experiment))])
@@ -62,6 +64,16 @@ def summary(experiment: Json, progress: Progress) -> list[tuple[str, str]]:
     if experiment.get("cost"):
         rows.append(("cost", cost_summary.summary(experiment["cost"])))
     return rows
+
+
+def _shortened(traceback: str) -> str:
+    """The first and the last lines: where it happened, and what."""
+    lines = traceback.rstrip().splitlines()
+    left_out, half = len(lines) - MAX_TRACEBACK_LINES, MAX_TRACEBACK_LINES // 2
+    if left_out <= 0:
+        return "\n".join(lines)
+    gap = f"… {left_out} lines are left out here; the API shows all of them"
+    return "\n".join([*lines[:half], gap, *lines[-half:]])
 
 
 def counted(statuses: Iterable[str]) -> str:

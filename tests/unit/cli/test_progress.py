@@ -57,6 +57,17 @@ def test_confirmations_are_announced_and_their_verdict_is_in_the_summary(progres
     assert ("confirmed", "trial 3 leads") in summary(experiment, progress)
 
 
+def test_of_a_long_traceback_the_summary_has_both_ends(progress: Progress) -> None:
+    lines = [f"line {number}" for number in range(100)]
+    spec = {"objectives": [{}]}
+    experiment = {"name": "x", "status": "failed", "spec": spec, "traceback": "\n".join(lines)}
+    shown = dict(summary(experiment, progress))["traceback"].splitlines()
+    assert shown[:20] == lines[:20]
+    assert "60 lines are left out" in shown[20]
+    assert shown[21:] == lines[80:]
+    assert dict(summary({**experiment, "traceback": "one\ntwo\n"}, progress))["traceback"] == "one\ntwo"
+
+
 def test_the_choice_of_a_rule_is_announced(progress: Progress) -> None:
     chosen = {"options": {"rule": "hyperband"}, "why": "trial 0 made 9 reports"}
     progress.add(event(1, "experiment.search_chosen", sampler={"name": "tpe", "why": None}, early_stopping=chosen))
