@@ -65,7 +65,8 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.
     brackets = stored_brackets(found) if rule == spec.early_stopping else None
     courses = replay(rule, metric, spec.space, events, seed=seed_of(spec, experiment.id), brackets=brackets)
-    if seen and not any(course.step_count for course in courses.values()):
+    is_unknown = bool(seen) and metric.name not in seen
+    if is_unknown and not any(course.step_count for course in courses.values()):
         known = ", ".join(sorted(seen))
         raise Invalid([Mistake(("early_stopping", "metric"), f"{metric.name} was never reported; known here: {known}")])
     trials = {trial.number: trial for trial in found}

@@ -209,3 +209,14 @@ def test_a_rule_set_later_knows_the_earlier_reports(service: Api, rule: dict[str
     ]
     assert decided[0] == decided[1]
     assert decided[0]
+
+
+def test_trials_that_all_diverged_have_nothing_to_replay(service: Api) -> None:
+    """Their metric was reported, although never as a number."""
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy="NaN")
+    held.finish("completed")
+    answer = replayed(service, name, {"rule": "asha"})
+    assert (answer["stopped"], answer["steps_saved"], answer["best"]) == ([], 0, None)
