@@ -13,6 +13,13 @@ Path = tuple[str | int, ...]
 MISSING = "is required"
 MAX_SHOWN = 100
 """Characters of the user's text that a mistake repeats."""
+_MESSAGES = {
+    "extra_forbidden": "unknown field",
+    "missing": MISSING,
+    "tuple_type": "must be a list",
+    "model_type": "must be an object",
+}
+"""In place of pydantic's, which name classes that the user does not know."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +70,20 @@ def _mistake(line: ErrorDetails, tags: Collection[str]) -> Mistake:
     path = line["loc"][1:] if line["loc"] and line["loc"][0] in tags else line["loc"]
     facts = line.get("ctx", {})
     match line["type"]:
-        case "extra_forbidden":
-            return Mistake(path, "unknown field")
-        case "missing":
-            return Mistake(path, MISSING)
-        case "tuple_type":
-            return Mistake(path, "must be a list")
         case "union_tag_invalid":
             return Mistake((*path, _tag(facts)), f"must be one of {facts['expected_tags']}, not '{facts['tag']}'")
         case "union_tag_not_found":
             return Mistake((*path, _tag(facts)), f"is required: one of {listed(tags)}")
-        case _:
-            return Mistake(path, line["msg"].removeprefix("Value error, "))
+        case "too_short":
+            return Mistake(path, f"must have {_entries('at least', facts['min_length'])}, not {facts['actual_length']}")
+        case "too_long":
+            return Mistake(path, f"must have {_entries('at most', facts['max_length'])}, not {facts['actual_length']}")
+        case kind:
+            return Mistake(path, _MESSAGES.get(kind) or line["msg"].removeprefix("Value error, "))
+
+
+def _entries(bound: str, count: int) -> str:
+    return f"{bound} {count} {'entry' if count == 1 else 'entries'}"
 
 
 def _tag(facts: Mapping[str, Any]) -> str:
