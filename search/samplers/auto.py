@@ -1,6 +1,7 @@
 """The sampler `auto`: chooses a sampler for the experiment and gives the reason."""
 
 import math
+from dataclasses import replace
 
 from search.problem import Feature, Problem
 from search.samplers.brute_force import BruteForce
@@ -38,10 +39,21 @@ class Auto(Sampler):
             reason = "all trials of a population start before any of them ends, and qmc spreads them evenly"
             return ChosenSampler("qmc", Qmc(scramble=True), reason)
         choose = _for_one_objective if len(problem.directions) == 1 else _for_several_objectives
-        return choose(problem, frozenset(problem.features()), max_trials, budget)
+        chosen = choose(problem, frozenset(problem.features()), max_trials, budget)
+        return _unless_random(chosen, problem, max_trials)
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         return self.chooses(problem).sampler.proposer(problem, seed)
+
+
+def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -> ChosenSampler:
+    """Adds to the reason where the budget ends before the sampler's model starts: then it is a random search."""
+    needed = int(getattr(chosen.sampler, "n_startup_trials", 0))
+    running = 0 if problem.prunes else problem.parallelism - 1
+    if max_trials > needed + running:
+        return chosen
+    learns = f"it learns from {needed} trials on that have ended, so within this budget it draws at random"
+    return replace(chosen, reason=f"{chosen.reason}; but {learns}")
 
 
 def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trials: float, budget: str) -> ChosenSampler:

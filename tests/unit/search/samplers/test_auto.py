@@ -46,3 +46,20 @@ def test_auto_chooses_for_the_problem_and_gives_the_reason(
     assert choice.name == chosen
     assert choice.reason
     assert SamplerSpec(sampler=chosen).mistakes_with(asked) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_random"),
+    [
+        ({"max_trials": 10}, True),
+        ({"max_trials": 11}, False),
+        ({"max_trials": 70, "parallelism": 64}, True),
+        ({"max_trials": 74, "parallelism": 64}, False),
+        ({"max_trials": 70, "parallelism": 64, "prunes": True}, False),  # stopped trials teach long before
+        ({}, False),
+    ],
+)
+def test_the_reason_says_if_the_budget_ends_before_the_model_starts(facts: dict[str, Any], is_random: bool) -> None:
+    problem = Problem(Space.model_validate(FLAT), ("minimize",), **facts)
+    reason = SamplerSpec(sampler="auto").chosen_for(problem).reason or ""
+    assert ("within this budget it draws at random" in reason) == is_random
