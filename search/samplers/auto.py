@@ -52,7 +52,7 @@ def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -
     running = 0 if problem.prunes else problem.parallelism - 1
     if max_trials > needed + running:
         return chosen
-    learns = f"it learns from {needed} trials on that have ended, so within this budget it draws at random"
+    learns = f"its model starts when {needed} trials have ended, so within this budget it draws at random"
     return replace(chosen, reason=f"{chosen.reason}; but {learns}")
 
 
