@@ -1,6 +1,7 @@
 """What warm starts are worth: searches that know an earlier experiment, against the same sampler without.
 
-The functions are evaluated in this process, one trial at a time, and the proposals are those of the service's search.
+The functions are evaluated in this process, and the proposals are those of the service's search. `--workers` trials run
+at the same time, and end in the order in which they began.
 The earlier experiment is a search of `--known` trials by `tpe` on another function:
 
 - `similar`: the same one, with its minimum moved by 0.05 of the range of each parameter
@@ -15,13 +16,13 @@ Printed is, after 10, 20 and 50 trials, the regret (the best value so far less t
 without a warm start: its geometric mean over the seeds with the 95 % bootstrap interval. The same seed draws the same
 start-up trials. Below 1 the warm start helps. The last rows are over all problems.
 
-    python -m benchmarks.warm_starts [--seeds 30] [--known 60] [--sampler tpe] [--kinds similar inverted]
-                                     [--problems branin hartmann6 rosenbrock10]
+    python -m benchmarks.warm_starts [--seeds 30] [--known 60] [--sampler tpe] [--workers 1]
+                                     [--kinds similar inverted] [--problems branin hartmann6 rosenbrock10]
 """
 
 import argparse
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -92,16 +93,25 @@ def known_trials(name: str, kind: str, seed: int, count: int) -> list[Observatio
 
 
 def searched(
-    task: Task, function: Function, sampler: str, seed: int, count: int, known: Sequence[Observation] = ()
+    task: Task,
+    function: Function,
+    sampler: str,
+    seed: int,
+    count: int,
+    known: Sequence[Observation] = (),
+    workers: int = 1,
 ) -> list[Observation]:
-    problem = Problem(Space.model_validate(task.space), ("minimize",), max_trials=count)
+    problem = Problem(Space.model_validate(task.space), ("minimize",), max_trials=count, parallelism=workers)
     spec = SamplerSpec(sampler=sampler, warm_start=tuple({one.experiment for one in known if one.experiment}))
-    view, found = StudyView(Study(problem, spec, seed), known), list[Observation]()
-    for number in range(count):
-        params = view.propose([], number)
-        found.append(Observation(number, params, "completed", (function(params),)))
-        view.update(found[-1:])
-    return found
+    view, running, ended = StudyView(Study(problem, spec, seed), known), deque[Observation](), list[Observation]()
+    for number in range(count + workers - 1):
+        running.append(Observation(number, view.propose([], number), "running"))
+        view.update([running[-1]])
+        if len(running) == workers:
+            first = running.popleft()
+            ended.append(replace(first, status="completed", values=(function(first.params),)))
+            view.update([ended[-1]])
+    return ended
 
 
 def observations(known: Sequence[Known], way: str) -> list[Observation]:
@@ -112,7 +122,8 @@ def observations(known: Sequence[Known], way: str) -> list[Observation]:
 
 def regrets(task: Task, options: argparse.Namespace, seed: int, known: Sequence[Observation] = ()) -> list[float]:
     """After each of the counts of trials."""
-    trials = searched(task, lambda point: task.curve(point)[-1], options.sampler, seed, max(COUNTS), known)
+    function, count = (lambda point: task.curve(point)[-1]), max(COUNTS)
+    trials = searched(task, function, options.sampler, seed, count, known, options.workers)
     values = [one.values[0] if one.values else math.inf for one in trials]
     return [max(min(values[:count]) - task.least, LEAST_REGRET) for count in COUNTS]
 
@@ -123,7 +134,8 @@ def compare(name: str, options: argparse.Namespace) -> dict[tuple[str, str], Val
     without = np.log([regrets(task, options, seed) for seed in range(options.seeds)])
     medians = np.exp(np.median(without, axis=0))
     after = "  ".join(f"{one:.3f} after {count}" for one, count in zip(medians, COUNTS, strict=True))
-    print(f"\n{name}, {options.sampler}, {options.seeds} seeds; median regret without a warm start {after}", flush=True)
+    setting = f"{options.sampler}, {options.workers} workers, {options.seeds} seeds"
+    print(f"\n{name}, {setting}; median regret without a warm start {after}", flush=True)
     for kind in options.kinds:
         for seed in range(options.seeds):
             known = known_of(name, kind, seed, options.known)
@@ -151,6 +163,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--known", type=int, default=60)
     parser.add_argument("--sampler", default="tpe")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--ways", nargs="+", default=(OWN, RAW), choices=(OWN, RAW))
     parser.add_argument("--problems", nargs="+", default=PROBLEMS, choices=PROBLEMS)

@@ -73,6 +73,22 @@ def test_an_inverted_experiment_changes_nothing(sampler: str) -> None:
     assert with_it.contribution(20).weights == {"bad": 0.0}
 
 
+@pytest.mark.parametrize("parallelism", [2, 4])
+def test_an_inverted_experiment_changes_nothing_where_a_few_trials_run_at_the_same_time(parallelism: int) -> None:
+    views = [
+        StudyView(a_study(XY, "bad", parallelism=parallelism), earlier("bad", inverted)),
+        StudyView(a_study(parallelism=parallelism)),
+    ]
+    proposed: list[list[Params]] = [[], []]
+    for view, all_ in zip(views, proposed, strict=True):
+        for number in range(24):
+            all_.append(view.propose([], number))
+            view.update([Observation(number, all_[-1], "running")])
+            if (ended := number - parallelism + 1) >= 0:
+                view.update([Observation(ended, all_[ended], "completed", (value(all_[ended]),))])
+    assert proposed[0] == proposed[1]
+
+
 def test_of_several_experiments_the_one_that_predicts_the_trials_is_used() -> None:
     known = [*earlier("bad", inverted), *earlier("good", value, first=40)]
     view = StudyView(a_study(XY, "bad", "good"), known)
@@ -91,13 +107,13 @@ def test_neither_unit_nor_range_of_an_experiments_values_matters() -> None:
     assert views[0].propose([], 15) == views[1].propose([], 15)
 
 
-def test_of_trials_that_start_together_one_in_four_is_from_earlier_experiments() -> None:
+def test_of_trials_that_start_together_one_in_eight_is_from_earlier_experiments() -> None:
     view = StudyView(a_study(XY, "good"), earlier("good", value))
     sources = list[str]()
-    for number in range(8):
+    for number in range(16):
         view.update([Observation(number, view.propose([], number), "running")])
         sources.append(view.source(number))
-    assert [number for number, source in enumerate(sources) if source == "warm_start"] == [3, 7]
+    assert [number for number, source in enumerate(sources) if source == "warm_start"] == [7, 15]
 
 
 def test_several_objectives_and_constraints_are_ranked() -> None:
