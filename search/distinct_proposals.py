@@ -1,4 +1,7 @@
-"""Keeps a search from repeating a configuration of a finite space before all of them have been tried."""
+"""Keeps a search from repeating a configuration before all of them have been tried.
+
+Only spaces that have configurations without a continuous parameter need it.
+"""
 
 import numpy as np
 
@@ -15,7 +18,7 @@ class DistinctProposals:
     """Knows the configurations that trials have, whatever their status; not those of earlier experiments."""
 
     def __init__(self, space: Space, seed: int) -> None:
-        self._space, self._seed, self._size = space, seed, space.size() or 0
+        self._space, self._seed, self._size = space, seed, space.configurations.size
         self._keys: dict[int, _Key] = {}
         self._numbers: dict[_Key, set[int]] = {}
 

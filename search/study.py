@@ -63,8 +63,7 @@ class StudyView:
         chosen = study.chosen_sampler
         self.scores_curves = study.scored_problem.curve_score
         self._proposer = study.proposer
-        is_finite = study.problem.space.size() is not None
-        repeats = study.sampler.repeats or chosen.sampler.is_exhaustive or not is_finite
+        repeats = study.sampler.repeats or chosen.sampler.is_exhaustive or not study.problem.space.has_finite_part
         self._distinct = None if repeats else DistinctProposals(study.problem.space, study.seed)
         self._checked_space = study.problem.space if chosen.name in sampler_plugins().kinds else None
         self.update(history)

@@ -54,7 +54,7 @@ class SamplerSpec(JsonModel):
     warm_start: tuple[str, ...] = Field(default=(), max_length=20)
     """names or ids of earlier experiments, from whose trials the search learns"""
     repeats: bool = False
-    """whether a configuration of a finite space may be proposed again before all have been tried"""
+    """whether a configuration may be proposed again before all of them have been tried"""
     curve_score: bool | None = None
     """whether trials rank by their learning curves as far as they got; absent: as the sampler's documentation says"""
 

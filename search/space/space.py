@@ -117,6 +117,16 @@ class Space(RootModel[dict[str, Parameter]]):
             return None
 
     @cached_property
+    def has_finite_part(self) -> bool:
+        """Whether configurations without a continuous parameter may exist, and can be computed."""
+        if any(parameter.values() is None and not parameter.when for parameter in self.root.values()):
+            return False
+        try:
+            return self.configurations.size > 0
+        except TooEntangled:
+            return False
+
+    @cached_property
     def configurations(self) -> Configurations:
         """All possible configurations. Raises TooEntangled."""
         return self.configurations_on({name: axis_of(parameter) for name, parameter in self.root.items()})

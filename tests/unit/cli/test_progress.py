@@ -59,7 +59,7 @@ def test_confirmations_are_announced_and_their_verdict_is_in_the_summary(progres
 
 def test_of_a_long_traceback_the_summary_has_both_ends(progress: Progress) -> None:
     lines = [f"line {number}" for number in range(100)]
-    spec = {"objectives": [{}]}
+    spec: dict[str, Any] = {"objectives": [{}]}
     experiment = {"name": "x", "status": "failed", "spec": spec, "traceback": "\n".join(lines)}
     shown = dict(summary(experiment, progress))["traceback"].splitlines()
     assert shown[:20] == lines[:20]

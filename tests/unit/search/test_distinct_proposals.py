@@ -1,4 +1,4 @@
-"""In a finite space no configuration is proposed twice before all have been tried."""
+"""No configuration is proposed twice before all have been tried."""
 
 from typing import Any
 
@@ -44,6 +44,19 @@ def test_every_configuration_is_tried_once_before_any_is_tried_again(sampler: st
     assert set(found[size:]) <= set(found[:size])
 
 
+@pytest.mark.parametrize("sampler", [one for one in SAMPLERS if one != "cmaes"])
+def test_the_finite_part_of_an_infinite_space_is_not_repeated(sampler: str) -> None:
+    """The best configuration by far is `linear`, of which there is one."""
+    parameters = {
+        "model": {"type": "categorical", "choices": ["linear", "net"]},
+        "lr": {"type": "float", "low": 0, "high": 1, "when": {"model": "net"}},
+    }
+    spec = SamplerSpec(sampler=sampler, options=SAMPLERS[sampler])
+    found = searched(Study(Problem(Space.model_validate(parameters), ("minimize",)), spec, 7), 30)
+    assert len(set(found)) == 30
+    assert repr([("model", "linear")]) in found
+
+
 def test_repetitions_are_there_for_the_asking() -> None:
     spec = SamplerSpec(options={"n_startup_trials": 3}, repeats=True)
     assert len(set(searched(Study(PROBLEMS["finite numbers"], spec, 7), 36))) < 36
@@ -60,9 +73,9 @@ def test_another_proposal_differs_in_as_little_as_possible() -> None:
     assert propose(study, [Observation(-1, first, "completed", (0.5,))], 5) == first
 
 
-@given(data=st.data())
-@examples(40)
-def test_a_finite_space_of_any_shape_is_searched_without_repetition(data: st.DataObject, draws: Any) -> None:
-    space = data.draw(draws.spaces(finite=True))
-    count = min(space.size() or 0, 12)
+@given(data=st.data(), finite=st.booleans())
+@examples(60)
+def test_a_space_of_any_shape_is_searched_without_repetition(data: st.DataObject, draws: Any, finite: bool) -> None:
+    space = data.draw(draws.spaces(finite=finite))
+    count = min(space.configurations.size, 12)
     assert len(set(searched(Study(Problem(space, ("minimize",)), SamplerSpec(), 7), count))) == count

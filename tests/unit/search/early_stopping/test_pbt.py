@@ -214,7 +214,7 @@ def test_the_changed_params_are_listed_in_words() -> None:
         ({"quantile": 0}, "quantile", "greater than 0"),
         ({"quantile": 0.6}, "quantile", "less than or equal to 0.5"),
         ({"resample_probability": 1.5}, "resample_probability", "less than or equal to 1"),
-        ({"perturbation_factors": []}, "perturbation_factors", "at least 1 item"),
+        ({"perturbation_factors": []}, "perturbation_factors", "at least 1 entry"),
         ({"perturbation_factors": [0]}, "perturbation_factors.0", "greater than 0"),
         ({"max_step": 5}, "", "max_step must be above 5, where the first generation ends"),
         ({"generations": 3}, "generations", "the options of pbt: metric, direction, grace_steps"),
