@@ -28,7 +28,7 @@ def arrival(rule: Rungs, report: MetricReport, rung: int, history: History) -> V
         value=report.value,
         cutoff=None if cutoff is None else if_finite(cutoff),
         compared_count=standing.count,
-        reason=_reason(rule, report, rung, cutoff, count) + ("; it is paused there" if pauses else ""),
+        reason=_reason(rule, report, rung, cutoff, count) + (_why_paused(report, cutoff) if pauses else ""),
         compared_with=numbers_of(nearest),
         pauses=pauses,
     )
@@ -114,6 +114,11 @@ def _reason(rule: Rungs, report: MetricReport, rung: int, cutoff: float | None, 
         needed = max(1 if rule.extra_count else rule.reduction_factor, rule.bootstrap_count + 1)
         return f"no trial passes {name} until {needed} have reached it, and {what} is number {count}"
     return rule.comparison_with_cutoff(what, relation, count, name)
+
+
+def _why_paused(report: MetricReport, cutoff: float | None) -> str:
+    tie = "; older trials with this value come first" if report.value == cutoff else ""
+    return f"{tie}; it is paused there"
 
 
 def _promotion(

@@ -100,6 +100,18 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
     assert trials(service, name)[1]["reason"] == promotion["reason"]
 
 
+def test_a_pause_with_the_value_of_the_cutoff_says_why(service: Api) -> None:
+    name = started(service)
+    for value in (0.9, 0.4, 0.9):
+        train(given(service, name), value)
+    [*_, pause] = decisions(service, name, "pause")
+    assert pause["number"] == 2
+    assert pause["reason"] == (
+        "accuracy 0.9 at step 1 is equal to 0.9, the cutoff of the best third of 3 trials at rung 1; older trials with "
+        "this value come first; it is paused there"
+    )
+
+
 def test_paused_trials_are_not_running_and_promoted_ones_start_before_new_ones(service: Api) -> None:
     name = started(service, parallelism=2)
     first, second = given(service, name), given(service, name)
