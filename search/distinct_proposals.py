@@ -3,6 +3,8 @@
 Only spaces that have configurations without a continuous parameter need it.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from search.problem import Observation
@@ -10,6 +12,8 @@ from search.space.parameters import coded
 from search.space.space import Params, Space
 
 MAX_DRAWS = 64
+MAX_WHOLE_DRAWS = 200
+"""Where most choices have no continuous parameter and have been tried, few draws find one that has."""
 
 _Key = frozenset[tuple[str, object]]
 
@@ -48,17 +52,20 @@ class DistinctProposals:
             del self._numbers[key]
 
     def _neighbour(self, params: Params, number: int) -> Params:
-        """Draws more and more of the parameters again; as a last resort the first configuration that is untried."""
+        return next(one for one in self._candidates(params, number) if not self._is_tried(one, number))
+
+    def _candidates(self, params: Params, number: int) -> Iterator[Params]:
+        """Draws more and more of the parameters again, then all of them; as a last resort all configurations."""
         random = np.random.default_rng((self._seed, number % 2**32, 2))
         names, configurations = sorted(params), self._space.configurations
         for draw in range(MAX_DRAWS):
             again = random.choice(names, 1 + draw * len(names) // MAX_DRAWS, replace=False).tolist()
             kept = {name: value for name, value in params.items() if name not in again}
-            found = configurations.nearby(kept, random.random)
-            if not self._is_tried(found, number):
-                return found
-        in_order = (configurations[index] for index in range(self._size))
-        return next(one for one in in_order if not self._is_tried(one, number))
+            yield configurations.nearby(kept, random.random)
+        for _ in range(MAX_WHOLE_DRAWS):
+            yield configurations.nearby({}, random.random)
+        for index in range(self._size):
+            yield configurations[index]
 
     def _is_tried(self, params: Params, number: int) -> bool:
         return bool(self._numbers.get(self._key(params), set()) - {number})

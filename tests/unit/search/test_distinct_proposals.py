@@ -57,6 +57,20 @@ def test_the_finite_part_of_an_infinite_space_is_not_repeated(sampler: str) -> N
     assert repr([("model", "linear")]) in found
 
 
+def test_among_many_choices_the_one_with_a_continuous_parameter_is_found() -> None:
+    parameters = {
+        "model": {"type": "categorical", "choices": [*range(19), "net"]},
+        "lr": {"type": "float", "low": 0, "high": 1, "when": {"model": "net"}},
+    }
+    problem = Problem(Space.model_validate(parameters), ("minimize",))
+    view = StudyView(Study(problem, SamplerSpec(sampler="random"), 7))
+    view.update([Observation(number, {"model": number}, "completed", (0.0,)) for number in range(19)])
+    rates = [float(str(view.propose([], number)["lr"])) for number in range(19, 119)]
+    assert min(rates) < 0.1
+    assert max(rates) > 0.9
+    assert sum(rate < 1e-6 for rate in rates) == 0
+
+
 def test_repetitions_are_there_for_the_asking() -> None:
     spec = SamplerSpec(options={"n_startup_trials": 3}, repeats=True)
     assert len(set(searched(Study(PROBLEMS["finite numbers"], spec, 7), 36))) < 36
