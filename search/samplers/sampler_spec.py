@@ -146,7 +146,7 @@ class SamplerSpec(JsonModel):
             return "all trials of a population start before any of them ends"
         chosen = self.chosen_for(problem)
         if not chosen.sampler.takes_priors:
-            return f"{chosen.name} proposes from a list of its own; tpe, gp, cmaes and random use priors"
+            return f"{chosen.name} proposes from a list of its own; tpe, gp, cmaes, nsga2 and random use priors"
         return None
 
     def _sampler(self) -> Sampler:
