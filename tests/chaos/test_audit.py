@@ -185,6 +185,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         "3 of its checkpoints are left on disk",
     ),
     "a loss without a cause": (in_record(faults=[]), "though nothing that ran it was killed"),
+    "a loss without a fault near it": (in_record(faults=[]), "faults, in seconds after its start: none"),
     "a kill of another's worker": (
         lambda one: in_record(faults=[replace(one.record.faults[0], attempt=(ID, 1, 1))])(one),
         "though nothing that ran it was killed",

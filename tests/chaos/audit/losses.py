@@ -23,12 +23,21 @@ def losses(snapshot: Snapshot) -> Iterator[str]:
             unused.remove(cause)
             continue
         whose = f"{experiment.name}: trial {trial.number}, attempt {attempt.number}"
-        yield f"{whose} was {attempt.kind} though nothing that ran it was killed: {attempt.message}"
+        what = f"{whose} was {attempt.kind} though nothing that ran it was killed: {attempt.message}"
+        yield f"{what}; {_faults_around(snapshot, attempt)}"
     for experiment in snapshot.experiments:
         for trial in experiment.trials:
             count = sum(attempt.kind == "lost" for attempt in trial.attempts)
             if trial.failure_kind == "lost" and count <= MAX_LOSSES:
                 yield f"{experiment.name}: trial {trial.number} failed after {count} losses; its budget is {MAX_LOSSES}"
+
+
+def _faults_around(snapshot: Snapshot, attempt: Attempt) -> str:
+    """What a reader needs to find the cause: the evidence is removed after the run."""
+    began, ended = attempt.started_at, attempt.ended_at or attempt.started_at
+    near = [one for one in snapshot.record.faults if began - NEAR_SECONDS <= one.at <= ended]
+    shown = ", ".join(f"{one.planned.kind} {one.at - began:+.1f}" for one in near)
+    return f"it ran for {ended - began:.1f} s; faults, in seconds after its start: {shown or 'none'}"
 
 
 def broadly_explained(snapshot: Snapshot) -> int:
@@ -109,6 +118,8 @@ def _deaths(snapshot: Snapshot, target: Target) -> list[float]:
     fault = [one.at for one in snapshot.record.faults if one.planned.target is target]
     return fault + [death.at for death in snapshot.record.deaths if death.target is target]
 
+
+NEAR_SECONDS = 60.0
 
 CLAIM_SECONDS = {Target.AGENT: 2.0, Target.CLIENT: 2.0, Target.RAY: 60.0}
 """How long before an attempt begins its agent, its client, or its agent's cluster, may have died.
