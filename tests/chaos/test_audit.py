@@ -277,6 +277,26 @@ def test_a_storage_that_is_away_or_full_explains_only_what_could_not_be_stored(
     assert (audit(run) == []) is is_explained
 
 
+@pytest.mark.parametrize(("second", "is_allowed"), [("12:00:00.100300", True), ("12:00:00.200000", False)])
+def test_mlflow_merges_equal_samples_of_a_millisecond_only(second: str, *, is_allowed: bool) -> None:
+    times = ["2026-11-25T12:00:00.100000+00:00", f"2026-11-25T{second}+00:00"]
+    samples = [{"at": at, "step": 3, "metrics": {"cpu": 100.0}} for at in times]
+
+    def sampled(events: list[Event]) -> list[Event]:
+        last = events[-1]
+        of_trial = next(one.trial for one in events if one.kind == "report")
+        return [
+            *events,
+            replace(last, seq=last.seq + 1, kind="attempt.system_metrics", trial=of_trial, data={"samples": samples}),
+        ]
+
+    def mirrored(run: MlflowRun) -> MlflowRun:
+        return replace(run, curves=run.curves | {"system/cpu": [(3, 100.0)]})
+
+    run = in_run(0, mirrored)(in_events(sampled)(good_run()))
+    assert any("another curve of system/cpu" in one for one in audit(run)) is not is_allowed
+
+
 SILENT = "its holder 'agent-0' was silent for 20 s"
 
 

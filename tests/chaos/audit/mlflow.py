@@ -1,7 +1,9 @@
 """MLflow has exactly what SQL has: each experiment, trial and point once."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from service.mirror.projection import CONTENDING_ENDS
 from service.mirror.runs import GENERATION_TAG
@@ -105,12 +107,24 @@ def _figures(event: Event) -> Iterator[tuple[str, int, float]]:
     if event.kind == "attempt.world_size":
         yield "paceline/world_size", event.data["step"], event.data["world_size"]
     if event.kind == "attempt.system_metrics":
-        for sample in event.data["samples"]:
-            for name, value in sample["metrics"].items():
-                yield system_metric(name, sample.get("node")), sample["step"], value
+        yield from _system_metrics(event.data["samples"])
     if event.kind.startswith("trial."):
         for field, seconds in (event.data.get("cost") or {}).items():
             yield cost_metric(field), int(event.data.get("step") or 0), seconds
+
+
+def _system_metrics(samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, float]]:
+    """MLflow has equal values of a millisecond once: a slot that was frozen gets several samples at the same time."""
+    seen = {
+        (system_metric(name, sample.get("node")), sample["step"], value, _milliseconds(sample["at"]))
+        for sample in samples
+        for name, value in sample["metrics"].items()
+    }
+    yield from ((name, step, value) for name, step, value, _ in seen)
+
+
+def _milliseconds(at: str) -> int:
+    return round(1000 * datetime.fromisoformat(at).timestamp())
 
 
 def _curves(expected: dict[str, list[tuple[int, float]]], run: MlflowRun) -> Iterator[str]:
