@@ -40,4 +40,5 @@ def _trust(nearness: Numbers, standing: Numbers) -> float:
     if weight <= 0:
         return 1.0
     lead = nearness @ standing / near - (1 - nearness) @ standing / far
-    return float(((0.5 + lead) * weight + OPTIMISM) / (weight + OPTIMISM))
+    # One near trial that beats many others leads by more than half of the ranks.
+    return min(1.0, float(((0.5 + lead) * weight + OPTIMISM) / (weight + OPTIMISM)))

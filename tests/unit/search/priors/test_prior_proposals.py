@@ -173,6 +173,12 @@ def test_shares_are_probabilities(near: list[float], data: st.DataObject) -> Non
     assert 0 <= found.prior <= found.prior + found.incumbent <= 1
 
 
+def test_one_near_trial_that_beats_all_others_leaves_no_negative_share() -> None:
+    found = shares(np.array([0.0, 0.0, 0.0, 1.0]), np.array([0.0, 1 / 3, 2 / 3, 1.0]))
+    assert found.prior == pytest.approx(0.5 * 10 / 14)
+    assert found.incumbent == 0
+
+
 def test_a_proposal_beside_the_best_trial_changes_it_a_little() -> None:
     proposer = proposer_after(lambda params: -distance(params), 12)
     best: Params = {"x": 0.99, "lr": 0.01}
