@@ -43,16 +43,13 @@ class DistinctProposals:
         is_only_own = self._numbers.get(self._keys.get(number, frozenset())) == {number}
         if not self._is_tried(params, number) or len(self._numbers) - is_only_own >= self._size:
             return params
-        return self._neighbour(params, number)
+        return next(one for one in self._candidates(params, number) if not self._is_tried(one, number))
 
     def _forget(self, number: int) -> None:
         key = self._keys[number]
         self._numbers[key].remove(number)
         if not self._numbers[key]:
             del self._numbers[key]
-
-    def _neighbour(self, params: Params, number: int) -> Params:
-        return next(one for one in self._candidates(params, number) if not self._is_tried(one, number))
 
     def _candidates(self, params: Params, number: int) -> Iterator[Params]:
         """Draws more and more of the parameters again, then all of them; as a last resort all configurations."""
