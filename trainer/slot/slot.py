@@ -5,8 +5,6 @@ itself and gets its next assignment from there, so an agent that dies does not d
 """
 
 import asyncio
-import contextlib
-import gc
 import logging
 import os
 import queue
@@ -16,7 +14,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 
@@ -32,6 +30,8 @@ from trainer.slot.attempt_state import Preempted
 from trainer.slot.checkpoint_removal import DirectoryRemover
 from trainer.slot.dead_workers import remains_of, remove_working_directories
 from trainer.slot.job import Host
+from trainer.slot.loaded_libraries import LoadedLibraries
+from trainer.slot.orphan_check import OrphanCheck
 from trainer.slot.outcome import Outcome
 from trainer.slot.slot_nodes import SlotNodes
 from trainer.slot.user_package import UserPackage
@@ -45,9 +45,6 @@ from trainer.worker.messages import WorkerStarted
 from trainer.worker.session import run_job, train_function
 
 logger = logging.getLogger("paceline")
-
-ORPHAN_SECONDS = 30.0
-"""A slot without work closes itself when no agent has asked for its status for so long."""
 
 CLOSE_SECONDS = 8.0
 REMOVAL_SECONDS = 2.0
@@ -71,6 +68,9 @@ class Slot(WorkerCalls):
 
     All `async` methods are called through Ray. None returns an ObjectRef to wait for, because its caller may die.
     """
+
+    orphan_seconds: ClassVar[float] = 30.0
+    """A slot without work closes itself when no agent has asked for its status for so long."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class Slot(WorkerCalls):
         self._received_count = 0
         self._worker_reuse = WorkerReuse()
         self._idle_since: float | None = time.monotonic()
-        self._status_asked_at = time.monotonic()
+        self._orphan_check = OrphanCheck(self.orphan_seconds)
         self._is_closing = False
         self._is_draining = False
         self._is_broken = False
         self._lost_count = 0
-        self._has_frozen_gc = False
+        self._libraries = LoadedLibraries()
         self._remover = DirectoryRemover()
         self._handle = ray.get_runtime_context().current_actor
         self._host = Host(self._handle, self._package, settings, self._log_fields)
@@ -144,7 +144,7 @@ class Slot(WorkerCalls):
 
     async def status(self) -> dict[str, Any]:
         """The keys are a contract with agents of other versions, which adopt this slot."""
-        self._status_asked_at = time.monotonic()
+        self._orphan_check.asked()
         attempt = self._attempt
         assignment = attempt.assignment if attempt else self._received
         return {
@@ -232,7 +232,7 @@ class Slot(WorkerCalls):
         """Serve, then end the process, also after an error: the slot would be of no more use."""
         try:
             if self._spare:
-                self._import_torch()
+                self._libraries.import_torch()
             self._serve()
             if self._is_closing:
                 return  # the agent cleans up, and ends the process
@@ -241,14 +241,6 @@ class Slot(WorkerCalls):
         except Exception:
             logger.exception("slot %s fails and closes", self._name)
         self._end()
-
-    def _import_torch(self) -> None:
-        """Nearly all trials need it, and it takes seconds."""
-        with contextlib.suppress(ImportError):
-            BACKENDS["torch"].trainer_class()
-        gc.collect()
-        gc.freeze()
-        self._has_frozen_gc = True
 
     def _why_closed(self) -> str:
         if self._is_broken:
@@ -265,9 +257,9 @@ class Slot(WorkerCalls):
 
     def _serve(self) -> None:
         """Run one assignment after the other until the slot is to close, or has no agent."""
-        while not self._is_orphaned():
+        while self._idle_since is None or not self._orphan_check.is_orphaned():
             try:
-                assignment = self._inbox.get(timeout=ORPHAN_SECONDS / 6)
+                assignment = self._inbox.get(timeout=self._orphan_check.interval)
             except queue.Empty:
                 continue
             if assignment is None:
@@ -276,9 +268,6 @@ class Slot(WorkerCalls):
                 assignment = self._run_one(assignment)
             if self._is_broken:
                 return
-
-    def _is_orphaned(self) -> bool:
-        return self._idle_since is not None and time.monotonic() - self._status_asked_at > ORPHAN_SECONDS
 
     def _run_one(self, assignment: Assignment) -> Assignment | None:
         self._bind_to_log(assignment)
@@ -312,9 +301,7 @@ class Slot(WorkerCalls):
             raise
         finally:
             self._attempt = None
-            if not self._has_frozen_gc:  # Ray and torch are loaded now: the GC would look through them for 0.2 s
-                self._has_frozen_gc = True
-                gc.freeze()
+            self._libraries.freeze()
 
     def _bind_to_log(self, assignment: Assignment | None) -> None:
         """All lines of this process are about its attempt, except for what is left of the one before.

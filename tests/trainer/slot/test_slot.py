@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
@@ -100,6 +101,21 @@ def taken_down_once(may_be: Callable[[], bool]) -> Any:
             pass
 
     return Slow
+
+
+def test_a_slot_without_work_closes_itself_when_no_agent_asks_for_its_status(alone: FakeService) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    class SoonOrphaned(Slot):
+        orphan_seconds = 1.0
+
+    actor = ray.remote(SoonOrphaned).options(num_cpus=0, max_concurrency=10).remote(alone.url, "slot")
+    process = pid_of(actor)
+    until(lambda: not psutil.pid_exists(process), "the slot to close itself")
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(actor.status.remote())
 
 
 def test_a_success_is_reported_while_ray_still_shuts_the_run_down(alone: FakeService, tmp_path: Path) -> None:
