@@ -14,6 +14,7 @@ from tests.chaos.faults.fault_injector import Fault
 from tests.chaos.faults.schedule import AWAY, CUT, FULL, GUARDIAN, KILLED, WITH_GUARDIAN, PlannedFault, Target
 from tests.chaos.good_run import ID, good_run
 from tests.chaos.run import Death
+from trainer.wire import Scaling
 
 Tamper = Callable[[Snapshot], Snapshot]
 
@@ -357,7 +358,7 @@ def test_an_elastic_group_that_is_resized_needs_no_fault() -> None:
     resized = in_trial(0, attempts=lambda one: [replace(one.attempts[0], kind="preempted"), one.attempts[1]])
     run = in_record(faults=[])(resized(good_run()))
     assert any("was preempted though nothing" in one for one in audit(run))
-    elastic = {"scaling": {"num_workers": {"min": 1, "max": 2}}}
+    elastic = {"scaling": Scaling.model_validate({"num_workers": [1, 2]}).model_dump(mode="json")}
     run = in_experiment(spec=lambda one: {**one.spec, "trainer": {**one.spec["trainer"], **elastic}})(run)
     assert audit(run) == []
 

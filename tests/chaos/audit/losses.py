@@ -8,6 +8,7 @@ from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, by_attempt,
 from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.faults.schedule import GUARDIAN, Target
+from trainer.resources import WorkerGroup
 
 
 def losses(snapshot: Snapshot) -> Iterator[str]:
@@ -71,7 +72,7 @@ def _is_rescheduled(experiment: Experiment, attempt: Attempt) -> bool:
     """Whether it gave way without a fault: to an elastic group of another size, or because others were quicker."""
     if attempt.kind != "preempted":
         return False
-    is_elastic = not isinstance(experiment.spec["trainer"]["scaling"]["num_workers"], int)
+    is_elastic = WorkerGroup.of(experiment.spec["trainer"]["scaling"]).is_elastic
     return is_elastic or "did not become free in time" in (attempt.message or "")
 
 
