@@ -59,6 +59,7 @@ class Problem:
 
     `constrained`: the experiment has constraints. `prunes`: an early stopping rule may stop trials. `population`: all
     trials start before any of them ends. `curve_score`: trials are ranked by what they have shown at their rungs.
+    `compares_objective`: early stopping compares trials by the objective, not by another metric.
     `max_trials` is None if there is no limit; `parallelism` is the maximum number
     of trials that run at the same time.
     """
@@ -71,6 +72,7 @@ class Problem:
     parallelism: int = 1
     population: bool = False
     curve_score: bool = False
+    compares_objective: bool = True
 
     @property
     def has_curve_score(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from search.problem import Feature, Problem
 from search.samplers.brute_force import BruteForce
 from search.samplers.cmaes import Cmaes
-from search.samplers.gp import Gp
+from search.samplers.gp import Gp, models_curves
 from search.samplers.nsga import Nsga2, Nsga3
 from search.samplers.qmc import Qmc
 from search.samplers.sampler import ChosenSampler, Proposer, Sampler
@@ -60,13 +60,15 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     parallelism, count = problem.parallelism, len(problem.space.root)
     if Feature.CONDITIONS in features:
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
-    if problem.prunes:
-        return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
-    if max_trials <= MAX_GP_TRIALS and parallelism <= MAX_GP_PARALLELISM and not Gp().mistakes_with(problem):
+    learns = not problem.prunes or models_curves(problem)
+    if learns and max_trials <= MAX_GP_TRIALS and parallelism <= MAX_GP_PARALLELISM and not Gp().mistakes_with(problem):
         small = f"{budget} and a parallelism of {parallelism} are small enough for gp"
         if missing := Gp.missing():
             return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
-        return ChosenSampler("gp", Gp(), f"{small}, which makes the most of a trial")
+        most = "most of a trial, also of one that early stopping ends" if problem.prunes else "most of a trial"
+        return ChosenSampler("gp", Gp(), f"{small}, which makes the {most}")
+    if problem.prunes:
+        return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
     if max_trials >= MIN_EVOLUTION_TRIALS and not features and count >= MIN_CMAES_PARAMETERS:
         reason = f"{budget} lets cmaes learn how {count} numeric parameters depend on each other"
         return ChosenSampler("cmaes", Cmaes(), reason)

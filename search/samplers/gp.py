@@ -1,5 +1,6 @@
 """Bayesian optimization with Gaussian processes."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -9,8 +10,10 @@ from pydantic import Field
 
 from search.mistakes import Mistake
 from search.problem import Feature, Problem, sign_of
+from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
-from search.samplers.optuna.internals_checks import import_gp_modules
+from search.samplers.optuna.curve_proposer import CurveProposer
+from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.optuna.study_proposer import StudyProposer
 from search.samplers.sampler import LibraryMissing, Proposer, Sampler
 
@@ -21,7 +24,10 @@ MAX_VALUES = 2_000_000
 
 
 class Gp(Sampler):
-    """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials."""
+    """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials.
+
+    Where early stopping compares trials by the only objective, its model is one of the learning curves.
+    """
 
     library: ClassVar[str | None] = "torch"
     drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
@@ -44,6 +50,9 @@ class Gp(Sampler):
     def learns_from_pruned_trials(self) -> bool:
         return False
 
+    def gains_by_curve_score(self, problem: Problem) -> bool:
+        return models_curves(problem)
+
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         """Each model is fitted from its prior: started from the last fit, it would depend on earlier proposals.
 
@@ -52,10 +61,23 @@ class Gp(Sampler):
         if missing := self.missing():
             raise LibraryMissing(f"gp {missing}")
         import_gp_modules()
-        sign = sign_of(problem.directions[0])
-        usable = partial(_thinned, sign=sign) if problem.curve_score else _with_all_constraints
         needed = max(1, self.n_startup_trials)  # a model needs at least one trial
-        return StudyProposer(problem, seed, self._sampler, usable=usable, max_draws=2, startup_count=needed)
+        if problem.curve_score and models_curves(problem) and usable("gp"):
+            return CurveProposer(problem, seed, self._curve_sampler, needed)
+        sign = sign_of(problem.directions[0])
+        known = partial(_thinned, sign=sign) if problem.curve_score else _with_all_constraints
+        return StudyProposer(problem, seed, self._sampler, usable=known, max_draws=2, startup_count=needed)
+
+    def _curve_sampler(self, curves: Mapping[int, LearningCurve], seed: int) -> GPSampler:
+        from search.samplers.optuna.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - imports torch
+
+        return without_warning(
+            CurveGpSampler,
+            curves=curves,
+            seed=seed,
+            n_startup_trials=max(1, self.n_startup_trials),
+            deterministic_objective=self.deterministic_objective,
+        )
 
     def _sampler(self, seed: int) -> GPSampler:
         return without_warning(
@@ -65,6 +87,11 @@ class Gp(Sampler):
             deterministic_objective=self.deterministic_objective,
             warn_independent_sampling=False,
         )
+
+
+def models_curves(problem: Problem) -> bool:
+    """Whether what early stopping has compared are earlier values of the only thing that is to become less or more."""
+    return problem.has_curve_score and problem.compares_objective and not problem.constrained
 
 
 def _thinned(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:

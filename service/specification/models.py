@@ -225,6 +225,7 @@ class ExperimentSpec(SpecPart):
             max_trials=self.max_search_trials,
             parallelism=self.limits.parallelism,
             population=isinstance(self.early_stopping, Pbt),
+            compares_objective=self.compared_metric == self.objective_metrics[0],
         )
 
     @cached_property

@@ -56,6 +56,31 @@ def gp_modules_exist() -> None:
     import_modules(*GP_MODULES)
 
 
+def gp_models_curves() -> None:
+    from search.samplers.optuna.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - may fail, and is then caught
+    from search.samplers.optuna.curve_proposer import CurveProposer  # noqa: PLC0415 - only where it works
+
+    options: dict[str, Any] = {"n_startup_trials": 4, "deterministic_objective": False}
+    problem = Problem(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}), ("minimize",), prunes=True)
+
+    def proposals(best: float) -> list[float]:
+        proposer = CurveProposer(problem, _SEED, partial(without_warning, CurveGpSampler, **options), 4)
+        _learn(proposer, (_stopped(number, best) for number in range(9)))
+        return [float(str(proposer.propose(number)["x"])) for number in (20, 21)]
+
+    found = {best: proposals(best) for best in (0.4, 0.7)}
+    is_near = all(abs(one - best) < 0.1 for best, proposed in found.items() for one in proposed)  # noqa: PLR2004
+    _expect("a Gaussian process learns from the curves that it is given", is_near)
+    _expect("a Gaussian process is a function of the history", proposals(0.4) == found[0.4])
+
+
+def _stopped(number: int, best: float) -> Observation:
+    """Each has its least loss at `best`, and all losses become less from step to step."""
+    x = number / 8
+    rungs = tuple((step, (x - best) ** 2 + 1 / step) for step in (1, 3, 9)[: 1 + number % 3])
+    return Observation(number, {"x": x}, "running" if number == 1 else "pruned", rungs=rungs)
+
+
 def tpe_proposes_what_optunas_does(*, objectives: int = 1, group: bool = False) -> None:
     from search.samplers.optuna.tpe.proposer import ColumnsProposer  # noqa: PLC0415 - may fail, and is then caught
 
@@ -157,7 +182,7 @@ CHECKS: Mapping[str, Sequence[Check]] = {
         cmaes_draws_alike_from_a_new_and_from_a_restored_optimizer,
     ),
     "qmc": (qmc_proposes_the_point_with_the_trials_number,),
-    "gp": (gp_modules_exist,),
+    "gp": (gp_modules_exist, gp_models_curves),
 }
 """By sampler, what must hold for Paceline to use Optuna's private parts. They take a tenth of a second together."""
 

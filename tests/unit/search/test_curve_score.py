@@ -227,7 +227,7 @@ def test_the_order_in_which_trials_are_learned_does_not_matter(data: st.DataObje
         ("tpe", 16, None, False),
         ("tpe", 16, True, True),
         ("tpe", 1, False, False),
-        ("gp", 1, None, False),
+        ("gp", 1, None, True),
         ("cmaes", 1, True, True),
         ("auto", 4, None, True),
     ],

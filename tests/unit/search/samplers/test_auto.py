@@ -20,7 +20,9 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
         ({"c": ONE_OF_TWO}, {"max_trials": 1}, "gp"),
         ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 50}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 4}, "gp"),
-        (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True}, "tpe"),
+        (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True}, "gp"),
+        (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True, "compares_objective": False}, "tpe"),
+        (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True, "constrained": True}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 50}, "tpe"),
         (FLAT, {"max_trials": 20, "prunes": True, "population": True}, "qmc"),
         (

@@ -1,0 +1,53 @@
+"""Proposals by a model of learning curves."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from search.problem import Observation, Problem
+from search.samplers.constrained_draw import constrained_draw
+from search.samplers.learning_curve import LearningCurve, learning_curve_of
+from search.samplers.optuna.ask import ask
+from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
+from search.samplers.sampler import Source
+from search.space.space import Params
+
+MAX_DRAWS = 2
+"""A draw takes long."""
+
+
+class CurveSampler(Protocol):
+    def __call__(self, curves: Mapping[int, LearningCurve], seed: int) -> optuna.samplers.BaseSampler:
+        """A sampler for a history in which the trials that have one of the curves count as completed."""
+
+
+class CurveProposer:
+    """Its model starts when `startup_count` trials have shown something."""
+
+    def __init__(self, problem: Problem, seed: int, sampler: CurveSampler, startup_count: int) -> None:
+        self._problem, self._seed, self._sampler, self._startup_count = problem, seed, sampler, startup_count
+        self._distributions = distributions_of(problem.space)
+        self._trials: dict[int, FrozenTrial] = {}
+        self._curves: dict[int, LearningCurve] = {}
+
+    def learn(self, observation: Observation) -> None:
+        curve = learning_curve_of(self._problem, observation)
+        self._curves.pop(observation.number, None)
+        if curve is not None:
+            self._curves[observation.number] = curve
+            observation = replace(observation, status="completed", values=(0.0,))
+        self._trials[observation.number] = frozen_trial_of(self._problem, observation, self._distributions)
+
+    def source(self, number: int) -> Source:
+        return "model" if len(self._curves.keys() - {number}) >= self._startup_count else "start_up"
+
+    def propose(self, number: int) -> Params:
+        history = [trial for _, trial in sorted(self._trials.items()) if trial.number != number]
+
+        def draw(seed: int) -> Params:
+            return ask(self._problem, self._sampler(curves=self._curves, seed=seed), history, number)
+
+        return constrained_draw(self._problem.space, self._seed, number, draw, max_draws=MAX_DRAWS)

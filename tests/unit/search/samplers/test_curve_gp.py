@@ -1,0 +1,119 @@
+"""`gp` with early stopping: a model of learning curves."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.problem import Observation, Problem, Status
+from search.samplers import SamplerSpec
+from search.samplers.learning_curve import END, LearningCurve
+from search.samplers.optuna.curve_points import MAX_POINTS, points_of
+from search.space.space import Params, Space
+from search.study import Study, StudyView, propose
+from tests.conftest import examples
+
+pytestmark = pytest.mark.slow  # torch takes seconds
+
+LINE = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
+BEST = 0.7
+STEPS = (1, 3, 9, 27)
+
+
+def study_of(space: Space = LINE, **facts: Any) -> Study:
+    problem = Problem(space, ("minimize",), prunes=True, **facts)
+    return Study(problem, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), 7)
+
+
+def trained(number: int, params: Params, last_step: int, status: Status = "pruned", best: float = BEST) -> Observation:
+    """The losses of all trials fall from step to step, by the same for all."""
+    x = params["x"]
+    assert isinstance(x, float)
+    rungs = tuple((step, (x - best) ** 2 + 1 / step) for step in STEPS if step <= last_step)
+    values = ((x - best) ** 2,) if status == "completed" else None
+    return Observation(number, params, status, values, last_step=last_step, last_value=rungs[-1][1], rungs=rungs)
+
+
+def evenly(count: int, last_step: int, **options: Any) -> list[Observation]:
+    return [trained(number, {"x": number / (count - 1)}, last_step, **options) for number in range(count)]
+
+
+def proposed(study: Study, history: Sequence[Observation], number: int = 100) -> float:
+    return float(str(propose(study, history, number)["x"]))
+
+
+def test_it_learns_from_trials_that_were_stopped_early() -> None:
+    assert abs(proposed(study_of(), evenly(9, last_step=3)) - BEST) < 0.1
+
+
+def test_a_good_value_at_a_later_step_is_no_better_than_the_same_progress_at_an_earlier_one() -> None:
+    """The trials far from the best went further, so that their losses are the least."""
+    history = [replace(trained(n, {"x": n / 8}, 27 if n < 3 else 3), number=n) for n in range(9)]
+    assert min(history, key=lambda one: one.last_value or 0).number < 3
+    assert proposed(study_of(), history) > 0.5
+
+
+def test_it_counts_what_running_trials_have_shown() -> None:
+    assert abs(proposed(study_of(), evenly(9, last_step=3, status="running")) - BEST) < 0.2
+
+
+def test_more_is_better_where_the_experiment_maximizes() -> None:
+    study = study_of()
+    study = replace(study, problem=replace(study.problem, directions=("maximize",)))
+    found = [
+        replace(one, last_value=-(one.last_value or 0)) for one in evenly(9, last_step=9)
+    ]  # the losses of rungs are negated already
+    assert abs(proposed(study, found) - BEST) < 0.1
+
+
+def test_where_trials_are_compared_by_another_metric_it_learns_from_results_alone() -> None:
+    history = evenly(9, last_step=3)
+    study = study_of(compares_objective=False)
+    assert StudyView(study, history).source(100) == "start_up"
+    assert StudyView(study_of(), history).source(100) == "model"
+
+
+@examples(10)
+@given(st.data())
+def test_a_proposal_is_a_function_of_the_history_in_any_order(data: st.DataObject) -> None:
+    statuses: Sequence[Status] = ("pruned", "running", "completed", "diverged", "stopped", "failed")
+    drawn = st.tuples(st.floats(0, 1), st.sampled_from(STEPS), st.sampled_from(statuses))
+    history = [
+        trained(number, {"x": x}, step, status)
+        for number, (x, step, status) in enumerate(data.draw(st.lists(drawn, min_size=6, max_size=10)))
+    ]
+    first = proposed(study_of(), history)
+    assert 0 <= first <= 1
+    assert proposed(study_of(), data.draw(st.permutations(history))) == first
+    view = StudyView(study_of(), [replace(one, status="running", rungs=(), values=None) for one in history])
+    assert view.propose(history, 100)["x"] == first
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [[0.5] * 8, [math.inf] * 8, [1e308, -1e308] * 4, [0.0] * 8, [1.0, math.inf] * 4, [1e-320] * 8],
+    ids=["equal", "infinite", "huge", "zero", "some infinite", "tiny"],
+)
+def test_it_proposes_whatever_the_losses_are(losses: list[float]) -> None:
+    history = [
+        Observation(number, {"x": number / 8}, "pruned", rungs=((1, loss), (3, loss)))
+        for number, loss in enumerate(losses)
+    ]
+    assert 0 <= proposed(study_of(), history) <= 1
+
+
+@given(st.lists(st.lists(st.floats(allow_nan=False), min_size=1, max_size=12), min_size=1, max_size=400))
+def test_the_model_has_a_limited_number_of_points_and_among_them_the_best(losses: list[list[float]]) -> None:
+    curves = [LearningCurve({2.0**step: loss for step, loss in enumerate(one)}) for one in losses]
+    points = points_of(curves)
+    assert len(points) <= MAX_POINTS
+    assert min(loss for _, _, loss in points) <= min(curve.losses[max(curve.losses)] for curve in curves)
+
+
+def test_of_long_curves_the_last_points_are_kept() -> None:
+    curves = [LearningCurve({1: 1.0, 2: 1.0, 4: 1.0, END: 1.0}) for _ in range(MAX_POINTS // 2)]
+    assert {step for _, step, _ in points_of(curves)} == {4, END}
