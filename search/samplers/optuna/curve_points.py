@@ -49,9 +49,13 @@ def levels(steps: Array, last_step: int) -> Array:
 
 
 def bounded(losses: Array) -> Array:
-    """From -1 to 1. Infinite losses become the largest finite one, as those of trials that diverged."""
+    """Of the size of 1. None is further above the median than the least one is below it.
+
+    So losses of trials that diverge, or almost, do not make all others look equal. Only ranks would be as robust.
+    """
     finite = losses[np.isfinite(losses)]
     if not finite.any():
         return np.zeros(len(losses))
-    known: Array = np.nan_to_num(losses, posinf=finite.max(), neginf=finite.min()) / np.abs(finite).max()
-    return known
+    scaled: Array = np.nan_to_num(losses, posinf=finite.max(), neginf=finite.min()) / np.abs(finite).max()
+    middle, least = np.median(scaled), scaled.min()
+    return np.minimum(scaled, middle + (middle - least)) if middle > least else scaled

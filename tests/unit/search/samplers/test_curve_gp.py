@@ -106,6 +106,15 @@ def test_it_proposes_whatever_the_losses_are(losses: list[float]) -> None:
     assert 0 <= proposed(study_of(), history) <= 1
 
 
+def test_trials_that_almost_diverge_do_not_hide_the_differences_of_the_others() -> None:
+    """Their losses are a million times as large."""
+    history = [
+        replace(one, rungs=tuple((step, 1e6 * loss) for step, loss in one.rungs)) if one.number < 3 else one
+        for one in evenly(17, last_step=9)
+    ]
+    assert abs(proposed(study_of(), history) - BEST) < 0.1
+
+
 @given(st.lists(st.lists(st.floats(allow_nan=False), min_size=1, max_size=12), min_size=1, max_size=400))
 def test_the_model_has_a_limited_number_of_points_and_among_them_the_best(losses: list[list[float]]) -> None:
     curves = [LearningCurve({2.0**step: loss for step, loss in enumerate(one)}) for one in losses]
