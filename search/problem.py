@@ -82,7 +82,7 @@ class Problem:
     @property
     def believed_parameters(self) -> list[str]:
         """The names of the parameters that have a prior."""
-        return [name for name, one in self.space.root.items() if one.prior is not None]
+        return list(self.space.believed_values)
 
     def features(self) -> Iterator[Feature]:
         for feature in (Feature.CATEGORICALS, Feature.CONDITIONS):

@@ -158,7 +158,7 @@ def _why_no_rule(training: Training) -> str | None:
         return f"trial {training.number} made {reports} up to step {last}: too few to compare"
     if training.min_step is None:
         where = f"at step {listed(training.rungs)}"
-        return f"the ranks of the first {training.trial_count} trials {where} did not agree with those of their ends"
+        return f"the ranks of the first {training.trial_count} trials {where} did not tell those of their ends"
     return None
 
 

@@ -134,6 +134,8 @@ class SamplerSpec(JsonModel):
         if why := self._why_no_priors(problem):
             for parameter in problem.believed_parameters:
                 yield Mistake(("space", parameter, "prior"), f"has no effect: {why}")
+        elif (index := problem.space.forbids(problem.space.believed_values)) is not None:
+            yield Mistake(("forbid", index), "forbids the values that priors expect: proposals only come close to them")
         by_values = not self.uses_curve_score(problem)
         if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:
             message = f"{name} learns from completed trials only, not from those that early stopping ends; tpe does"

@@ -57,6 +57,11 @@ class Space(RootModel[dict[str, Parameter]]):
                 return index
         return None
 
+    @property
+    def believed_values(self) -> Params:
+        """The values that the parameters' priors expect."""
+        return {name: one.prior.value for name, one in self.root.items() if one.prior is not None}
+
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
         """Whether the parameter exists, given the values of its parents in `params`."""
         return all(

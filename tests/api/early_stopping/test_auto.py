@@ -213,7 +213,7 @@ def test_trials_are_compared_where_their_ranks_agree_with_those_of_the_ends(
     assert training["trial_count"] == 4
     assert training["concordances"].keys() == {"1", "3"}
     why = experiment(service, name)["early_stopping"]["why"]
-    assert ("at step 1, 3 did not agree" in why) == (wanted["rule"] == "none")
+    assert ("at step 1, 3 did not tell" in why) == (wanted["rule"] == "none")
 
 
 def test_only_reports_of_the_objective_count(service: Api) -> None:

@@ -61,6 +61,14 @@ def test_priors_without_effect_are_warned_of(service: Api) -> None:
     assert [one["path"] for one in created["warnings"]] == ["space.lr.prior", "space.optimizer.prior"]
 
 
+def test_priors_whose_values_are_forbidden_together_are_warned_of(service: Api) -> None:
+    forbid = [{"optimizer": "sgd", "lr": {"min": 0.1}}, {"optimizer": "adamw", "lr": {"max": 0.01}}]
+    created = service.create(space=SPACE, forbid=forbid)
+    assert created["warnings"] == [
+        {"path": "forbid.1", "message": "forbids the values that priors expect: proposals only come close to them"}
+    ]
+
+
 def test_a_prior_can_be_changed_while_the_experiment_runs(service: Api) -> None:
     name = service.create(space=SPACE)["name"]
     assert service.ask(name)
