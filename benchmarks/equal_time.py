@@ -129,6 +129,7 @@ SETTINGS: dict[str, Make] = {
     "paceline hyperband": partial(_ours, "tpe"),
     "paceline hyperband, promoting": partial(_ours, "tpe", promote=True, extra_count=1),
     "paceline hyperband, weighted": partial(_ours, "tpe", promote=True, extra_count=1, weighted=True),
+    "paceline gp, hyperband, weighted": partial(_ours, "gp", promote=True, extra_count=1, weighted=True),
     "optuna tpe, hyperband": partial(_optuna, "tpe", "hyperband"),
     "ray tune, brackets": partial(_ray_tune, "hyperband"),
     "ray tune, asha": partial(_ray_tune, "asha"),
@@ -236,7 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["run", "report"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS)[:13])
+    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS)[:14])
     parser.add_argument("--problems", nargs="+", choices=DESIGNED + HELD_BACK, default=HELD_BACK)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--workers", type=int, default=4)
