@@ -90,7 +90,7 @@ class Gp(Sampler):
 
 
 def models_curves(problem: Problem) -> bool:
-    """Whether what early stopping has compared are earlier values of the only thing that is to become less or more."""
+    """Whether what early stopping compares are values of the only objective on the way to the end."""
     return problem.has_curve_score and problem.compares_objective and not problem.constrained
 
 
