@@ -57,10 +57,10 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
     shown = created(service)
     assert shown["spec"]["search"]["sampler"] == "auto"
     assert shown["spec"]["early_stopping"] == {"rule": "auto"}
-    assert (shown["sampler"]["name"], shown["early_stopping"]["name"]) == ("tpe", "auto")
+    assert (shown["sampler"]["name"], shown["early_stopping"]["name"]) == ("gp", "auto")
     assert "until the first trial has run to the end" in shown["early_stopping"]["why"]
     [event] = chosen(service, shown["name"])
-    assert event["sampler"] == {"name": "tpe", "why": shown["sampler"]["why"]}
+    assert event["sampler"] == {"name": "gp", "why": shown["sampler"]["why"]}
     assert event["early_stopping"] == {"options": {"rule": "auto"}, "why": shown["early_stopping"]["why"]}
     previewed = service.post("/v1/spaces/preview", json={"space": {"lr": LR}, "search": "auto", "limits": LIMITS})
     assert previewed["early_stopping"] == shown["early_stopping"]
@@ -87,7 +87,8 @@ def test_the_first_whole_trial_decides_on_the_rule(
     shown = experiment(service, name)
     assert reason in shown["early_stopping"]["why"]
     assert shown["spec"]["early_stopping"]["rule"] == wanted["rule"]
-    assert shown["sampler"]["name"] == ("gp" if wanted["rule"] == "none" else "tpe")
+    assert "also of one that early stopping ends" in chosen(service, name)[0]["sampler"]["why"]
+    assert ("early stopping" in shown["sampler"]["why"]) == (wanted["rule"] != "none")
     before, after = chosen(service, name)
     assert (before["training"], after["training"]["number"]) == (None, 0)
     assert after["early_stopping"] == {
@@ -260,7 +261,7 @@ def test_a_much_longer_trial_changes_the_choice(service: Api) -> None:
     assert rule(service, name) == {"rule": "none"}
     ran(given(service, name), steps=STEPS)
     assert rule(service, name) == STOPPING
-    assert [one["sampler"]["name"] for one in chosen(service, name)] == ["tpe", "gp", "tpe"]
+    assert [one["sampler"]["name"] for one in chosen(service, name)] == ["gp", "gp", "gp"]
 
 
 def test_changed_limits_change_the_choice(service: Api) -> None:
