@@ -11,7 +11,7 @@ from tests.chaos.audit import CHECKS, audit
 from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
 from tests.chaos.faults.fault_injector import Fault
-from tests.chaos.faults.schedule import AWAY, CUT, FULL, GUARDIAN, KILLED, WITH_GUARDIAN, PlannedFault, Target
+from tests.chaos.faults.schedule import AWAY, CUT, FROZEN, FULL, GUARDIAN, KILLED, WITH_GUARDIAN, PlannedFault, Target
 from tests.chaos.good_run import ID, good_run
 from tests.chaos.run import Death
 from trainer.wire import Scaling
@@ -352,6 +352,31 @@ def test_an_up_that_ended_by_itself_explains_what_ran_below_it() -> None:
     death = Death(good_run().record.faults[0].at, "up", Target.UP)
     run = in_trial(0, attempts=lambda one: [replace(one.attempts[0], holder=AGENT_NAME), one.attempts[1]])(good_run())
     assert audit(in_record(faults=[], deaths=[death])(run)) == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "seconds", "began", "is_explained"),
+    [
+        (KILLED, 0.1, False, True),
+        (KILLED, 0.1, True, False),
+        (KILLED, 5.0, False, False),
+        (KILLED, -0.1, True, True),
+        (FROZEN, 0.1, False, False),
+    ],
+)
+def test_a_slot_that_was_killed_while_it_asked_for_its_next_attempt_explains_the_loss_of_that(
+    variant: str, seconds: float, *, began: bool, is_explained: bool
+) -> None:
+    run = good_run()
+    (experiment,) = run.experiments
+    lost = experiment.trials[0].attempts[0]
+    planned = PlannedFault(5, Target.SLOT, variant, 0, 1)
+    slot = replace(run.record.faults[0], planned=planned, at=lost.started_at - seconds, attempt=None)
+    if not began:
+        first = (experiment.id, 0, 1)
+        run = replace(run, lines=[one for one in run.lines if (one.experiment_id, one.trial, one.attempt) != first])
+    found = [one for one in audit(in_record(faults=[slot])(run)) if "was lost though nothing" in one]
+    assert (found == []) is is_explained
 
 
 def test_an_elastic_group_that_is_resized_needs_no_fault() -> None:

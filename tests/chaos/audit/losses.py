@@ -1,12 +1,13 @@
 """No attempt is lost without a cause, and no trial fails before its budget of losses is spent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from service.domain.failures import MAX_LOSSES
 from service.stack.components import AGENT_NAME
-from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, by_attempt, is_hit, was_cut_off
+from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, Key, by_attempt, is_hit, was_cut_off
 from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
+from tests.chaos.faults.fault_injector import Fault
 from tests.chaos.faults.schedule import GUARDIAN, Target
 from trainer.resources import WorkerGroup
 
@@ -19,7 +20,8 @@ def losses(snapshot: Snapshot) -> Iterator[str]:
             continue
         key = (experiment.id, trial.number, attempt.number)
         exact = next((one for one in unused if one.attempt == key), None)
-        cause = exact or next((one for one in unused if one.attempt is None and is_hit(one, attempt)), None)
+        hits = (one for one in unused if one.attempt is None and is_hit(one, attempt))
+        cause = exact or next(hits, None) or _killed_asking(snapshot, key, attempt, unused)
         if cause is not None:
             unused.remove(cause)
             continue
@@ -104,6 +106,14 @@ def _ran_below_a_killed_up(snapshot: Snapshot, attempt: Attempt) -> bool:
     )
 
 
+def _killed_asking(snapshot: Snapshot, key: Key, attempt: Attempt, faults: Sequence[Fault]) -> Fault | None:
+    """The kill of a slot whose last call, for its next attempt, the service may have answered afterwards."""
+    if by_attempt(snapshot.lines).get(key):
+        return None
+    kills = (one for one in faults if one.planned.target is Target.SLOT and not one.frozen)
+    return next((one for one in kills if 0 <= attempt.started_at - one.at <= ANSWER_SECONDS), None)
+
+
 def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
     """Whether the agent died before a slot began the attempt. An attempt that has begun continues without its agent."""
     key = (experiment.id, trial.number, attempt.number)
@@ -121,6 +131,9 @@ def _deaths(snapshot: Snapshot, target: Target) -> list[float]:
 
 
 NEAR_SECONDS = 60.0
+
+ANSWER_SECONDS = 2.0
+"""How long the service may need for the answer to a slot that has just died."""
 
 CLAIM_SECONDS = {Target.AGENT: 2.0, Target.CLIENT: 2.0, Target.RAY: 60.0}
 """How long before an attempt begins its agent, its client, or its agent's cluster, may have died.
