@@ -34,13 +34,13 @@ def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, ur
 def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None:
     spec = SPEC | {
         "name": f"warned-{time.monotonic_ns()}",
-        "search": {"sampler": "gp"},
+        "search": {"sampler": "nsga2"},
         "early_stopping": {"rule": "asha"},
     }
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
     ended = run("submit", str(project / "experiment.yaml"), "--json")
     assert ended.code == 0
-    assert ended.err.startswith("warning: search.sampler: gp learns from completed trials only")
+    assert ended.err.startswith("warning: search.sampler: nsga2 learns from completed trials only")
     [warning] = json.loads(ended.out)["warnings"]
     shown = run("show", spec["name"])
     assert warning["message"] in shown.out
