@@ -61,6 +61,28 @@ def test_it_counts_what_running_trials_have_shown() -> None:
     assert abs(proposed(study_of(), evenly(9, last_step=3, status="running")) - BEST) < 0.2
 
 
+def test_it_does_not_repeat_what_was_stopped_although_its_end_stays_unknown() -> None:
+    """Otherwise it would propose the corners of the space again and again."""
+    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "xy"})
+    view, seen = StudyView(study_of(space)), dict[int, list[float]]()
+    proposals: list[Params] = []
+    for number in range(24):
+        params = view.propose([], number)
+        x, y = float(str(params["x"])), float(str(params["y"]))
+        proposals.append(params)
+        result, rungs = (x - 0.5) ** 2 * 4 + (y - 0.5) ** 2 * 4, list[tuple[int, float]]()
+        for step in STEPS[:3]:
+            losses = seen.setdefault(step, [])
+            rungs.append((step, result + 1 / step))
+            losses.append(rungs[-1][1])
+            if number > 3 and sorted(losses).index(losses[-1]) > len(losses) / 3:
+                view.update([Observation(number, params, "pruned", rungs=tuple(rungs))])
+                break
+        else:
+            view.update([Observation(number, params, "completed", (result,), last_step=27, rungs=tuple(rungs))])
+    assert len({tuple(one.values()) for one in proposals}) == len(proposals)
+
+
 def test_more_is_better_where_the_experiment_maximizes() -> None:
     study = study_of()
     study = replace(study, problem=replace(study.problem, directions=("maximize",)))
