@@ -1,11 +1,10 @@
 """Writes many rows of a table with one statement; on PostgreSQL, the rows of all tables."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any, cast
 
+from pydantic_core import to_json
 from sqlalchemy import (
     ARRAY,
     JSON,
@@ -122,10 +121,5 @@ def _from_json(table: Table, columns: Mapping[str, str], index: int) -> TableVal
 
 
 def _json(rows: Collection[Mapping[str, Any]]) -> str:
-    return json.dumps(rows, default=_iso_time)
-
-
-@lru_cache(maxsize=1000)
-def _iso_time(value: datetime) -> str:
-    """Cached, because most times in a transaction are the same."""
-    return value.isoformat()
+    """By pydantic, whose serializer is several times as fast as the standard library's."""
+    return to_json(rows, inf_nan_mode="constants").decode()
