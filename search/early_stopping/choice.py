@@ -23,8 +23,8 @@ LOWEST_RUNG = REDUCTION_FACTOR**3
 """The lowest rung is at this part of a training."""
 MIN_RANKED = 4
 """So many whole trials show whether early ranks agree with those of the ends: six pairs."""
-MIN_CONCORDANCE = 0.8
-"""Of six pairs at most one may be in another order at a rung than at the end."""
+CHANCE = 0.5
+"""The share of pairs that ranks have in the right order when they tell nothing."""
 MAX_START_SHARE = 0.5
 """Of a whole training. Up to here promotion was measured to lose nothing to stopping when starts become dearer, because
 each trial that is stopped is also followed by the start of another one."""
@@ -75,9 +75,13 @@ class Training:
         return found
 
     @property
-    def min_step(self) -> int | None:
-        """The lowest rung whose ranks agree with those of the ends, as far as that is known; None if none do."""
-        return next((one for one in self.rungs if self.concordances.get(str(one), 1.0) >= MIN_CONCORDANCE), None)
+    def ranks_tell(self) -> bool:
+        """Whether ranks at any rung agree with those of the ends more than by chance, as far as that is known.
+
+        A few trials show no more than that. Which rungs predict the ends well, brackets learn from later trials; to
+        leave out rungs for what four trials have shown was measured to cost more.
+        """
+        return not self.concordances or max(self.concordances.values()) > CHANCE
 
     def is_short_beside(self, last_step: int) -> bool:
         """Whether a training up to that step is so much longer that another rung fits into it."""
@@ -126,7 +130,7 @@ def choose_rule(problem: Problem, training: Training | None) -> ChosenRule:
 def _halving(training: Training) -> ChosenRule:
     rule = Hyperband(
         max_step=training.last_step,
-        min_step=training.min_step or 1,
+        min_step=training.rungs[0],
         reduction_factor=REDUCTION_FACTOR,
         weighted=True,
     )
@@ -156,7 +160,7 @@ def _why_no_rule(training: Training) -> str | None:
     if min(count, last) < MIN_REPORTS:
         reports = "one report" if count == 1 else f"{count} reports"
         return f"trial {training.number} made {reports} up to step {last}: too few to compare"
-    if training.min_step is None:
+    if not training.ranks_tell:
         where = f"at step {listed(training.rungs)}"
         return f"the ranks of the first {training.trial_count} trials {where} did not tell those of their ends"
     return None

@@ -193,12 +193,13 @@ AGREE, CROSS = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]
     ("at_1", "at_3", "wanted"),
     [
         (AGREE, AGREE, STOPPING),
-        ([0.1, 0.2, 0.4, 0.3], CROSS, STOPPING),  # the lowest rung counts, and five of six pairs are enough
-        (CROSS, AGREE, STOPPING | {"min_step": 3}),
+        ([0.1, 0.2, 0.4, 0.3], CROSS, STOPPING),
+        (CROSS, AGREE, STOPPING),  # one rung is enough
         (CROSS, CROSS, {"rule": "none"}),
+        (CROSS, [0.2] * 4, {"rule": "none"}),  # ties tell nothing
     ],
 )
-def test_trials_are_compared_where_their_ranks_agree_with_those_of_the_ends(
+def test_no_trial_is_stopped_where_ranks_tell_nothing_of_those_of_the_ends(
     service: Api, at_1: list[float], at_3: list[float], wanted: dict[str, Any]
 ) -> None:
     """The first four trials run to their ends, as they run at the same time."""
