@@ -48,7 +48,7 @@ class Auto(Sampler):
 
 def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -> ChosenSampler:
     """Adds to the reason where the budget ends before the sampler's model starts: then it is a random search."""
-    needed = int(getattr(chosen.sampler, "n_startup_trials", 0))
+    needed = chosen.sampler.startup_count(problem)
     running = 0 if problem.prunes else problem.parallelism - 1
     if max_trials > needed + running:
         return chosen

@@ -42,6 +42,9 @@ class Cmaes(Sampler):
     def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
         return too_large("popsize", self.popsize or 0, 100_000)
 
+    def startup_count(self, problem: Problem) -> int:  # noqa: ARG002
+        return self.n_startup_trials
+
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         import_modules("cmaes")
         options = self.model_dump()

@@ -19,6 +19,9 @@ from search.samplers.sampler import LibraryMissing, Proposer, Sampler
 
 MAX_SCORED_TRIALS = 200
 """With the curve score every trial that has reached a rung counts, so that there can be thousands."""
+MIN_STARTUP, MAX_STARTUP = 4, 10
+"""Of random draws. Fewer were measured to be better after 20 trials, the more so the fewer parameters there are, and no
+worse after 40: docs/reference/performance.md."""
 MAX_VALUES = 2_000_000
 """Optuna lays out all values of a parameter with steps, several times for each proposal."""
 
@@ -26,13 +29,15 @@ MAX_VALUES = 2_000_000
 class Gp(Sampler):
     """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials.
 
-    Where early stopping compares trials by the only objective, its model is one of the learning curves.
+    Where early stopping compares trials by the only objective, its model is one of the learning curves. Without
+    `n_startup_trials` the model starts after 4 trials and one more for each parameter: at most 10, and at most a
+    quarter of the budget if that is more than 4.
     """
 
     library: ClassVar[str | None] = "torch"
     drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
 
-    n_startup_trials: Annotated[int, Field(ge=0)] = 10
+    n_startup_trials: Annotated[int, Field(ge=0)] | None = None
     deterministic_objective: bool = False
 
     def mistakes_with(self, problem: Problem) -> list[Mistake]:
@@ -45,6 +50,13 @@ class Gp(Sampler):
             for name, parameter in problem.space.root.items()
             if (values := parameter.values()) is not None and len(values) > MAX_VALUES
         ]
+
+    def startup_count(self, problem: Problem) -> int:
+        """At least 1, because a model needs a trial."""
+        if self.n_startup_trials is not None:
+            return max(1, self.n_startup_trials)
+        count = min(MAX_STARTUP, MIN_STARTUP + len(problem.space.root))
+        return count if problem.max_trials is None else min(count, max(MIN_STARTUP, problem.max_trials // 4))
 
     @property
     def learns_from_pruned_trials(self) -> bool:
@@ -61,29 +73,30 @@ class Gp(Sampler):
         if missing := self.missing():
             raise LibraryMissing(f"gp {missing}")
         import_gp_modules()
-        needed = max(1, self.n_startup_trials)  # a model needs at least one trial
+        needed = self.startup_count(problem)
         if problem.curve_score and models_curves(problem) and usable("gp"):
-            return CurveProposer(problem, seed, self._curve_sampler, needed)
+            return CurveProposer(problem, seed, partial(self._curve_sampler, needed), needed)
         sign = sign_of(problem.directions[0])
         known = partial(_thinned, sign=sign) if problem.curve_score else _with_all_constraints
-        return StudyProposer(problem, seed, self._sampler, usable=known, max_draws=2, startup_count=needed)
+        sampler = partial(self._sampler, needed)
+        return StudyProposer(problem, seed, sampler, usable=known, max_draws=2, startup_count=needed)
 
-    def _curve_sampler(self, curves: Mapping[int, LearningCurve], seed: int) -> GPSampler:
+    def _curve_sampler(self, startup_count: int, curves: Mapping[int, LearningCurve], seed: int) -> GPSampler:
         from search.samplers.optuna.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - imports torch
 
         return without_warning(
             CurveGpSampler,
             curves=curves,
             seed=seed,
-            n_startup_trials=max(1, self.n_startup_trials),
+            n_startup_trials=startup_count,
             deterministic_objective=self.deterministic_objective,
         )
 
-    def _sampler(self, seed: int) -> GPSampler:
+    def _sampler(self, startup_count: int, seed: int) -> GPSampler:
         return without_warning(
             GPSampler,
             seed=seed,
-            n_startup_trials=max(1, self.n_startup_trials),
+            n_startup_trials=startup_count,
             deterministic_objective=self.deterministic_objective,
             warn_independent_sampling=False,
         )

@@ -73,6 +73,10 @@ class Sampler(JsonModel, ABC):
         """Whether it ranks trials by the curve score, unless the specification says otherwise: what was measured."""
         return False
 
+    def startup_count(self, problem: Problem) -> int:  # noqa: ARG002
+        """After how many trials its model starts."""
+        return 0
+
     @property
     def learns_from_pruned_trials(self) -> bool:
         return True

@@ -37,6 +37,9 @@ class Tpe(Sampler):
     def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
         return too_large("n_ei_candidates", self.n_ei_candidates, 10_000)  # each is compared with each trial
 
+    def startup_count(self, problem: Problem) -> int:  # noqa: ARG002
+        return self.n_startup_trials
+
     def gains_by_curve_score(self, problem: Problem) -> bool:
         """With many workers it would gather them where the first steps look best."""
         return problem.parallelism <= MAX_SCORED_PARALLELISM

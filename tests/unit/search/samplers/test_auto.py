@@ -53,8 +53,8 @@ def test_auto_chooses_for_the_problem_and_gives_the_reason(
 @pytest.mark.parametrize(
     ("facts", "is_random"),
     [
-        ({"max_trials": 10}, True),
-        ({"max_trials": 11}, False),
+        ({"max_trials": 4}, True),
+        ({"max_trials": 5}, False),
         ({"max_trials": 70, "parallelism": 64}, True),
         ({"max_trials": 74, "parallelism": 64}, False),
         ({"max_trials": 70, "parallelism": 64, "prunes": True}, False),  # stopped trials teach long before

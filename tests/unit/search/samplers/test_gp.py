@@ -9,11 +9,11 @@ from optuna.samplers import (
     GPSampler,
 )
 
-from search.problem import Observation
+from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.samplers.seeds import derived_seed
 from search.space.space import Params, Space
-from search.study import StudyView, propose
+from search.study import Study, StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (
     CONDITIONAL,
     MIXED,
@@ -65,3 +65,29 @@ def test_gp_stays_in_the_space_and_proposes_the_same_after_a_restart() -> None:
     view = StudyView(study, history)
     assert MIXED.mistakes_in(view.propose([], 5)) == []
     assert view.propose([], 6) == propose(study, history[::-1], 6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "max_trials", "given", "count"),
+    [
+        (1, None, None, 5),
+        (3, 100, None, 7),
+        (6, 100, None, 10),
+        (20, None, None, 10),
+        (3, 20, None, 5),
+        (3, 7, None, 4),
+        (20, 7, 12, 12),
+        (20, 7, 0, 1),
+    ],
+)
+def test_the_model_starts_the_earlier_the_fewer_parameters_and_trials_there_are(
+    parameters: int, max_trials: int | None, given: int | None, count: int
+) -> None:
+    space = Space.model_validate({f"x{index}": {"type": "float", "low": 0, "high": 1} for index in range(parameters)})
+    problem = Problem(space, ("minimize",), max_trials=max_trials)
+    view = StudyView(Study(problem, SamplerSpec(sampler="gp", options={"n_startup_trials": given}), 7))
+    for number in range(count):
+        assert view.source(number) == "start_up"
+        params = dict.fromkeys(space.root, (number + 1) / (count + 1))
+        view.update([Observation(number, params, "completed", (float(number),))])
+    assert view.source(count) == "model"
