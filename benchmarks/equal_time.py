@@ -38,7 +38,7 @@ from benchmarks.harness.problems import Task, prepared
 from benchmarks.harness.search_port import Ask
 from benchmarks.harness.simulation import simulate, slowed, whole_seconds
 
-DESIGNED = "curves", "mf_hartmann", "misleading"
+DESIGNED = "curves", "mf_hartmann", "misleading", "late", "flat"
 HELD_BACK = "crossing", "power_law", "plateau", "mf_hartmann_noisy", "digits"
 TRAINING = 270.0
 TRAININGS = 20

@@ -2,7 +2,8 @@
 
 The functions are evaluated in this process; `--workers` trials run at the same time and end in turn. The settings:
 
-- `10 random`: what Paceline and Optuna do
+- `10 random`: what Optuna does, and Paceline except with `gp`
+- `4 random`, `6 random`, `8 random`
 - `10 qmc`: the points of a scrambled Sobol sequence instead
 - `by size, random` and `by size, qmc`: three draws for each parameter, at most a quarter of the budget, at least four
 
@@ -10,7 +11,7 @@ Printed is, after a half and all of the budget, the regret (the best value so fa
 that of `10 random`: its geometric mean over the seeds with the 95 % bootstrap interval. Below 1 the setting is better.
 
     python -m benchmarks.start_up [--seeds 30] [--trials 50] [--workers 1] [--sampler tpe]
-                                  [--problems branin hartmann6 rosenbrock10]
+                                  [--problems branin hartmann6 rosenbrock10] [--settings "4 random" ...]
 """
 
 import argparse
@@ -27,12 +28,14 @@ from search.space.space import Space
 from search.study import Study, StudyView
 
 TODAY = "10 random"
-SETTINGS = "10 qmc", "by size, random", "by size, qmc"
+SETTINGS = "4 random", "6 random", "8 random", "10 qmc", "by size, random", "by size, qmc"
 SHARES = (0.5, 1.0)
 
 
 def startup_count(setting: str, parameters: int, trials: int) -> int:
-    return max(4, min(3 * parameters, trials // 4)) if setting.startswith("by size") else 10
+    return (
+        max(4, min(3 * parameters, trials // 4)) if setting.startswith("by size") else int(setting.split(maxsplit=1)[0])
+    )
 
 
 def regrets(task: Task, setting: str, seed: int, options: argparse.Namespace) -> list[float]:
@@ -61,7 +64,8 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Values]:
     today = np.log([regrets(task, TODAY, seed, options) for seed in seeds])
     medians = " and ".join(f"{one:.3f}" for one in np.exp(np.median(today, axis=0)))
     print(f"\n{name}, {options.sampler}, {options.workers} workers; median regret of {TODAY} {medians}", flush=True)
-    return {setting: np.log([regrets(task, setting, seed, options) for seed in seeds]) - today for setting in SETTINGS}
+    settings = options.settings
+    return {setting: np.log([regrets(task, setting, seed, options) for seed in seeds]) - today for setting in settings}
 
 
 def show(logs: dict[str, Values], trials: int) -> None:
@@ -76,13 +80,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--sampler", default="tpe", choices=["tpe", "gp"])
     parser.add_argument("--problems", nargs="+", default=PROBLEMS, choices=PROBLEMS)
+    parser.add_argument("--settings", nargs="+", default=SETTINGS, choices=SETTINGS)
     options = parser.parse_args()
     found = {}
     for name in options.problems:
         found[name] = compare(name, options)
         show(found[name], options.trials)
     print("\nall problems")
-    show({one: np.concatenate([logs[one] for logs in found.values()]) for one in SETTINGS}, options.trials)
+    show({one: np.concatenate([logs[one] for logs in found.values()]) for one in options.settings}, options.trials)
 
 
 if __name__ == "__main__":

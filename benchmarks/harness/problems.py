@@ -143,6 +143,25 @@ def plateau(point: Point, deviation: float = 0.01) -> Curve:
     ]
 
 
+def late(point: Point, deviation: float = 0.008) -> Curve:
+    """A point learns at a step that depends on it: early ranks are rather the reverse of those at the end."""
+    x, y, z = (point[f"x{index}"] for index in range(3))
+    middle, noise = 2 + 14 * x * (1 - 0.5 * z) + 5 * (1 - y), _chance(point).normal(0, deviation, STEPS)
+    end = _bowl(x, y, z)
+    return [end + (0.95 - end) / (1 + math.exp(min(50, 0.8 * (step - middle)))) + noise[step] for step in range(STEPS)]
+
+
+def flat(point: Point, deviation: float = 0.008) -> Curve:
+    """The first half of a training shows nothing but noise."""
+    end, noise = _bowl(*(point[f"x{index}"] for index in range(3))), _chance(point).normal(0, deviation, STEPS)
+    shares = [1.0 if step <= STEPS // 2 - 1 else math.exp(-0.5 * (step - STEPS // 2 + 1)) for step in range(STEPS)]
+    return [end + (0.95 - end) * share + noise[step] for step, share in enumerate(shares)]
+
+
+def _bowl(x: float, y: float, z: float) -> float:
+    return 0.1 + 1.2 * (x - 0.65) ** 2 + 0.8 * (y - 0.3) ** 2 + 0.5 * (z - 0.5) ** 2
+
+
 def _chance(point: Point) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(repr(sorted(point.items())).encode()))
 
@@ -229,6 +248,8 @@ TASKS = {
         noiseless=partial(crossing, deviation=0),
     ),
     "misleading": Task(floats(4, 0, 1), misleading, 0.05, steps=STEPS),
+    "late": Task(floats(3, 0, 1), late, 0.1, steps=STEPS, noiseless=partial(late, deviation=0)),
+    "flat": Task(floats(3, 0, 1), flat, 0.1, steps=STEPS, noiseless=partial(flat, deviation=0)),
     "power_law": Task(
         {
             "rate": _log(1e-4, 1),
