@@ -20,8 +20,9 @@ from search.samplers.sampler import LibraryMissing, Proposer, Sampler
 MAX_SCORED_TRIALS = 200
 """With the curve score every trial that has reached a rung counts, so that there can be thousands."""
 MIN_STARTUP, MAX_STARTUP = 4, 10
-"""Of random draws. Fewer were measured to be better after 20 trials, the more so the fewer parameters there are, and no
-worse after 40: docs/reference/performance.md."""
+"""Of random draws. Fewer were measured to be better after 20 whole trials, the more so the fewer parameters there are,
+and no worse after 40. With early stopping most draws cost little, and the end is better with all of them:
+docs/reference/performance.md."""
 MAX_VALUES = 2_000_000
 """Optuna lays out all values of a parameter with steps, several times for each proposal."""
 
@@ -30,8 +31,8 @@ class Gp(Sampler):
     """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials.
 
     Where early stopping compares trials by the only objective, its model is one of the learning curves. Without
-    `n_startup_trials` the model starts after 4 trials and one more for each parameter: at most 10, and at most a
-    quarter of the budget if that is more than 4.
+    `n_startup_trials` the model starts after 10 trials where early stopping may end them, otherwise after 4 and one
+    more for each parameter: at most 10, and at most a quarter of the budget if that is more than 4.
     """
 
     library: ClassVar[str | None] = "torch"
@@ -55,6 +56,8 @@ class Gp(Sampler):
         """At least 1, because a model needs a trial."""
         if self.n_startup_trials is not None:
             return max(1, self.n_startup_trials)
+        if problem.prunes:
+            return MAX_STARTUP
         count = min(MAX_STARTUP, MIN_STARTUP + len(problem.space.root))
         return count if problem.max_trials is None else min(count, max(MIN_STARTUP, problem.max_trials // 4))
 

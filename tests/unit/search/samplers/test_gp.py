@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import optuna
 import pytest
@@ -68,23 +69,24 @@ def test_gp_stays_in_the_space_and_proposes_the_same_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "max_trials", "given", "count"),
+    ("parameters", "facts", "given", "count"),
     [
-        (1, None, None, 5),
-        (3, 100, None, 7),
-        (6, 100, None, 10),
-        (20, None, None, 10),
-        (3, 20, None, 5),
-        (3, 7, None, 4),
-        (20, 7, 12, 12),
-        (20, 7, 0, 1),
+        (1, {}, None, 5),
+        (3, {"max_trials": 100}, None, 7),
+        (6, {"max_trials": 100}, None, 10),
+        (20, {}, None, 10),
+        (3, {"max_trials": 20}, None, 5),
+        (3, {"max_trials": 7}, None, 4),
+        (3, {"max_trials": 7, "prunes": True}, None, 10),  # most of the draws are stopped early
+        (20, {"max_trials": 7}, 12, 12),
+        (20, {"max_trials": 7}, 0, 1),
     ],
 )
 def test_the_model_starts_the_earlier_the_fewer_parameters_and_trials_there_are(
-    parameters: int, max_trials: int | None, given: int | None, count: int
+    parameters: int, facts: dict[str, Any], given: int | None, count: int
 ) -> None:
     space = Space.model_validate({f"x{index}": {"type": "float", "low": 0, "high": 1} for index in range(parameters)})
-    problem = Problem(space, ("minimize",), max_trials=max_trials)
+    problem = Problem(space, ("minimize",), **facts)
     view = StudyView(Study(problem, SamplerSpec(sampler="gp", options={"n_startup_trials": given}), 7))
     for number in range(count):
         assert view.source(number) == "start_up"
