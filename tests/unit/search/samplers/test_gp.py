@@ -90,6 +90,6 @@ def test_the_model_starts_the_earlier_the_fewer_parameters_and_trials_there_are(
     view = StudyView(Study(problem, SamplerSpec(sampler="gp", options={"n_startup_trials": given}), 7))
     for number in range(count):
         assert view.source(number) == "start_up"
-        params = dict.fromkeys(space.root, (number + 1) / (count + 1))
+        params: Params = dict.fromkeys(space.root, (number + 1) / (count + 1))
         view.update([Observation(number, params, "completed", (float(number),))])
     assert view.source(count) == "model"
