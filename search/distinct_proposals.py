@@ -1,6 +1,7 @@
 """Keeps a search from repeating a configuration before all of them have been tried.
 
-Only spaces that have configurations without a continuous parameter need it.
+Needed where configurations without a continuous parameter exist, and for samplers that propose a corner of a
+continuous space again and again.
 """
 
 from collections.abc import Iterator

@@ -38,6 +38,13 @@ class Study:
         return self.weighs_warm_starts or self.chosen_sampler.sampler.learns_from_partial_params
 
     @property
+    def is_distinct(self) -> bool:
+        """Whether proposals are kept from repeating a configuration."""
+        space, sampler = self.problem.space, self.chosen_sampler.sampler
+        may_repeat = space.has_known_configurations if sampler.repeats_corners else space.has_finite_part
+        return may_repeat and not self.sampler.repeats and not sampler.is_exhaustive
+
+    @property
     def scored_problem(self) -> Problem:
         """The problem as the sampler sees it, with `curve_score` decided."""
         return replace(self.problem, curve_score=self.sampler.uses_curve_score(self.problem))
@@ -63,8 +70,7 @@ class StudyView:
         chosen = study.chosen_sampler
         self.scores_curves = study.scored_problem.curve_score
         self._proposer = study.proposer
-        repeats = study.sampler.repeats or chosen.sampler.is_exhaustive or not study.problem.space.has_finite_part
-        self._distinct = None if repeats else DistinctProposals(study.problem.space, study.seed)
+        self._distinct = DistinctProposals(study.problem.space, study.seed) if study.is_distinct else None
         self._checked_space = study.problem.space if chosen.name in sampler_plugins().kinds else None
         self.update(history)
 

@@ -112,17 +112,27 @@ def trials_needed(problem: Problem) -> int:
 def concordance(early: Sequence[float], late: Sequence[float]) -> float:
     """The share of pairs of trials that both sequences have in the same order; a tie counts half."""
     pairs = [
-        (early[one] - early[other]) * (late[one] - late[other]) for one, other in combinations(range(len(early)), 2)
+        _sign(early[one], early[other]) * _sign(late[one], late[other])
+        for one, other in combinations(range(len(early)), 2)
     ]
-    return sum(0.5 if product == 0 else float(product > 0) for product in pairs) / len(pairs)
+    return sum(0.5 + product / 2 for product in pairs) / len(pairs)
 
 
-def choose_rule(problem: Problem, training: Training | None) -> ChosenRule:
-    """The rule `auto` stands for; it is `auto` itself as long as too few trials have run to their ends."""
+def _sign(one: float, other: float) -> int:
+    """Of their difference, which may be too large or too small for a float."""
+    return (one > other) - (one < other)
+
+
+def choose_rule(problem: Problem, training: Training | None, *, is_settled: bool = False) -> ChosenRule:
+    """The rule `auto` stands for; it is `auto` itself as long as too few trials have run to their ends.
+
+    `is_settled`: a rule that stops trials has been chosen already. More whole trials are not waited for then, because
+    they would be those that the rule has let through.
+    """
     why_none = _why_never(problem) or (None if training is None else _why_no_rule(training))
     if why_none is not None:
         return ChosenRule(NoneSpec(), why_none)
-    if training is None or training.trial_count < trials_needed(problem):
+    if training is None or (training.trial_count < trials_needed(problem) and not is_settled):
         return ChosenRule(Auto(), _why_not_yet(problem, training))
     return _halving(training)
 

@@ -124,8 +124,12 @@ class Space(RootModel[dict[str, Parameter]]):
     @cached_property
     def has_finite_part(self) -> bool:
         """Whether configurations without a continuous parameter may exist, and can be computed."""
-        if any(parameter.values() is None and not parameter.when for parameter in self.root.values()):
-            return False
+        is_continuous = any(parameter.values() is None and not parameter.when for parameter in self.root.values())
+        return not is_continuous and self.has_known_configurations
+
+    @cached_property
+    def has_known_configurations(self) -> bool:
+        """Whether there are configurations, and they can be computed."""
         try:
             return self.configurations.size > 0
         except TooEntangled:

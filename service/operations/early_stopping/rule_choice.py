@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping.choice import ChosenRule, Training, choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
+from search.early_stopping.rules.wrappable import NoneSpec
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.spec_changes import store_spec
 from service.specification.first_choice import with_rule
@@ -53,7 +54,10 @@ def choose_after_change(
     if before.early_stopping != after.early_stopping:
         experiment.rule_choice = None
     if experiment.rule_choice is not None:
-        after = _choose(session, experiment, after, _training_in(experiment.rule_choice), now)
+        training = _training_in(experiment.rule_choice)
+        if training is not None and training.trial_count < _trials_needed(after):
+            training = with_ranks(session, experiment.id, training)
+        after = _choose(session, experiment, after, training, now)
     elif _sampler_of(before) != _sampler_of(after):
         announce(session, experiment, after, now)
     return after
@@ -71,7 +75,7 @@ def announce(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, 
 
 def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Training | None) -> Training | None:
     """What is known after the trial has run to its end; None if nothing has changed."""
-    needed = trials_needed(spec.problem)
+    needed = _trials_needed(spec)
     is_complete = known is not None and known.trial_count >= needed and known.starts_cheaply
     if known is not None and is_complete and not known.is_short_beside(trial.last_step or 0):
         return None
@@ -88,7 +92,7 @@ def _choose(
     session: Session, experiment: ExperimentRow, spec: ExperimentSpec, training: Training | None, now: datetime
 ) -> ExperimentSpec:
     """Store the choice for what is known now, with its events, under the experiment's lock."""
-    chosen = choose_rule(spec.problem, training)
+    chosen = choose_rule(spec.problem, training, is_settled=_stops_trials(spec))
     stored = stored_choice(chosen, training)
     if stored == experiment.rule_choice and chosen.rule == spec.early_stopping:
         return spec
@@ -99,6 +103,15 @@ def _choose(
     if (chosen.rule, chosen.reason) != known or _sampler_of(after) != _sampler_of(spec):
         announce(session, experiment, after, now)
     return after
+
+
+def _trials_needed(spec: ExperimentSpec) -> int:
+    """How many trials run to their ends before a rule is chosen; ranks among those that a rule lets through mislead."""
+    return 1 if _stops_trials(spec) else trials_needed(spec.problem)
+
+
+def _stops_trials(spec: ExperimentSpec) -> bool:
+    return not isinstance(spec.early_stopping, Auto | NoneSpec)
 
 
 def _sampler_of(spec: ExperimentSpec) -> dict[str, str | None]:

@@ -277,6 +277,36 @@ def test_changed_limits_change_the_choice(service: Api) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("saves_every", [1, None], ids=["promoting", "stopping"])
+def test_a_raised_parallelism_keeps_the_rule_that_stops_trials(service: Api, saves_every: int | None) -> None:
+    """Whole trials under a rule are those that it let through: their ranks, and their number, tell nothing new."""
+    name = created(service)["name"]
+    ran(given(service, name), saves_every=saves_every, value=0.5)
+    wanted = rule(service, name)
+    behind = given(service, name)
+    left = behind.report(accuracy=0.1, checkpoint="/1" if saves_every else None)
+    if left["decision"] == "stop":
+        behind.finish("stopped")
+    before = [(one["status"], one["number"]) for one in trials(service, name)]
+    patched(service, name, limits={"parallelism": 8})
+    assert rule(service, name) == wanted
+    assert [(one["status"], one["number"]) for one in trials(service, name)] == before
+    ran(given(service, name), saves_every=saves_every, value=0.9)
+    assert rule(service, name) == wanted
+    assert "so far" not in experiment(service, name)["early_stopping"]["why"]
+
+
+def test_a_raised_parallelism_counts_the_trials_that_ran_to_their_ends(service: Api) -> None:
+    """One that makes few reports was enough to choose `none`, so that nothing was stopped."""
+    name = created(service)["name"]
+    for value in (0.1, 0.2, 0.3, 0.4):
+        ran(given(service, name), steps=2, value=value)
+    assert rule(service, name) == {"rule": "none"}
+    patched(service, name, limits={"parallelism": 8})
+    assert rule(service, name) == {"rule": "none"}
+
+
+@pytest.mark.slow
 def test_a_changed_rule_is_the_users_until_it_is_handed_back(service: Api) -> None:
     name = created(service)["name"]
     ran(given(service, name))

@@ -71,6 +71,24 @@ def test_among_many_choices_the_one_with_a_continuous_parameter_is_found() -> No
     assert sum(rate < 1e-6 for rate in rates) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("prunes", [True, False])
+def test_a_model_does_not_propose_the_same_corner_of_a_continuous_space_again(prunes: bool) -> None:
+    """The best is in a corner, and trials near it were stopped: what ends early, or is known, may be proposed again."""
+    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "xy"})
+    spec = SamplerSpec(sampler="gp", options={"n_startup_trials": 3})
+    view, found = StudyView(Study(Problem(space, ("minimize",), prunes=prunes), spec, 7)), []
+    for number in range(14):
+        params = view.propose([], number)
+        found.append(tuple(params.values()))
+        loss = float(str(params["x"])) + float(str(params["y"]))
+        if prunes and number % 3:
+            view.update([Observation(number, params, "pruned", rungs=((1, loss),), last_step=1, last_value=loss)])
+        else:
+            view.update([Observation(number, params, "completed", (loss,), rungs=((1, loss),), last_step=1)])
+    assert len(set(found)) == len(found)
+
+
 def test_repetitions_are_there_for_the_asking() -> None:
     spec = SamplerSpec(options={"n_startup_trials": 3}, repeats=True)
     assert len(set(searched(Study(PROBLEMS["finite numbers"], spec, 7), 36))) < 36

@@ -89,6 +89,14 @@ def test_concordance_is_the_share_of_pairs_in_the_same_order() -> None:
     assert concordance([1, 1, 1, 1], [10, 20, 30, 40]) == 0.5
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e307])
+def test_concordance_does_not_depend_on_the_scale(scale: float) -> None:
+    values = [-3 * scale, -scale, 0.0, scale, 3 * scale]
+    assert concordance(values, values) == 1
+    assert concordance([10 * one for one in values], [0.0] * 5) == 0.5
+    assert concordance(values, values[::-1]) == 0
+
+
 @given(
     st.builds(
         Training,

@@ -128,10 +128,11 @@ def test_it_proposes_whatever_the_losses_are(losses: list[float]) -> None:
     assert 0 <= proposed(study_of(), history) <= 1
 
 
-def test_trials_that_almost_diverge_do_not_hide_the_differences_of_the_others() -> None:
-    """Their losses are a million times as large."""
+@pytest.mark.parametrize("factor", [1e6, 1e170, 1e300])
+def test_trials_that_almost_diverge_do_not_hide_the_differences_of_the_others(factor: float) -> None:
+    """Their losses are so many times as large."""
     history = [
-        replace(one, rungs=tuple((step, 1e6 * loss) for step, loss in one.rungs)) if one.number < 3 else one
+        replace(one, rungs=tuple((step, factor * loss) for step, loss in one.rungs)) if one.number < 3 else one
         for one in evenly(17, last_step=9)
     ]
     assert abs(proposed(study_of(), history) - BEST) < 0.1
