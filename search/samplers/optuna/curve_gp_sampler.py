@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from optuna.trial import FrozenTrial
 
-from search.samplers.learning_curve import END, LearningCurve
+from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.curve_points import Array, bounded, levels, points_of
 from search.samplers.optuna.gp_internals import AT_END, GpHooks
 
@@ -32,9 +32,6 @@ class CurveGpSampler(GpHooks):
     def still_running(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
         return [trial for trial in trials if self._curves[trial.number].is_running]
 
-    def ended_early(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
-        return [trial for trial in trials if _ended_early(self._curves[trial.number])]
-
     def observed(self, trials: Sequence[FrozenTrial], params: Array) -> tuple[Array, Array]:
         curves = [self._curves[trial.number] for trial in trials]
         points = points_of(curves)
@@ -43,7 +40,3 @@ class CurveGpSampler(GpHooks):
         losses = bounded(np.array([loss for _, _, loss in points]))
         values = (losses.mean() - losses) / (losses.std() or 1.0)
         return np.column_stack([params[indexes], AT_END * reached]), values
-
-
-def _ended_early(curve: LearningCurve) -> bool:
-    return not curve.is_running and END not in curve.losses

@@ -39,10 +39,6 @@ class GpHooks(optuna.samplers.GPSampler):
     def still_running(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
         raise NotImplementedError
 
-    def ended_early(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
-        """Those that will not show how they would have ended."""
-        raise NotImplementedError
-
     def _sample_relative_impl(
         self,
         study: optuna.Study,  # noqa: ARG002
@@ -55,10 +51,6 @@ class GpHooks(optuna.samplers.GPSampler):
         inputs, values = self.observed(completed_trials, params)
         model = self._fitted(space, inputs, values)
         expected = _expected(model, _at_end(params))
-        if ended := self.ended_early(completed_trials):
-            ends = _at_end(space.get_normalized_params(list(ended)))
-            more = np.concatenate([inputs, ends]), np.concatenate([values, _expected(model, ends)])
-            model = _with_points(model, space, *more)
         running = [*running_trials, *self.still_running(completed_trials)]
         acquisition = self._acquisition(model, float(expected.max()), space, running)
         best = params[np.argmax(expected), np.newaxis]
@@ -94,24 +86,6 @@ class GpHooks(optuna.samplers.GPSampler):
 def _expected(model: GPRegressor, inputs: Array) -> Array:
     with torch.no_grad():
         found: Array = model.posterior(torch.from_numpy(inputs))[0].numpy()
-    return found
-
-
-def _with_points(model: GPRegressor, space: SearchSpace, inputs: Array, values: Array) -> GPRegressor:
-    """The same model with other points.
-
-    So trials that ended early are believed to have ended as expected. Otherwise their ends would stay unknown, and the
-    same params would be proposed again and again.
-    """
-    found = GPRegressor(
-        is_categorical=torch.from_numpy(np.append(space.is_categorical, False)),
-        X_train=torch.from_numpy(inputs),
-        y_train=torch.from_numpy(values),
-        inverse_squared_lengthscales=model.inverse_squared_lengthscales,
-        kernel_scale=model.kernel_scale,
-        noise_var=model.noise_var,
-    )
-    found._cache_matrix()  # noqa: SLF001
     return found
 
 
