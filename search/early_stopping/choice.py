@@ -104,9 +104,13 @@ class ChosenRule:
     reason: str
 
 
-def trials_needed(problem: Problem) -> int:
-    """How many trials run to their ends before a rule is chosen: those that run at the same time anyway."""
-    return min(MIN_RANKED, problem.parallelism)
+def trials_needed(problem: Problem, *, is_settled: bool = False) -> int:
+    """How many trials run to their ends before a rule is chosen: those that run at the same time anyway.
+
+    `is_settled`: a rule that stops trials has been chosen already. More whole trials are not waited for then, because
+    they would be those that the rule has let through, whose ranks mislead.
+    """
+    return 1 if is_settled else min(MIN_RANKED, problem.parallelism)
 
 
 def concordance(early: Sequence[float], late: Sequence[float]) -> float:
@@ -124,15 +128,11 @@ def _sign(one: float, other: float) -> int:
 
 
 def choose_rule(problem: Problem, training: Training | None, *, is_settled: bool = False) -> ChosenRule:
-    """The rule `auto` stands for; it is `auto` itself as long as too few trials have run to their ends.
-
-    `is_settled`: a rule that stops trials has been chosen already. More whole trials are not waited for then, because
-    they would be those that the rule has let through.
-    """
+    """The rule `auto` stands for; it is `auto` itself as long as fewer trials than needed have run to their ends."""
     why_none = _why_never(problem) or (None if training is None else _why_no_rule(training))
     if why_none is not None:
         return ChosenRule(NoneSpec(), why_none)
-    if training is None or (training.trial_count < trials_needed(problem) and not is_settled):
+    if training is None or training.trial_count < trials_needed(problem, is_settled=is_settled):
         return ChosenRule(Auto(), _why_not_yet(problem, training))
     return _halving(training)
 

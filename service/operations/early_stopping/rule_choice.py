@@ -54,9 +54,8 @@ def choose_after_change(
     if before.early_stopping != after.early_stopping:
         experiment.rule_choice = None
     if experiment.rule_choice is not None:
-        training = _training_in(experiment.rule_choice)
-        if training is not None and training.trial_count < _trials_needed(after):
-            training = with_ranks(session, experiment.id, training)
+        known = _training_in(experiment.rule_choice)
+        training = None if known is None else _counted(session, experiment.id, after, known)
         after = _choose(session, experiment, after, training, now)
     elif _sampler_of(before) != _sampler_of(after):
         announce(session, experiment, after, now)
@@ -75,17 +74,19 @@ def announce(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, 
 
 def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Training | None) -> Training | None:
     """What is known after the trial has run to its end; None if nothing has changed."""
-    needed = _trials_needed(spec)
-    is_complete = known is not None and known.trial_count >= needed and known.starts_cheaply
+    is_complete = known is not None and known.trial_count >= _trials_needed(spec) and known.starts_cheaply
     if known is not None and is_complete and not known.is_short_beside(trial.last_step or 0):
         return None
     ended = training_of(session, trial, known=known)
     if ended is None:
         return None
-    training = ended if known is None else known.after(ended)
-    if training.trial_count < needed:
-        training = with_ranks(session, trial.experiment_id, training)
+    training = _counted(session, trial.experiment_id, spec, ended if known is None else known.after(ended))
     return None if training == known else training
+
+
+def _counted(session: Session, experiment_id: str, spec: ExperimentSpec, training: Training) -> Training:
+    """The training with what the first whole trials have shown, if more of them are needed than it knows."""
+    return with_ranks(session, experiment_id, training) if training.trial_count < _trials_needed(spec) else training
 
 
 def _choose(
@@ -106,8 +107,7 @@ def _choose(
 
 
 def _trials_needed(spec: ExperimentSpec) -> int:
-    """How many trials run to their ends before a rule is chosen; ranks among those that a rule lets through mislead."""
-    return 1 if _stops_trials(spec) else trials_needed(spec.problem)
+    return trials_needed(spec.problem, is_settled=_stops_trials(spec))
 
 
 def _stops_trials(spec: ExperimentSpec) -> bool:
