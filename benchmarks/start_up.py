@@ -2,7 +2,7 @@
 
 The functions are evaluated in this process; `--workers` trials run at the same time and end in turn. The settings:
 
-- `10 random`: what Optuna does, and Paceline except with `gp`
+- `10 random`: what Optuna does, and Paceline with `tpe`
 - `4 random`, `6 random`, `8 random`
 - `10 qmc`: the points of a scrambled Sobol sequence instead
 - `by size, random` and `by size, qmc`: three draws for each parameter, at most a quarter of the budget, at least four
@@ -33,9 +33,9 @@ SHARES = (0.5, 1.0)
 
 
 def startup_count(setting: str, parameters: int, trials: int) -> int:
-    return (
-        max(4, min(3 * parameters, trials // 4)) if setting.startswith("by size") else int(setting.split(maxsplit=1)[0])
-    )
+    if setting.startswith("by size"):
+        return max(4, min(3 * parameters, trials // 4))
+    return int(setting.split(maxsplit=1)[0])
 
 
 def regrets(task: Task, setting: str, seed: int, options: argparse.Namespace) -> list[float]:

@@ -147,18 +147,19 @@ def late(point: Point, deviation: float = 0.008) -> Curve:
     """A point learns at a step that depends on it: early ranks are rather the reverse of those at the end."""
     x, y, z = (point[f"x{index}"] for index in range(3))
     middle, noise = 2 + 14 * x * (1 - 0.5 * z) + 5 * (1 - y), _chance(point).normal(0, deviation, STEPS)
-    end = _bowl(x, y, z)
+    end = _bowl(point)
     return [end + (0.95 - end) / (1 + math.exp(min(50, 0.8 * (step - middle)))) + noise[step] for step in range(STEPS)]
 
 
 def flat(point: Point, deviation: float = 0.008) -> Curve:
     """The first half of a training shows nothing but noise."""
-    end, noise = _bowl(*(point[f"x{index}"] for index in range(3))), _chance(point).normal(0, deviation, STEPS)
-    shares = [1.0 if step <= STEPS // 2 - 1 else math.exp(-0.5 * (step - STEPS // 2 + 1)) for step in range(STEPS)]
+    end, noise = _bowl(point), _chance(point).normal(0, deviation, STEPS)
+    shares = [math.exp(-0.5 * max(0, step + 1 - STEPS // 2)) for step in range(STEPS)]
     return [end + (0.95 - end) * share + noise[step] for step, share in enumerate(shares)]
 
 
-def _bowl(x: float, y: float, z: float) -> float:
+def _bowl(point: Point) -> float:
+    x, y, z = (float(point[f"x{index}"]) for index in range(3))
     return 0.1 + 1.2 * (x - 0.65) ** 2 + 0.8 * (y - 0.3) ** 2 + 0.5 * (z - 0.5) ** 2
 
 
