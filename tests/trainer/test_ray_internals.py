@@ -10,6 +10,7 @@ checks that every internal that is used is named here.
 import dataclasses
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +52,16 @@ def test_a_save_is_refused_in_known_words_where_the_folder_of_the_run_is_missing
 
     assert "self._check_validation_file()" in source(StorageContext.persist_current_checkpoint)
     assert f'raise RuntimeError(\n                f"{NO_STORAGE} with' in source(StorageContext._check_validation_file)
+
+
+def test_the_lock_of_a_directory_is_a_file_elsewhere_that_processes_wait_for(tmp_path: Path) -> None:
+    from filelock import Timeout
+    from ray.air._internal.filelock import TempFileLock
+
+    with TempFileLock(str(tmp_path / "some")):
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(Timeout), TempFileLock(str(tmp_path / "some"), timeout=0):
+            pytest.fail("two hold it")
 
 
 def test_the_controller_polls_in_one_coroutine_after_a_pause_counted_from_the_last_poll() -> None:

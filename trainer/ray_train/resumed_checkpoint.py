@@ -3,35 +3,84 @@
 It is used in the worker process and travels there by value.
 """
 
+import contextlib
 import os
-import time
-from collections.abc import Callable
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from pyarrow.fs import LocalFileSystem
+from ray.air._internal.filelock import TempFileLock
 from ray.train import Checkpoint
 
-PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
+from trainer.ray_train.checkpoint_download import download, repeated
 
 OnReadError = Callable[[str, OSError], Exception]
 """Gets the path of a checkpoint that could not be read, and the error; returns what the user's call raises."""
 
 
 class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
-    """A busy bucket refuses calls, and pyarrow repeats all of them but the reading of a file: so this does."""
+    """One that is read completely, also from a busy bucket, and that the processes of a node download once.
 
-    def __init__(self, path: str, on_read_error: OnReadError) -> None:
-        super().__init__(path)
+    Ray does that for one object that travels to all ranks; here each rank makes its own. And with Ray's, a process
+    that has waited for another one's download takes what is there, also if that one has failed.
+
+    Its methods raise FileNotFoundError if there is no such checkpoint, and what `on_read_error` returns if it cannot
+    be read.
+    """
+
+    def __init__(self, uri: str, on_read_error: OnReadError) -> None:
+        super().__init__(uri)
         self._on_read_error = on_read_error
+        name = f"paceline-checkpoint-{os.getuid()}-{uuid.uuid5(uuid.NAMESPACE_URL, uri).hex}"
+        self._shared = Path(tempfile.gettempdir(), name)
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
-        """As Ray's. Raises FileNotFoundError if there is no such checkpoint, and else what `on_read_error` returns."""
-        pauses = iter(() if isinstance(self.filesystem, LocalFileSystem) else PAUSES_SECONDS)
-        while True:
-            try:
-                return str(super().to_directory(path))
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                if (pause := next(pauses, None)) is None:
-                    raise self._on_read_error(self.path, error) from error
-            time.sleep(pause)
+        """As Ray's."""
+        if isinstance(self.filesystem, LocalFileSystem):
+            return str(super().to_directory(path))
+        directory = Path(path or tempfile.mkdtemp(prefix="paceline-checkpoint-")).expanduser().absolute()
+        with TempFileLock(str(directory)):
+            self._download(directory)
+        return str(directory)
+
+    @contextlib.contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """As Ray's. The last of the processes that use the directory at the same time removes it."""
+        if isinstance(self.filesystem, LocalFileSystem):
+            yield self.path
+            return
+        reader = self._shared.with_name(f"{self._shared.name}.reader-{uuid.uuid4().hex}")
+        try:
+            with TempFileLock(str(self._shared)):
+                reader.touch()
+                self._download(self._shared)
+            yield str(self._shared)
+        finally:
+            with TempFileLock(str(self._shared)):
+                reader.unlink(missing_ok=True)
+                if not any(self._shared.parent.glob(f"{self._shared.name}.reader-*")):
+                    shutil.rmtree(self._shared, ignore_errors=True)
+
+    def get_metadata(self) -> dict[str, Any]:
+        """As Ray's."""
+        read = super().get_metadata
+        with self._read_errors():
+            return dict(read() if isinstance(self.filesystem, LocalFileSystem) else repeated(read))
+
+    def _download(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._read_errors():
+            download(self.filesystem, self.path, directory)
+
+    @contextlib.contextmanager
+    def _read_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._on_read_error(self.path, error) from error

@@ -1,41 +1,146 @@
 """The checkpoint that an attempt resumes from, when its bucket refuses calls."""
 
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainer.conftest import set_constant
+from tests.trainer.s3_server import S3Server
 from trainer.worker.failures import LOST, NotRead, describe, not_read
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
+SMALL_FILES = {f"settings/{number}.json": json.dumps({"number": number}).encode() for number in range(40)}
+FILES = {**SMALL_FILES, "model.bin": bytes(range(256)) * 8192}
 
-def test_reading_it_is_repeated_and_its_failure_is_not_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem  # noqa: PLC0415 - heavy
-    from ray.train import Checkpoint  # noqa: PLC0415
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[S3Server]:
+    with S3Server().serving() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(bucket: S3Server) -> Iterator[S3Server]:
+    yield bucket
+    bucket.is_away = bucket.is_slow = False
+    bucket.refuses_reading = None
+
+
+@pytest.fixture
+def checkpoint(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Makes an object for the same checkpoint in the bucket, as each rank of a trial has its own."""
+    from pyarrow.fs import FileSystem  # noqa: PLC0415 - heavy
 
     from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
 
-    set_constant(monkeypatch, ResumedCheckpoint.to_directory, "PAUSES_SECONDS", (0.0, 0.0))
-    calls = []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    uri = s3.storage.replace("?", "/checkpoint?")
+    storage, folder = FileSystem.from_uri(uri)
+    for name, content in {**FILES, ".metadata.json": b'{"epoch": 3}'}.items():
+        with storage.open_output_stream(f"{folder}/{name}") as stream:
+            stream.write(content)
+    return lambda: ResumedCheckpoint(uri, not_read)
 
-    def refuse(_: Checkpoint, path: Any = None) -> str:
-        calls.append(path)
-        if len(calls) < 3:
-            raise OSError("AWS Error SLOW_DOWN")
-        return "here"
 
-    monkeypatch.setattr(Checkpoint, "to_directory", refuse)
-    checkpoint = ResumedCheckpoint(str(tmp_path), not_read)
-    checkpoint.filesystem = SubTreeFileSystem(str(tmp_path), LocalFileSystem())  # stands for a bucket
-    assert checkpoint.to_directory("there") == "here"
-    assert calls == ["there"] * 3
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is tried once."""
+    from trainer.ray_train.checkpoint_download import repeated  # noqa: PLC0415 - heavy
 
-    set_constant(monkeypatch, ResumedCheckpoint.to_directory, "PAUSES_SECONDS", ())
-    calls.clear()
-    with pytest.raises(NotRead, match="could not be read: AWS Error SLOW_DOWN; every node must be able") as raised:
-        checkpoint.to_directory()
+    set_constant(monkeypatch, repeated, "PATIENCE_SECONDS", 0.0)
+
+
+def files_in(folder: str) -> dict[str, bytes]:
+    found = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found if path.name != ".metadata.json"}
+
+
+def test_many_small_files_in_an_overloaded_bucket_are_all_read(checkpoint: Callable[[], Any], s3: S3Server) -> None:
+    s3.is_slow = True
+    with checkpoint().as_directory() as folder:
+        assert files_in(folder) == FILES
+    assert s3.refused > 0
+    assert not Path(folder).exists()
+    assert checkpoint().get_metadata() == {"epoch": 3}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_rank_that_finds_another_one_reading_has_all_files_also_when_that_one_fails(
+    checkpoint: Callable[[], Any], s3: S3Server
+) -> None:
+    is_reading, may_fail = threading.Event(), threading.Event()
+    refused = []
+
+    def refuses(path: str) -> bool:
+        """One file, once, when the second rank has come."""
+        is_reading.set()
+        may_fail.wait()
+        if path.endswith("/7.json"):
+            refused.append(path)
+        return path.endswith("/7.json") and len(refused) == 1
+
+    def read(rank: Any) -> dict[str, bytes]:
+        with rank.as_directory() as folder:
+            return files_in(folder)
+
+    first, second = checkpoint(), checkpoint()
+    s3.refuses_reading = refuses
+    with ThreadPoolExecutor(2) as ranks:
+        failing = ranks.submit(read, first)
+        is_reading.wait()
+        waiting = ranks.submit(read, second)
+        may_fail.set()
+        with pytest.raises(NotRead, match="every node must be able to read the experiment's storage") as raised:
+            failing.result()
+        assert waiting.result() == FILES
     assert describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None).kind == LOST
+
+
+def test_the_ranks_on_a_node_share_one_download_until_the_last_has_read_it(
+    checkpoint: Callable[[], Any], s3: S3Server
+) -> None:
+    read = []
+
+    def refuses(path: str) -> bool:
+        read.append(path)
+        return False
+
+    first, second = checkpoint(), checkpoint()
+    s3.refuses_reading = refuses
+    with first.as_directory() as folder:
+        with second.as_directory() as seconds:
+            assert seconds == folder
+        assert files_in(folder) == FILES
+    assert len(read) == len(FILES) + 1
+    assert not Path(folder).exists()
+
+
+def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[[], Any], tmp_path: Path) -> None:
+    own = [checkpoint().to_directory(), checkpoint().to_directory(), checkpoint().to_directory(tmp_path / "named")]
+    assert len(set(own)) == 3
+    assert all(files_in(folder) == FILES for folder in own)
+    Path(own[0], "model.bin").write_bytes(b"spoilt")
+    assert files_in(checkpoint().to_directory(own[0])) == FILES
+
+
+@pytest.mark.usefixtures("impatient")
+def test_nothing_is_left_of_a_checkpoint_that_cannot_be_read(
+    checkpoint: Callable[[], Any], s3: S3Server, tmp_path: Path
+) -> None:
+    s3.refuses_reading = lambda path: path.endswith("/7.json")
+    with pytest.raises(NotRead), checkpoint().as_directory():
+        pytest.fail("it is not complete")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_that_is_not_there_is_a_missing_file(checkpoint: Callable[[], Any]) -> None:
+    missing = checkpoint()
+    missing.path += "/none"
+    with pytest.raises(FileNotFoundError):
+        missing.to_directory()
