@@ -11,13 +11,11 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, copy_files
-
-PATIENCE_SECONDS = 20.0
-"""How long one file is tried again. A try may take some seconds, because pyarrow repeats most calls itself."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
 
@@ -30,8 +28,8 @@ PART = ".paceline-part"
 T = TypeVar("T")
 
 
-def download(storage: FileSystem, path: str, directory: Path) -> None:
-    """Copy all files below `path` to the directory.
+def download(storage: FileSystem, path: str, directory: Path, patience_seconds: float) -> None:
+    """Copy all files below `path` to the directory; each is tried for `patience_seconds`.
 
     A file that is already there with the same size and time of change is left, so that a repeated download continues
     where the last one ended. Raises FileNotFoundError if there is no such path, and the OSError of a file's last try.
@@ -42,7 +40,7 @@ def download(storage: FileSystem, path: str, directory: Path) -> None:
         (target if one.type is FileType.Directory else target.parent).mkdir(parents=True, exist_ok=True)
     missing = [item for item in targets.items() if item[1].type is FileType.File and not _is_copy(*item)]
     with ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="paceline-download") as pool:
-        copies = [pool.submit(_copy, storage, one, target) for target, one in missing]
+        copies = [pool.submit(_copy, storage, one, target, patience_seconds) for target, one in missing]
         try:
             for copy in copies:
                 copy.result()
@@ -50,9 +48,9 @@ def download(storage: FileSystem, path: str, directory: Path) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def repeated(call: Callable[[], T]) -> T:
+def repeated(call: Callable[[], T], patience_seconds: float) -> T:
     """What the call returns; it is repeated when it raises an OSError, except for a file that does not exist."""
-    deadline, pause = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE_SECONDS
+    deadline, pause = time.monotonic() + patience_seconds, FIRST_PAUSE_SECONDS
     while True:
         try:
             return call()
@@ -74,10 +72,11 @@ def _is_copy(target: Path, source: FileInfo) -> bool:
     return source.mtime_ns is not None and (found.st_size, found.st_mtime_ns) == (source.size, source.mtime_ns)
 
 
-def _copy(storage: FileSystem, source: FileInfo, target: Path) -> None:
+def _copy(storage: FileSystem, source: FileInfo, target: Path, patience_seconds: float) -> None:
     """The file appears when it is complete, because other processes may look at the directory."""
     part = target.with_name(target.name + PART)
-    repeated(lambda: copy_files(source.path, str(part), storage, LocalFileSystem(), chunk_size=CHUNK_BYTES))
+    copy = partial(copy_files, source.path, str(part), storage, LocalFileSystem(), chunk_size=CHUNK_BYTES)
+    repeated(copy, patience_seconds)
     if source.mtime_ns is not None:
         os.utime(part, ns=(source.mtime_ns, source.mtime_ns))
     part.replace(target)

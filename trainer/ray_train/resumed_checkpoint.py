@@ -18,6 +18,9 @@ from ray.train import Checkpoint
 
 from trainer.ray_train.checkpoint_download import download, repeated
 
+PATIENCE_SECONDS = 20.0
+"""How long one file is tried again. A try may take some seconds, because pyarrow repeats most calls itself."""
+
 OnReadError = Callable[[str, OSError], Exception]
 """Gets the path of a checkpoint that could not be read, and the error; returns what the user's call raises."""
 
@@ -32,9 +35,10 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
     be read.
     """
 
-    def __init__(self, uri: str, on_read_error: OnReadError) -> None:
+    def __init__(self, uri: str, on_read_error: OnReadError, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         super().__init__(uri)
         self._on_read_error = on_read_error
+        self._patience_seconds = patience_seconds
         name = f"paceline-checkpoint-{os.getuid()}-{uuid.uuid5(uuid.NAMESPACE_URL, uri).hex}"
         self._shared = Path(tempfile.gettempdir(), name)
 
@@ -69,12 +73,14 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         """As Ray's."""
         read = super().get_metadata
         with self._read_errors():
-            return dict(read() if isinstance(self.filesystem, LocalFileSystem) else repeated(read))
+            return dict(
+                read() if isinstance(self.filesystem, LocalFileSystem) else repeated(read, self._patience_seconds)
+            )
 
     def _download(self, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._read_errors():
-            download(self.filesystem, self.path, directory)
+            download(self.filesystem, self.path, directory, self._patience_seconds)
 
     @contextlib.contextmanager
     def _read_errors(self) -> Iterator[None]:

@@ -4,12 +4,12 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.trainer.conftest import set_constant
 from tests.trainer.s3_server import S3Server
 from trainer.worker.failures import LOST, NotRead, describe, not_read
 
@@ -33,8 +33,11 @@ def s3(bucket: S3Server) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def checkpoint(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """Makes an object for the same checkpoint in the bucket, as each rank of a trial has its own."""
+def checkpoint(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Makes an object for the same checkpoint in the bucket, as each rank of a trial has its own.
+
+    Its arguments are those of the class that follow.
+    """
     from pyarrow.fs import FileSystem  # noqa: PLC0415 - heavy
 
     from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
@@ -45,15 +48,7 @@ def checkpoint(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, content in {**FILES, ".metadata.json": b'{"epoch": 3}'}.items():
         with storage.open_output_stream(f"{folder}/{name}") as stream:
             stream.write(content)
-    return lambda: ResumedCheckpoint(uri, not_read)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file is tried once."""
-    from trainer.ray_train.checkpoint_download import repeated  # noqa: PLC0415 - heavy
-
-    set_constant(monkeypatch, repeated, "PATIENCE_SECONDS", 0.0)
+    return partial(ResumedCheckpoint, uri, not_read)
 
 
 def files_in(folder: str) -> dict[str, bytes]:
@@ -61,7 +56,7 @@ def files_in(folder: str) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found if path.name != ".metadata.json"}
 
 
-def test_many_small_files_in_an_overloaded_bucket_are_all_read(checkpoint: Callable[[], Any], s3: S3Server) -> None:
+def test_many_small_files_in_an_overloaded_bucket_are_all_read(checkpoint: Callable[..., Any], s3: S3Server) -> None:
     s3.is_slow = True
     with checkpoint().as_directory() as folder:
         assert files_in(folder) == FILES
@@ -70,9 +65,8 @@ def test_many_small_files_in_an_overloaded_bucket_are_all_read(checkpoint: Calla
     assert checkpoint().get_metadata() == {"epoch": 3}
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_rank_that_finds_another_one_reading_has_all_files_also_when_that_one_fails(
-    checkpoint: Callable[[], Any], s3: S3Server
+    checkpoint: Callable[..., Any], s3: S3Server
 ) -> None:
     is_reading, may_fail = threading.Event(), threading.Event()
     refused = []
@@ -89,7 +83,7 @@ def test_a_rank_that_finds_another_one_reading_has_all_files_also_when_that_one_
         with rank.as_directory() as folder:
             return files_in(folder)
 
-    first, second = checkpoint(), checkpoint()
+    first, second = checkpoint(patience_seconds=0), checkpoint(patience_seconds=0)
     s3.refuses_reading = refuses
     with ThreadPoolExecutor(2) as ranks:
         failing = ranks.submit(read, first)
@@ -103,7 +97,7 @@ def test_a_rank_that_finds_another_one_reading_has_all_files_also_when_that_one_
 
 
 def test_the_ranks_on_a_node_share_one_download_until_the_last_has_read_it(
-    checkpoint: Callable[[], Any], s3: S3Server
+    checkpoint: Callable[..., Any], s3: S3Server
 ) -> None:
     read = []
 
@@ -121,7 +115,7 @@ def test_the_ranks_on_a_node_share_one_download_until_the_last_has_read_it(
     assert not Path(folder).exists()
 
 
-def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[[], Any], tmp_path: Path) -> None:
+def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[..., Any], tmp_path: Path) -> None:
     own = [checkpoint().to_directory(), checkpoint().to_directory(), checkpoint().to_directory(tmp_path / "named")]
     assert len(set(own)) == 3
     assert all(files_in(folder) == FILES for folder in own)
@@ -129,17 +123,16 @@ def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[[], Any], tm
     assert files_in(checkpoint().to_directory(own[0])) == FILES
 
 
-@pytest.mark.usefixtures("impatient")
 def test_nothing_is_left_of_a_checkpoint_that_cannot_be_read(
-    checkpoint: Callable[[], Any], s3: S3Server, tmp_path: Path
+    checkpoint: Callable[..., Any], s3: S3Server, tmp_path: Path
 ) -> None:
     s3.refuses_reading = lambda path: path.endswith("/7.json")
-    with pytest.raises(NotRead), checkpoint().as_directory():
+    with pytest.raises(NotRead), checkpoint(patience_seconds=0).as_directory():
         pytest.fail("it is not complete")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_that_is_not_there_is_a_missing_file(checkpoint: Callable[[], Any]) -> None:
+def test_a_checkpoint_that_is_not_there_is_a_missing_file(checkpoint: Callable[..., Any]) -> None:
     missing = checkpoint()
     missing.path += "/none"
     with pytest.raises(FileNotFoundError):
