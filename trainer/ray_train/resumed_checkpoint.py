@@ -4,6 +4,7 @@ It is used in the worker process and travels there by value.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -17,9 +18,13 @@ from ray.air._internal.filelock import TempFileLock
 from ray.train import Checkpoint
 
 from trainer.ray_train.checkpoint_download import download, repeated
+from trainer.unused_folders import remove_unused
 
 PATIENCE_SECONDS = 20.0
 """How long one file is tried again. A try may take some seconds, because pyarrow repeats most calls itself."""
+
+SHARED = "paceline-shared-checkpoint-"
+"""The beginning of the names of the directories that the processes of a node share."""
 
 OnReadError = Callable[[str, OSError], Exception]
 """Gets the path of a checkpoint that could not be read, and the error; returns what the user's call raises."""
@@ -39,8 +44,9 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         super().__init__(uri)
         self._on_read_error = on_read_error
         self._patience_seconds = patience_seconds
-        name = f"paceline-checkpoint-{os.getuid()}-{uuid.uuid5(uuid.NAMESPACE_URL, uri).hex}"
-        self._shared = Path(tempfile.gettempdir(), name)
+        # Processes with other directories for Ray's locks must not share it.
+        place = uuid.uuid5(uuid.NAMESPACE_URL, f"{os.environ.get('RAY_TMPDIR')} {uri}").hex
+        self._shared = Path(tempfile.gettempdir(), f"{SHARED}{os.getuid()}-{place}")
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """As Ray's."""
@@ -57,17 +63,17 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         if isinstance(self.filesystem, LocalFileSystem):
             yield self.path
             return
-        reader = self._shared.with_name(f"{self._shared.name}.reader-{uuid.uuid4().hex}")
+        remove_unused(self._shared.parent.glob(f"{SHARED}{os.getuid()}-*"), shutil.rmtree)
+        one_at_a_time = TempFileLock(str(self._shared))
+        with one_at_a_time:
+            descriptor = _locked_directory(self._shared)
         try:
-            with TempFileLock(str(self._shared)):
-                reader.touch()
+            with one_at_a_time:
                 self._download(self._shared)
             yield str(self._shared)
         finally:
-            with TempFileLock(str(self._shared)):
-                reader.unlink(missing_ok=True)
-                if not any(self._shared.parent.glob(f"{self._shared.name}.reader-*")):
-                    shutil.rmtree(self._shared, ignore_errors=True)
+            with one_at_a_time:
+                _remove_if_unused(self._shared, descriptor)
 
     def get_metadata(self) -> dict[str, Any]:
         """As Ray's."""
@@ -90,3 +96,25 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
             raise
         except OSError as error:
             raise self._on_read_error(self.path, error) from error
+
+
+def _locked_directory(directory: Path) -> int:
+    """Make the directory, unless it is there. Returns a descriptor that locks it, also against `remove_unused`."""
+    while True:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), directory.stat()):
+                return descriptor
+        os.close(descriptor)  # another process has removed it meanwhile
+
+
+def _remove_if_unused(directory: Path, descriptor: int) -> None:
+    """Give the lock back; the last process to do so removes the directory."""
+    try:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(descriptor)

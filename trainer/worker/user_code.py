@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 
-from trainer.worker.unused_folders import remove_unused
+from trainer.unused_folders import remove_unused
 
 FOLDER_PREFIX = "paceline-slot."
 """Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainer.unused_folders import remove_unused
 from trainer.worker.event_files import keep_event_files
-from trainer.worker.unused_folders import remove_unused
 
 COPIED_BYTES = 1_000_000
 """Larger files of the package are links to it: they are usually data, which a script does not change."""

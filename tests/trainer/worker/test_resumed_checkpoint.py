@@ -1,6 +1,7 @@
 """The checkpoint that an attempt resumes from, when its bucket refuses calls."""
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,22 @@ def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[..., Any], t
     assert all(files_in(folder) == FILES for folder in own)
     Path(own[0], "model.bin").write_bytes(b"spoilt")
     assert files_in(checkpoint().to_directory(own[0])) == FILES
+
+
+def test_what_a_killed_process_has_left_is_removed_when_another_one_reads(
+    checkpoint: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A directory that a living process uses stays, also one that is read for a long time."""
+    with checkpoint().as_directory() as used:
+        left = Path(used).with_name(Path(used).name[:-1] + "x")
+        left.mkdir()
+        (left / "model.bin").touch()
+        for directory in (left, used):
+            os.utime(directory, (1, 1))
+        with checkpoint().as_directory() as again:
+            assert again == used
+        assert files_in(used) == FILES
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_left_of_a_checkpoint_that_cannot_be_read(
