@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -124,19 +126,32 @@ def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[..., Any], t
     assert files_in(checkpoint().to_directory(own[0])) == FILES
 
 
+READER = """
+import sys, tempfile
+from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
+from trainer.worker.failures import not_read
+uri, tempfile.tempdir = sys.argv[1:]
+with ResumedCheckpoint(uri, not_read).as_directory() as directory:
+    print(directory, flush=True)
+    sys.stdin.read()
+"""
+
+
 def test_what_a_killed_process_has_left_is_removed_when_another_one_reads(
-    checkpoint: Callable[..., Any], tmp_path: Path
+    checkpoint: Callable[..., Any], s3: S3Server, tmp_path: Path
 ) -> None:
-    """A directory that a living process uses stays, also one that is read for a long time."""
-    with checkpoint().as_directory() as used:
-        left = Path(used).with_name(Path(used).name[:-1] + "x")
-        left.mkdir()
-        (left / "model.bin").touch()
-        for directory in (left, used):
-            os.utime(directory, (1, 1))
-        with checkpoint().as_directory() as again:
-            assert again == used
-        assert files_in(used) == FILES
+    """But not the directory of a living one, however long it reads."""
+    command = [sys.executable, "-W", "ignore", "-c", READER, s3.storage, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout
+        theirs = Path(reader.stdout.readline().strip())
+        os.utime(theirs, (1, 1))
+        with checkpoint().as_directory():
+            assert files_in(str(theirs / "checkpoint")) == FILES
+        reader.kill()
+    os.utime(theirs, (1, 1))
+    with checkpoint().as_directory():
+        assert not theirs.exists()
     assert list(tmp_path.iterdir()) == []
 
 
