@@ -11,10 +11,11 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 MISSING = "is required"
+UNKNOWN = "unknown field"
 MAX_SHOWN = 100
 """Characters of the user's text that a mistake repeats."""
 _MESSAGES = {
-    "extra_forbidden": "unknown field",
+    "extra_forbidden": UNKNOWN,
     "missing": MISSING,
     "tuple_type": "must be a list",
     "model_type": "must be an object",

@@ -18,6 +18,7 @@ from search.early_stopping.rule import Rule
 from search.field_descriptions import field_descriptions
 from search.mistakes import MISSING, Mistake, listed, parse, refuse
 from search.plugins import is_accepted
+from search.unused_fields import without_unused
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ def one_of(rules: Mapping[str, type[Rule]], broken: Mapping[str, str]) -> Any:
         try:
             rule: Rule = adapter.validate_python({"rule": "none", **given})
         except ValidationError as error:
+            if (used := without_unused(dict(given), error)) is not None:
+                return stored(used)
             log.warning("the rule %r is not available, so no trial is stopped: %s", given.get("rule"), error)
             return Missing.model_validate(given)
         return rule

@@ -19,7 +19,7 @@ from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.attempts import claim
 from service.operations.checkpoints.deletion import take_deletion_results
 from service.runtime.events.notifier import wait_for_notification
-from service.store.agents import CONNECTED, page_of_agents
+from service.store.agents import CONNECTED, nodes_of, page_of_agents
 from service.store.attempts import living_attempts
 from service.store.sql.database import database_now
 from trainer.wire import Assignment, Claim, DeletionResults, HeldAttempts, Instance
@@ -55,7 +55,7 @@ def list_agents(context: Ctx, cursor: Cursor = None, limit: Limit = 100) -> Page
             AgentView(
                 name=row.name,
                 connected=now - row.last_seen_at < CONNECTED,
-                nodes=row.nodes,
+                nodes=[node.model_dump(mode="json") for node in nodes_of(row)],
                 storage_error=row.storage_error,
                 running=[attempt.trial_id for attempt in living if attempt.holder == row.name],
                 first_seen_at=row.first_seen_at,

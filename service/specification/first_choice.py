@@ -3,8 +3,8 @@
 from search.early_stopping import Rule
 from search.early_stopping.choice import ChosenRule, choose_rule
 from search.early_stopping.rules.auto import Auto
-from search.plugins import STORED
 from service.specification.models import ExperimentSpec
+from service.specification.stored_spec import parse_stored_spec
 
 
 def first_choice(spec: ExperimentSpec) -> tuple[ExperimentSpec, ChosenRule | None]:
@@ -18,4 +18,4 @@ def first_choice(spec: ExperimentSpec) -> tuple[ExperimentSpec, ChosenRule | Non
 def with_rule(spec: ExperimentSpec, rule: Rule) -> ExperimentSpec:
     """Parsed again, because the spec caches what depends on the rule."""
     document = spec.model_dump(mode="json") | {"early_stopping": rule.model_dump(mode="json")}
-    return ExperimentSpec.model_validate(document, context=STORED)
+    return parse_stored_spec(document)

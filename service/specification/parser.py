@@ -6,7 +6,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter
 
-from search.mistakes import Mistake, parse
+from search.mistakes import UNKNOWN, Mistake, parse
 from search.plugins import Accepted
 from service.errors import MAX_MISTAKES, Invalid
 from service.specification.dataset_mistakes import in_users_words, known_fields
@@ -55,7 +55,7 @@ def _with_spelling(mistake: Mistake, document: Any) -> Mistake:
 
 def with_known_fields(mistake: Mistake, known: Sequence[str]) -> Mistake:
     """For an unknown field, the mistake with the fields that exist at its place; any other mistake unchanged."""
-    if not known or mistake.message != "unknown field":
+    if not known or mistake.message != UNKNOWN:
         return mistake
     return Mistake(mistake.path, f"{mistake.message}; known here: {', '.join(known)}")
 

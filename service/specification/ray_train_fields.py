@@ -1,6 +1,6 @@
 """Names of Ray Train that a specification does not take, and what to write instead."""
 
-from search.mistakes import Mistake
+from search.mistakes import UNKNOWN, Mistake
 
 _NO_TPU = "is not supported: Paceline has not been run on TPUs"
 _IN_REPORT = "is an argument of ray.train.report(): give it there"
@@ -49,5 +49,5 @@ REASONS: dict[tuple[str | int, ...], str] = {
 
 def with_ray_trains_name(mistake: Mistake) -> Mistake:
     """For an unknown field with a name of Ray Train, what to write instead; any other mistake unchanged."""
-    reason = REASONS.get(mistake.path) if mistake.message == "unknown field" else None
+    reason = REASONS.get(mistake.path) if mistake.message == UNKNOWN else None
     return Mistake(mistake.path, reason) if reason is not None else mistake

@@ -1,11 +1,12 @@
 """Queries on agents."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.store.stored_values import stored
 from service.store.tables import AgentRow
 from trainer.wire import Node
 
@@ -35,4 +36,13 @@ def storage_errors(session: Session, now: datetime) -> dict[str, str | None]:
 
 def nodes_of_connected(session: Session, now: datetime) -> dict[str, list[Node]]:
     recent = session.scalars(select(AgentRow).where(AgentRow.last_seen_at > now - CONNECTED))
-    return {row.name: [Node.model_validate(node) for node in row.nodes] for row in recent}
+    return {row.name: nodes_of(row) for row in recent}
+
+
+def nodes_of(agent: AgentRow) -> list[Node]:
+    return [stored(Node, node) for node in agent.nodes]
+
+
+def set_nodes(agent: AgentRow, nodes: Iterable[Node]) -> None:
+    """Without fields at their defaults: a version that does not know a field refuses it, also an empty one."""
+    agent.nodes = [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]

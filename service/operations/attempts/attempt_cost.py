@@ -6,6 +6,7 @@ from service.domain.cost import AttemptTimes, Cost
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.trial_time import function_began_at
 from service.store.sql.write_session import change_later
+from service.store.stored_values import stored
 from service.store.tables import AttemptRow
 from trainer.wire import PhaseSeconds, Scaling
 
@@ -52,5 +53,5 @@ def _times(attempt: AttemptRow, until: datetime) -> AttemptTimes:
         waiting=None if queued_at is None else (started_at - queued_at).total_seconds(),
         elapsed=max(0.0, (until - started_at).total_seconds()),
         starting=None if began_at is None else (began_at - started_at).total_seconds(),
-        phases=None if attempt.phases is None else PhaseSeconds.model_validate(attempt.phases),
+        phases=None if attempt.phases is None else stored(PhaseSeconds, attempt.phases),
     )

@@ -16,6 +16,7 @@ from service.operations.transitions import move_trial
 from service.runtime.search_view.objective_values import broken_constraints, missing_objectives
 from service.store.attempts import ASK_HOLDER, attempts_of
 from service.store.events import append_event
+from service.store.stored_values import stored
 from service.store.tables import TrialRow
 from service.store.trials import reports_of
 from trainer.wire import Failure, FailureKind, Outcome, PhaseSeconds
@@ -107,9 +108,7 @@ def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
     between makes progress, so it does not cause the losses.
     """
     attempts = attempts_of(leased.session, leased.trial.id)[leased.trial.forgiven_attempts :]
-    failed = [
-        (Failure.model_validate(one.failure), one) for one in attempts if one.failure and not one.uncounted_report_count
-    ]
+    failed = [(stored(Failure, one.failure), one) for one in attempts if one.failure and not one.uncounted_report_count]
     counted = [
         (failure, one.ended_at or leased.now)
         for failure, one in failed
@@ -155,7 +154,7 @@ def _why_holder_stopped(leased: LeasedAttempt) -> str:
 def _limit_passed(leased: LeasedAttempt, tolerance: float = 0.0) -> str | None:
     """The time limit that it had passed at its end: a slot kills by itself, after it was asked to leave."""
     began_at = function_began_at(leased.attempt) or leased.attempt.started_at
-    told = PhaseSeconds.model_validate(leased.attempt.phases).total if leased.attempt.phases else 0.0
+    told = stored(PhaseSeconds, leased.attempt.phases).total if leased.attempt.phases else 0.0
     seconds = max(told, (leased.now - began_at).total_seconds())
     passed = out_of_time(leased.spec.limits, seconds, tolerance)
     return passed.reason if passed is not None else None

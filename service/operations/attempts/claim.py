@@ -19,10 +19,12 @@ from service.operations.attempts.obsolete_checkpoints import obsolete_files
 from service.operations.checkpoints.deletion import deletions_of_agent
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
+from service.store.agents import set_nodes
 from service.store.attempts import ASK_HOLDER, living_attempts
 from service.store.experiments import experiments_with, startable_experiment_ids
 from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
+from service.store.stored_values import stored
 from service.store.tables import AgentRow, AttemptRow
 from service.store.trials import counts_of_all
 from trainer.process_log.context import log_context
@@ -125,7 +127,7 @@ def register_agent(context: Context, name: str, message: Claim) -> None:
         if message.instance is not None:
             seconds = context.settings.lease_seconds + message.wait_seconds
             _take_name(row, message.instance, message.replaces, now + timedelta(seconds=seconds))
-        row.nodes = [node.model_dump(mode="json") for node in message.nodes]
+        set_nodes(row, message.nodes)
         row.storage_error = message.storage_error
         row.last_seen_at = now
 
@@ -149,7 +151,7 @@ def has_left(context: Context, name: str, message: Claim) -> bool:
 
 
 def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, until: datetime) -> None:
-    holder = Instance.model_validate(row.instance) if row.instance else None
+    holder = stored(Instance, row.instance) if row.instance else None
     if holder is not None and holder not in (instance, replaces):
         raise AgentNameTaken(
             f"another agent uses the name {row.name!r}: process {holder.pid} at {holder.place.split()[0]}. Give this "

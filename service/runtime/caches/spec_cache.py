@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from search.plugins import STORED
 from service.runtime.caches.row_cache import RowCache
 from service.specification.models import ExperimentSpec
+from service.specification.stored_spec import parse_stored_spec
 from service.store.tables import ExperimentRow
 
 _parsed = RowCache[dict[str, Any], ExperimentSpec]()
@@ -19,6 +19,6 @@ def spec_of(experiment: ExperimentRow) -> ExperimentSpec:
     """Every call needs it, so it is parsed once for each version. All callers share the result; do not modify it."""
     spec = _parsed.get(experiment.id, experiment.spec)
     if spec is None:
-        spec = ExperimentSpec.model_validate(experiment.spec, context=STORED)
+        spec = parse_stored_spec(experiment.spec)
         cache_spec(experiment, spec)
     return spec

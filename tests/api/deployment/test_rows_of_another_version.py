@@ -1,0 +1,81 @@
+"""Two versions of the service work on one database during an upgrade, and an earlier one after the way back."""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm.attributes import flag_modified
+
+from service.runtime.context import Context
+from service.store.tables import AgentRow, AttemptRow, ExperimentRow
+from tests.api.agents.test_agents import TORCH, an_instance
+from tests.conftest import Api
+
+LATER: dict[str, Any] = {"later_flag": False, "later_choice": None, "later_options": {}, "later_list": []}
+"""What a later version stores of fields that nobody has used."""
+
+NODE = {"total": {"CPU": 8.0}, "free": {"CPU": 8.0}}
+
+
+def context_of(service: Api) -> Context:
+    context: Context = service.app.state.context
+    return context
+
+
+def test_rows_with_fields_of_a_later_version_are_read(service: Api) -> None:
+    name = service.create(
+        trainer=TORCH,
+        space={"x": {"type": "float", "low": 0, "high": 1}},
+        early_stopping={"rule": "asha"},
+        failures={"max_retries": 3},
+    )["name"]
+    first = service.claim(instance=an_instance(1))
+    assert first
+    first.call("heartbeat", body={"running_seconds": 1.0, "phases": {"data": 0.5}})
+    first.fail()
+    add_fields_of_a_later_version(context_of(service), name)
+
+    second = service.claim(instance=an_instance(1))
+    assert second
+    add_fields_of_a_later_version(context_of(service), name)
+    second.report(loss=1.0)
+    second.fail()
+    assert service.get("/v1/experiments")["items"][0]["name"] == name
+    assert service.get("/v1/agents")["items"][0]["nodes"] == [NODE | {"labels": {}}]
+    assert [one["outcome"] for one in second.shown()["attempts"]] == ["failed", "failed"]
+    for what in ("", "/best", "/trials", "/events?follow=false", "/analysis/importance"):
+        assert service.http.get(f"/v1/experiments/{name}{what}").status_code < 500
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 3}}).raise_for_status()
+
+
+def add_fields_of_a_later_version(context: Context, name: str) -> None:
+    with context.database.write() as session:
+        experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
+        spec = experiment.spec
+        parts: list[dict[str, Any]] = [spec, spec["trainer"], spec["trainer"]["scaling"], spec["early_stopping"]]
+        for part in [*parts, spec["search"], spec["space"]["x"], spec["objectives"][0], spec["limits"]]:
+            part.update(LATER)
+        flag_modified(experiment, "spec")
+        for agent in session.scalars(select(AgentRow)):
+            agent.nodes = [node | LATER for node in agent.nodes]
+        for attempt in session.scalars(select(AttemptRow)):
+            if attempt.failure:
+                attempt.failure = attempt.failure | LATER
+            if attempt.phases:
+                attempt.phases = attempt.phases | LATER
+
+
+def test_an_experiment_that_uses_what_only_a_later_version_knows_waits_for_that_one(service: Api) -> None:
+    name = service.create(trainer=TORCH)["name"]
+    with context_of(service).database.write() as session:
+        experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
+        experiment.spec = experiment.spec | {"search": experiment.spec["search"] | {"later": {"seeds": 3}}}
+    answer = service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 3}})
+    assert answer.status_code == 503
+    assert "uses what only a later version of the service knows: search.later; a service of" in answer.json()["detail"]
+
+
+def test_nodes_are_stored_without_fields_that_nobody_has_used(service: Api) -> None:
+    """An earlier version reads them, which refuses each field that it does not know."""
+    assert service.claim(status=204, nodes=[NODE]) is None
+    with context_of(service).database.read() as session:
+        assert session.scalars(select(AgentRow)).one().nodes == [NODE]
