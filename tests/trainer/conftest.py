@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,9 @@ os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService, go_on
 from trainer.ray_train.processes import setup_worker
 
+if TYPE_CHECKING:
+    from tests.trainer.s3_server import S3Server
+
 OOM_COUNTER = Path(os.environ["PACELINE_OOM_COUNTER"])
 USER_CODE = Path(__file__).parent / "user_code" / "train.py"
 # A path, because its import takes seconds.
@@ -46,6 +49,21 @@ RAYS_OWN = [
     "ignore:The `json` method is deprecated",
     "ignore::ResourceWarning",
 ]
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator["S3Server"]:
+    from tests.trainer.s3_server import S3Server  # noqa: PLC0415 - heavy
+
+    with S3Server().serving() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(bucket: "S3Server") -> Iterator["S3Server"]:
+    yield bucket
+    bucket.is_away = bucket.is_slow = False
+    bucket.refuses_reading = None
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:

@@ -19,18 +19,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[S3Server]:
-    with S3Server().serving() as server:
-        yield server
-
-
-@pytest.fixture
-def s3(bucket: S3Server) -> Iterator[S3Server]:
-    yield bucket
-    bucket.is_away = bucket.is_slow = False
-
-
-@pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory, sqlite: Path, ray_address: str, bucket: S3Server) -> Iterator[Api]:
     """A service with an agent that works for it: one for both tests, because an agent's start is slow."""
     data_dir = tmp_path_factory.mktemp("service")

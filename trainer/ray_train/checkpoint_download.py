@@ -18,6 +18,7 @@ from typing import TypeVar
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, copy_files
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
+"""Between two tries, on average: the ranks of a trial do not call again at the same time."""
 
 FILES_AT_A_TIME = 8
 CHUNK_BYTES = 64 * 1024 * 1024
@@ -51,6 +52,7 @@ def download(storage: FileSystem, path: str, directory: Path, patience_seconds: 
 def repeated(call: Callable[[], T], patience_seconds: float) -> T:
     """What the call returns; it is repeated when it raises an OSError, except for a file that does not exist."""
     deadline, pause = time.monotonic() + patience_seconds, FIRST_PAUSE_SECONDS
+    jitter = random.Random()  # noqa: S311 - no secret; user code seeds and uses the module's own generator
     while True:
         try:
             return call()
@@ -59,8 +61,7 @@ def repeated(call: Callable[[], T], patience_seconds: float) -> T:
         except OSError:
             if time.monotonic() + pause > deadline:
                 raise
-        # Random, so that the ranks of a trial do not call again at the same time.
-        time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
+        time.sleep(pause * jitter.uniform(0.5, 1.5))
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 

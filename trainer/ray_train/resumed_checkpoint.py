@@ -50,7 +50,7 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """As Ray's."""
-        if isinstance(self.filesystem, LocalFileSystem):
+        if self._is_local:
             return str(super().to_directory(path))
         directory = Path(path or tempfile.mkdtemp(prefix="paceline-checkpoint-")).expanduser().absolute()
         with TempFileLock(str(directory)):
@@ -60,7 +60,7 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
         """As Ray's. The last of the processes that use the directory at the same time removes it."""
-        if isinstance(self.filesystem, LocalFileSystem):
+        if self._is_local:
             yield self.path
             return
         remove_unused(self._shared.parent.glob(f"{SHARED}{os.getuid()}-*"), shutil.rmtree)
@@ -79,9 +79,11 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         """As Ray's."""
         read = super().get_metadata
         with self._read_errors():
-            return dict(
-                read() if isinstance(self.filesystem, LocalFileSystem) else repeated(read, self._patience_seconds)
-            )
+            return dict(read() if self._is_local else repeated(read, self._patience_seconds))
+
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self.filesystem, LocalFileSystem)
 
     def _download(self, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
