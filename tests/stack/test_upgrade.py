@@ -52,6 +52,7 @@ def test_an_experiment_runs_on_through_an_upgrade_and_back(compose: Compose, ear
             replace(compose, name)
             experiment.wait_for(experiment.finished() + 1, compose.logs)
     assert set(watcher.failures_since(0)) <= RETRYABLE, watcher.failures
+    assert not internal_errors(compose)
 
     compose("stop", *SERVICES)
     compose.env |= compose.images
@@ -66,5 +67,12 @@ def test_an_experiment_runs_on_through_an_upgrade_and_back(compose: Compose, ear
 
 def replace(compose: Compose, *names: str) -> None:
     """Puts containers of the image that is set in the place of these, and waits until they are healthy."""
+    assert not internal_errors(compose)  # of containers whose logs go with them
     compose("up", "--detach", "--no-build", "--no-deps", *names)
     compose.wait_until_healthy(*names)
+
+
+def internal_errors(compose: Compose) -> list[str]:
+    """What the services have logged of calls that they answered with 500; agents and slots repeat those."""
+    lines = compose("logs", "--no-color", *SERVICES).splitlines()
+    return [line for line in lines if '"service.api.http.problems"' in line and ' failed"' in line]
