@@ -1,16 +1,14 @@
-"""Fields that a later version of the service has stored, and that nobody has used."""
+"""Fields of a stored document that only a later version of the service knows, and that have no value there."""
 
 from copy import deepcopy
 from typing import Any
 
 from pydantic import ValidationError
 
-from search.mistakes import UNKNOWN
-
-Place = tuple[str | int, ...]
+from search.mistakes import UNKNOWN, Path
 
 
-def unknown_fields(error: ValidationError) -> dict[Place, Any]:
+def unknown_fields(error: ValidationError) -> dict[Path, Any]:
     """The values of the fields that the model does not know, by their places; empty if it has other errors."""
     unknown = [one for one in error.errors() if one["type"] == "extra_forbidden" or one["msg"] == UNKNOWN]
     return {one["loc"]: one["input"] for one in unknown} if len(unknown) == error.error_count() else {}

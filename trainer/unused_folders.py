@@ -1,4 +1,4 @@
-"""Removes folders that only killed processes have used: the kernel has released their locks."""
+"""Folders that processes lock while they use them, and the removal of those that only killed processes have used."""
 
 import contextlib
 import fcntl
@@ -10,6 +10,27 @@ from typing import Any
 
 STARTING_SECONDS = 600.0
 """A process may be about to lock a folder of up to this age."""
+
+
+def lock_in_use(folder: Path, make: Callable[[], Any]) -> int:
+    """Lock `folder` as used by this process, after `make()` if it does not exist.
+
+    Returns the file descriptor; `os.close` releases the lock. The kernel releases it when the process dies, so a folder
+    without a lock is unused.
+    """
+    while True:
+        if not folder.exists():
+            make()
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if _is_at(descriptor, folder):
+                return descriptor
+            os.close(descriptor)  # the folder was removed before it was locked
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    return folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
 
 
 def remove_unused(folders: Iterable[Path], remove: Callable[[Path], Any]) -> None:

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ray.air._internal.filelock import TempFileLock
 from ray.train import Checkpoint
 
 from trainer.ray_train.checkpoint_download import download, repeated
-from trainer.unused_folders import remove_unused
+from trainer.unused_folders import lock_in_use, remove_unused
 
 PATIENCE_SECONDS = 20.0
 """How long one file is tried again. A try may take some seconds, because pyarrow repeats most calls itself."""
@@ -53,6 +54,7 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         if self._is_local:
             return str(super().to_directory(path))
         directory = Path(path or tempfile.mkdtemp(prefix="paceline-checkpoint-")).expanduser().absolute()
+        directory.mkdir(parents=True, exist_ok=True)
         with TempFileLock(str(directory)):
             self._download(directory)
         return str(directory)
@@ -64,9 +66,8 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
             yield self.path
             return
         remove_unused(self._shared.parent.glob(f"{SHARED}{os.getuid()}-*"), shutil.rmtree)
+        descriptor = lock_in_use(self._shared, partial(self._shared.mkdir, mode=0o700, exist_ok=True))
         one_at_a_time = TempFileLock(str(self._shared))
-        with one_at_a_time:
-            descriptor = _locked_directory(self._shared)
         try:
             with one_at_a_time:
                 self._download(self._shared)
@@ -86,7 +87,6 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         return isinstance(self.filesystem, LocalFileSystem)
 
     def _download(self, directory: Path) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._read_errors():
             download(self.filesystem, self.path, directory, self._patience_seconds)
 
@@ -98,18 +98,6 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
             raise
         except OSError as error:
             raise self._on_read_error(self.path, error) from error
-
-
-def _locked_directory(directory: Path) -> int:
-    """Make the directory, unless it is there. Returns a descriptor that locks it, also against `remove_unused`."""
-    while True:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), directory.stat()):
-                return descriptor
-        os.close(descriptor)  # another process has removed it meanwhile
 
 
 def _remove_if_unused(directory: Path, descriptor: int) -> None:

@@ -1,7 +1,5 @@
 """The user's code in a worker: its package is unpacked, and the training function is imported and called."""
 
-import contextlib
-import fcntl
 import importlib
 import inspect
 import os
@@ -18,7 +16,7 @@ from typing import Any
 
 import ray
 
-from trainer.unused_folders import remove_unused
+from trainer.unused_folders import lock_in_use, remove_unused
 
 FOLDER_PREFIX = "paceline-slot."
 """Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
@@ -55,25 +53,13 @@ def enter_package(package: Any | None, name: str | None, folder_name: str | None
 
 
 def lock_folder(folder: Path, fill: Callable[[], Any]) -> int:
-    """Lock `folder` as used by this process, after `fill()` if it does not exist.
+    """As `lock_in_use`. Also removes the packages of slots that were killed, before `fill()`."""
 
-    Returns the file descriptor; `os.close` releases the lock. The kernel releases it when the process dies, so a folder
-    without a lock is unused.
-    """
-    while True:
-        if not folder.exists():
-            remove_unused_packages(folder.parent)
-            fill()
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(folder, os.O_RDONLY)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            if _is_at(descriptor, folder):
-                return descriptor
-            os.close(descriptor)  # the folder was removed before it was locked
+    def make() -> None:
+        remove_unused_packages(folder.parent)
+        fill()
 
-
-def _is_at(descriptor: int, folder: Path) -> bool:
-    return folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat())
+    return lock_in_use(folder, make)
 
 
 def remove_unused_packages(parent: Path) -> None:

@@ -92,7 +92,7 @@ class RemoteFolder:
 
 
 class RemoteFile:
-    """A busy bucket refuses calls, and pyarrow repeats all of them but the reading of a file: so this does."""
+    """A busy bucket refuses calls, and pyarrow repeats all of them but the reading of a small file: so this does."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file = file

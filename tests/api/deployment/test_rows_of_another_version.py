@@ -11,7 +11,7 @@ from tests.api.agents.test_agents import TORCH, an_instance
 from tests.conftest import Api
 
 LATER: dict[str, Any] = {"later_flag": False, "later_choice": None, "later_options": {}, "later_list": []}
-"""What a later version stores of fields that nobody has used."""
+"""Fields that only a later version knows, with the empty values that it stores by default."""
 
 NODE = {"total": {"CPU": 8.0}, "free": {"CPU": 8.0}}
 
@@ -74,7 +74,7 @@ def test_an_experiment_that_uses_what_only_a_later_version_knows_waits_for_that_
     assert "uses what only a later version of the service knows: search.later; a service of" in answer.json()["detail"]
 
 
-def test_nodes_are_stored_without_fields_that_nobody_has_used(service: Api) -> None:
+def test_nodes_are_stored_without_empty_fields(service: Api) -> None:
     """An earlier version reads them, which refuses each field that it does not know."""
     assert service.claim(status=204, nodes=[NODE]) is None
     with context_of(service).database.read() as session:
