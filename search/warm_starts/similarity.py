@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from search.curve_score import shares_behind
 
-MIN_RANKED = 3
+MIN_RANKED = 2
 """The number of own trials from which on their ranks are compared."""
 MAX_RANKED = 200
 """With so many own trials earlier experiments no longer matter."""

@@ -113,17 +113,17 @@ def test_observations_of_a_trial_do_not_change_its_own_proposal(study: Study) ->
 
 @every_case
 def test_with_a_warm_start_a_proposal_is_still_a_function_of_the_history(study: Study) -> None:
-    """The eighth proposal is from the earlier experiment, if the sampler takes such proposals."""
+    """The sixteenth proposal is from the earlier experiment, if the sampler takes such proposals."""
     spec = study.sampler.model_copy(update={"warm_start": ("earlier",)})
     warm, (own, *others) = replace(study, sampler=spec), history_of(study.problem, COUNT)
     known = [replace(one, number=-one.number, experiment="earlier") for one in others]
     view = StudyView(warm, [*known, own])
-    params = _of_view(view, 7)
+    params = _of_view(view, 15)
     if isinstance(params, str):
         return
     assert study.problem.space.mistakes_in(params) == []
-    assert proposal(warm, [own, *reversed(known)], 7) == params
-    assert (view.source(7) == "warm_start") == warm.weighs_warm_starts
+    assert proposal(warm, [own, *reversed(known)], 15) == params
+    assert (view.source(15) == "warm_start") == warm.weighs_warm_starts
 
 
 SOURCES = {"random": {"random"}, "qmc": {"sequence"}, "grid": {"grid"}, "brute_force": {"grid"}}

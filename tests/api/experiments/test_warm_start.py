@@ -9,6 +9,7 @@ SPACE = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "hidden": {"type": "int", "low": 16, "high": 256, "step": 16},
 }
+LIMITS = {"max_trials": 20, "parallelism": 20}
 TPE = {"sampler": "tpe", "seed": 5, "options": {"n_startup_trials": 2}}
 
 
@@ -31,9 +32,9 @@ def first_proposal(service: Api, name: str) -> Any:
     return held.assignment["params"]
 
 
-def eighth_trial(service: Api, name: str) -> Any:
+def sixteenth_trial(service: Api, name: str) -> Any:
     """The first one that comes from an earlier experiment while no trial has ended."""
-    held = [service.ask(name) for _ in range(8)][-1]
+    held = [service.ask(name) for _ in range(16)][-1]
     assert held
     return held.shown()
 
@@ -49,8 +50,8 @@ def test_a_search_learns_from_an_earlier_experiment_and_shows_how_many_trials(se
     assert failed
     failed.fail()
     assert service.ask(earlier)
-    cold = service.create(space=SPACE, search=TPE)["name"]
-    warm = service.create(space=SPACE, search=TPE | {"warm_start": [earlier]})
+    cold = service.create(space=SPACE, search=TPE, limits=LIMITS)["name"]
+    warm = service.create(space=SPACE, search=TPE | {"warm_start": [earlier]}, limits=LIMITS)
     [taken] = warm["warm_start"]
     assert (taken["experiment"], taken["taken"]) == (earlier, 5)
     assert taken["left_out"] == {"failed": 1, "not finished": 1}
@@ -58,7 +59,7 @@ def test_a_search_learns_from_an_earlier_experiment_and_shows_how_many_trials(se
     stored = [one["data"] for one in service.events(warm["name"]) if one["kind"] == "experiment.warm_started"]
     assert stored == [{"sources": [taken]}]
     assert service.get(f"/v1/experiments/{cold}")["warm_start"] is None
-    trials = [eighth_trial(service, name) for name in (warm["name"], cold)]
+    trials = [sixteenth_trial(service, name) for name in (warm["name"], cold)]
     assert trials[0]["params"] != trials[1]["params"]
     assert [trial["source"] for trial in trials] == ["warm_start", "start_up"]
     assert trials[0]["warm_start"] == {"weights": {earlier: 0.4}, "experiment": earlier}
@@ -84,8 +85,8 @@ def test_the_observations_stay_when_the_earlier_experiment_changes_or_is_deleted
     with running(settings) as service:
         earlier = an_earlier_one(service, 16, 32, 240, 256)
         search = TPE | {"warm_start": [earlier]}
-        names = [service.create(space=SPACE, search=search)["name"] for _ in range(2)]
-        before = eighth_trial(service, names[0])
+        names = [service.create(space=SPACE, search=search, limits=LIMITS)["name"] for _ in range(2)]
+        before = sixteenth_trial(service, names[0])
         service.post(f"/v1/experiments/{earlier}/trials", 201, json={"params": {"lr": 0.5, "hidden": 16}})
         held = service.ask(earlier)
         assert held
@@ -94,7 +95,7 @@ def test_the_observations_stay_when_the_earlier_experiment_changes_or_is_deleted
         service.post(f"/v1/experiments/{earlier}/stop")
         service.http.delete(f"/v1/experiments/{earlier}").raise_for_status()
     with running(settings) as service:
-        again = eighth_trial(service, names[1])
+        again = sixteenth_trial(service, names[1])
         assert (again["params"], again["warm_start"]) == (before["params"], before["warm_start"])
         assert service.get(f"/v1/experiments/{names[1]}")["warm_start"][0]["taken"] == 4
 

@@ -55,7 +55,7 @@ def run(view: StudyView, count: int, of: Value = value) -> list[str]:
 def test_a_similar_experiment_gets_much_weight_and_finds_good_configurations_early() -> None:
     view = StudyView(a_study(XY, "good"), earlier("good", lambda params: 1000 + 5 * value(params)))
     sources = run(view, 12)
-    assert sources[:3] == ["start_up"] * 3
+    assert sources[:2] == ["start_up"] * 2
     assert sources.count("warm_start") > 2
     contribution = view.contribution(12)
     assert contribution.weights["good"] > 0.7
@@ -73,8 +73,8 @@ def test_an_inverted_experiment_changes_nothing(sampler: str) -> None:
     assert with_it.contribution(20).weights == {"bad": 0.0}
 
 
-@pytest.mark.parametrize("parallelism", [2, 4])
-def test_an_inverted_experiment_changes_nothing_where_a_few_trials_run_at_the_same_time(parallelism: int) -> None:
+@pytest.mark.parametrize("parallelism", [2, 4, 8])
+def test_an_inverted_experiment_changes_nothing_where_several_trials_run_at_the_same_time(parallelism: int) -> None:
     views = [
         StudyView(a_study(XY, "bad", parallelism=parallelism), earlier("bad", inverted)),
         StudyView(a_study(parallelism=parallelism)),
@@ -107,13 +107,13 @@ def test_neither_unit_nor_range_of_an_experiments_values_matters() -> None:
     assert views[0].propose([], 15) == views[1].propose([], 15)
 
 
-def test_of_trials_that_start_together_one_in_eight_is_from_earlier_experiments() -> None:
+def test_of_trials_that_start_together_one_in_sixteen_is_from_earlier_experiments() -> None:
     view = StudyView(a_study(XY, "good"), earlier("good", value))
     sources = list[str]()
-    for number in range(16):
+    for number in range(32):
         view.update([Observation(number, view.propose([], number), "running")])
         sources.append(view.source(number))
-    assert [number for number, source in enumerate(sources) if source == "warm_start"] == [7, 15]
+    assert [number for number, source in enumerate(sources) if source == "warm_start"] == [15, 31]
 
 
 def test_several_objectives_and_constraints_are_ranked() -> None:
