@@ -18,8 +18,8 @@ class Hyperband(SuccessiveHalving):
 
     A trial is compared only within its bracket, which is a function of its number; with `weighted`, of what had
     completed when it was created. Trials are then recorded at all rungs, also at those below their first one, to see
-    how well early ranks predict those at the end. `max_step` is the last step of a trial that is not stopped. With
-    `promote` there is no rung at that step, because the trial ends there.
+    how well early ranks predict those at the end. `max_step` is the last step of a trial that is not stopped. There is
+    no rung at that step, because the trial ends there; Optuna prunes most trials that have got so far.
     """
 
     rule: Literal["hyperband"] = "hyperband"
@@ -67,7 +67,7 @@ class Hyperband(SuccessiveHalving):
 
     @property
     def rungs_end(self) -> int | None:
-        return self.max_step if self.promote else None
+        return self.max_step
 
     @property
     def first_rungs(self) -> Sequence[int]:

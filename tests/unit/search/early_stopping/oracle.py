@@ -28,10 +28,12 @@ def decisions_agree(
     *,
     jump: int,
     by_average: bool = False,
+    last_step: int | None = None,
 ) -> None:
     """The rule and Optuna stop the same trials at the same reports, in any order of trials and steps.
 
-    A trial completes with its last value, or with its average.
+    A trial completes with its last value, or with its average. No trial reports at `last_step` or beyond, where the
+    rule stops none and Optuna does.
     """
     sampler = optuna.samplers.RandomSampler(seed=0)
     study = optuna.create_study(direction=direction, pruner=pruner, sampler=sampler, study_name=STUDY)
@@ -44,6 +46,9 @@ def decisions_agree(
         number = data.draw(st.sampled_from(sorted(trials)), label="trial")
         steps[number] += data.draw(st.integers(1, jump), label="steps on")
         value = data.draw(EXACT_VALUES if by_average else VALUES, label="value")
+        if last_step is not None and steps[number] >= last_step:
+            trials.pop(number)
+            continue
         trials[number].report(value, steps[number])
         stop = trials[number].should_prune()
         verdicts = ours.report(number, steps[number], value)

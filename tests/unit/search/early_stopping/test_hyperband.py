@@ -37,7 +37,7 @@ def test_hyperband_stops_the_trials_that_optuna_prunes(
         reduction_factor=reduction_factor,
         bootstrap_count=bootstrap_count,
     )
-    decisions_agree(data, rule, pruner, direction, jump=6)
+    decisions_agree(data, rule, pruner, direction, jump=6, last_step=max_step)
 
 
 def test_a_trial_of_hyperband_is_compared_only_within_its_bracket() -> None:
@@ -48,9 +48,19 @@ def test_a_trial_of_hyperband_is_compared_only_within_its_bracket() -> None:
     trials = Trials(rule)
     for number, bracket in enumerate(brackets):
         said = trials.report(number, 9, 0.5)
-        assert [verdict.milestone for verdict in said] == [1, 3, 9][bracket:]
-        assert said[0].compared_count == brackets[:number].count(bracket)
-        assert f"rung {3**bracket} of bracket {bracket}" in said[0].reason
+        assert [verdict.milestone for verdict in said] == [1, 3][bracket:]
+        for verdict in said:
+            assert verdict.compared_count == brackets[:number].count(bracket)
+            assert f"of bracket {bracket}" in verdict.reason
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_trial_is_not_stopped_at_its_last_step(*, weighted: bool) -> None:
+    trials = Trials(rule_of(rule="hyperband", max_step=9, weighted=weighted))
+    for number in range(100):
+        trials.create(number)
+        if not any(verdict.stop for step in range(1, 9) for verdict in trials.report(number, step, -number)):
+            assert not trials.report(number, 9, -number)
 
 
 @pytest.mark.parametrize(
