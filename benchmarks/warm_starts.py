@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.problems import TASKS, Point, Task
 from benchmarks.priors import point_at
-from search.priors.unit_scale import to_unit
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
+from search.space.unit_scale import to_unit
 from search.study import Study, StudyView
 
 COUNTS = (10, 20, 50)

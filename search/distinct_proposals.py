@@ -1,7 +1,7 @@
 """Keeps a search from repeating a configuration before all of them have been tried.
 
-Needed where configurations without a continuous parameter exist, and for samplers that propose a corner of a
-continuous space again and again.
+Needed where configurations without a continuous parameter exist, and for samplers that repeat configurations of a
+continuous space: corners, or a parent whose child is its copy.
 """
 
 from collections.abc import Iterator
@@ -9,12 +9,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from search.problem import Observation
-from search.space.parameters import coded
+from search.space.parameters import FloatParameter, coded
 from search.space.space import Params, Space
+from search.space.unit_scale import from_unit, to_unit
 
 MAX_DRAWS = 64
 MAX_WHOLE_DRAWS = 200
 """Where most choices have no continuous parameter and have been tried, few draws find one that has."""
+
+NEARBY_DRAWS = 8
+DISTANCE = 0.1
+"""The standard deviation of these draws from the repeated value, as a share of the parameter's range."""
 
 _Key = frozenset[tuple[str, object]]
 
@@ -53,9 +58,13 @@ class DistinctProposals:
             del self._numbers[key]
 
     def _candidates(self, params: Params, number: int) -> Iterator[Params]:
-        """Draws more and more of the parameters again, then all of them; as a last resort all configurations."""
+        """Moves a continuous parameter a little, or draws more and more of the parameters again, then all of them.
+
+        The last resort is to go through all configurations.
+        """
         random = np.random.default_rng((self._seed, number % 2**32, 2))
         names, configurations = sorted(params), self._space.configurations
+        yield from self._moved(params, random)
         for draw in range(MAX_DRAWS):
             again = random.choice(names, 1 + draw * len(names) // MAX_DRAWS, replace=False).tolist()
             kept = {name: value for name, value in params.items() if name not in again}
@@ -64,6 +73,17 @@ class DistinctProposals:
             yield configurations.nearby({}, random.random)
         for index in range(self._size):
             yield configurations[index]
+
+    def _moved(self, params: Params, random: np.random.Generator) -> Iterator[Params]:
+        parameters = {name: self._space.root[name] for name in sorted(params)}
+        continuous = {
+            name: one for name, one in parameters.items() if isinstance(one, FloatParameter) and one.values() is None
+        }
+        for _ in range(NEARBY_DRAWS if continuous else 0):
+            name = str(random.choice(list(continuous)))
+            position = to_unit(continuous[name], float(str(params[name]))) + random.normal(0, DISTANCE)
+            value = from_unit(continuous[name], float(np.clip(position, 0, 1)))
+            yield self._space.configurations.nearby({**params, name: value}, random.random)
 
     def _is_tried(self, params: Params, number: int) -> bool:
         return bool(self._numbers.get(self._key(params), set()) - {number})

@@ -41,7 +41,7 @@ class Study:
     def is_distinct(self) -> bool:
         """Whether proposals are kept from repeating a configuration."""
         space, sampler = self.problem.space, self.chosen_sampler.sampler
-        may_repeat = space.has_known_configurations if sampler.repeats_corners else space.has_finite_part
+        may_repeat = space.has_known_configurations if sampler.may_repeat else space.has_finite_part
         return may_repeat and not self.sampler.repeats and not sampler.is_exhaustive
 
     @property

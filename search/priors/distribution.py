@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import JsonValue
 
-from search.priors.unit_scale import NumberParameter, from_unit, to_unit
 from search.space.parameters import CategoricalParameter, Parameter, Params, position
 from search.space.prior import Confidence
 from search.space.space import Space
+from search.space.unit_scale import NumberParameter, from_unit, to_unit
 
 WIDTHS: dict[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.125}
 """The standard deviation of a number, as a part of its range."""

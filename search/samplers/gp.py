@@ -37,7 +37,7 @@ class Gp(Sampler):
 
     library: ClassVar[str | None] = "torch"
     drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
-    repeats_corners: ClassVar[bool] = True
+    may_repeat: ClassVar[bool] = True
 
     n_startup_trials: Annotated[int, Field(ge=0)] | None = None
     deterministic_objective: bool = False

@@ -41,6 +41,7 @@ class Nsga2(Sampler):
     """Optuna's NSGAIISampler. `crossover` and `mutation` name its operators, which keep their default options."""
 
     drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
+    may_repeat: ClassVar[bool] = True
 
     population_size: Annotated[int, Field(ge=2)] = 50
     mutation: Literal["polynomial"] | None = None

@@ -52,7 +52,7 @@ class Sampler(JsonModel, ABC):
     """Whether it learns from trials of which some parameters are not known."""
     is_exhaustive: ClassVar[bool] = False
     """Whether it tries each configuration once, and decides itself when one may be repeated."""
-    repeats_corners: ClassVar[bool] = False
+    may_repeat: ClassVar[bool] = False
     """Whether it may repeat a configuration exactly although the space is continuous."""
     takes_priors: ClassVar[bool] = True
     """Whether proposals from the parameters' priors may take the place of some of its own."""

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from search.priors.unit_scale import to_unit
 from search.problem import Feature, Observation, Problem
 from search.samplers.sampler import Proposer
 from search.samplers.tpe import Tpe
 from search.space.parameters import CategoricalParameter, Parameter, Params, position
 from search.space.space import Space
+from search.space.unit_scale import to_unit
 from search.standings import ranked
 
 NEIGHBOURS = 3

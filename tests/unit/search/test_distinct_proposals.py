@@ -89,6 +89,29 @@ def test_a_model_does_not_propose_the_same_corner_of_a_continuous_space_again(pr
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.parametrize("sampler", ["nsga2", "nsga3"])
+@pytest.mark.parametrize("directions", [("minimize",), ("minimize", "maximize")])
+def test_a_child_that_is_a_copy_of_its_parent_is_moved_a_little(sampler: str, directions: tuple[Any, ...]) -> None:
+    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "xyz"})
+    problem = Problem(space, directions)
+
+    def searched(*, repeats: bool) -> list[tuple[float, ...]]:
+        spec = SamplerSpec(sampler=sampler, options={"population_size": 6, "mutation_prob": 0}, repeats=repeats)
+        view, found = StudyView(Study(problem, spec, 7)), list[tuple[float, ...]]()
+        for number in range(60):
+            params = view.propose([], number)
+            found.append(tuple(float(str(value)) for value in params.values()))
+            view.update([Observation(number, params, "completed", found[-1][: len(directions)])])
+        return found
+
+    copied, moved = searched(repeats=True), searched(repeats=False)
+    first = next(number for number, one in enumerate(copied) if one in copied[:number])
+    assert moved[:first] == copied[:first]
+    assert 0 < sum(abs(ours - parent) for ours, parent in zip(moved[first], copied[first], strict=True)) < 0.5
+    assert len(set(copied)) < 50
+    assert len(set(moved)) == 60
+
+
 def test_repetitions_are_there_for_the_asking() -> None:
     spec = SamplerSpec(options={"n_startup_trials": 3}, repeats=True)
     assert len(set(searched(Study(PROBLEMS["finite numbers"], spec, 7), 36))) < 36

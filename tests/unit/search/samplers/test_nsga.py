@@ -57,7 +57,7 @@ class InOrder(NSGAIIElitePopulationSelectionStrategy):
 def test_nsga2_proposes_what_a_study_of_optuna_does(
     options: dict[str, Any], operators: dict[str, Any], objectives: int
 ) -> None:
-    ours = SamplerSpec(sampler="nsga2", options={**options, "population_size": 6})
+    ours = SamplerSpec(sampler="nsga2", options={**options, "population_size": 6}, repeats=True)
     theirs = {**options, **{name: kind() for name, kind in operators.items()}}
 
     def sampler(seed: int) -> NSGAIISampler:
@@ -74,7 +74,7 @@ def test_nsga2_draws_conditional_parameters_as_optuna_does() -> None:
             seed=seed, population_size=6, elite_population_selection_strategy=InOrder(population_size=6)
         )
 
-    study = study_of(CONDITIONAL, SamplerSpec(sampler="nsga2", options={"population_size": 6}), 2)
+    study = study_of(CONDITIONAL, SamplerSpec(sampler="nsga2", options={"population_size": 6}, repeats=True), 2)
     assert of_paceline(study, 40) == of_optuna(study, 40, sampler, conditional)
 
 
@@ -113,7 +113,7 @@ class Drawn(NSGAIIIElitePopulationSelectionStrategy):
 
 @pytest.mark.parametrize("options", [{}, {"dividing_parameter": 2}, {"reference_points": [[1, 0, 0], [0, 1, 1]]}])
 def test_nsga3_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> None:
-    study = study_of(MIXED, SamplerSpec(sampler="nsga3", options={**options, "population_size": 8}), 3)
+    study = study_of(MIXED, SamplerSpec(sampler="nsga3", options={**options, "population_size": 8}, repeats=True), 3)
     points = {"reference_points": np.array(options["reference_points"])} if "reference_points" in options else options
     select = Drawn(population_size=8, rng=LazyRandomState(0), **points)
 
