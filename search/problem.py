@@ -80,9 +80,9 @@ class Problem:
         return self.prunes and not self.population and len(self.directions) == 1
 
     @property
-    def believed_parameters(self) -> list[str]:
+    def parameters_with_prior(self) -> list[str]:
         """The names of the parameters that have a prior."""
-        return list(self.space.believed_values)
+        return list(self.space.prior_values)
 
     def features(self) -> Iterator[Feature]:
         for feature in (Feature.CATEGORICALS, Feature.CONDITIONS):

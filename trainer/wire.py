@@ -527,8 +527,8 @@ class Answer(Message):
     deciding_sequence: Count | None = None
     """the sequence of the report that was answered with the decision to stop"""
     kept: list[str] = Field(default_factory=list)
-    """checkpoints of the trial that are not to be removed, however many newer ones there are: while one is pinned,
-    these are all that the service knows"""
+    """checkpoints of the trial that must not be removed, however many newer ones there are. While any of them is
+    pinned, these are all checkpoints of the trial that the service knows"""
 
 
 class Outcome(StrEnum):

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 from optuna.trial import FrozenTrial, TrialState
@@ -33,12 +34,12 @@ def importances(
         get_param_importances,
     )
 
-    chosen = (
-        PedAnovaImportanceEvaluator()
-        if evaluator == "ped_anova"
-        else FanovaImportanceEvaluator(n_trees=TREE_COUNT, seed=0)
-    )
-    found = get_param_importances(frozen_study([direction], list(_frozen_trials(space, trials))), evaluator=chosen)
+    evaluators = {
+        "ped_anova": PedAnovaImportanceEvaluator,
+        "fanova": partial(FanovaImportanceEvaluator, n_trees=TREE_COUNT, seed=0),
+    }
+    study = frozen_study([direction], list(_frozen_trials(space, trials)))
+    found = get_param_importances(study, evaluator=evaluators[evaluator]())
     return {name: float(value) for name, value in found.items()}
 
 

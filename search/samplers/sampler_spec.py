@@ -79,7 +79,7 @@ class SamplerSpec(JsonModel):
 
     def uses_priors(self, problem: Problem) -> bool:
         """Whether some proposals come from the parameters' priors."""
-        return bool(problem.believed_parameters) and self._why_no_priors(problem) is None
+        return bool(problem.parameters_with_prior) and self._why_no_priors(problem) is None
 
     def weighs_warm_starts(self, problem: Problem) -> bool:
         """Whether some proposals come from earlier experiments, as far as these have predicted the ranks of trials."""
@@ -132,9 +132,9 @@ class SamplerSpec(JsonModel):
             message = "is not used with several objectives: a trial that early stopping ends ranks after completed ones"
             yield Mistake(("search", "curve_score"), message)
         if why := self._why_no_priors(problem):
-            for parameter in problem.believed_parameters:
+            for parameter in problem.parameters_with_prior:
                 yield Mistake(("space", parameter, "prior"), f"has no effect: {why}")
-        elif (index := problem.space.forbids(problem.space.believed_values)) is not None:
+        elif (index := problem.space.forbids(problem.space.prior_values)) is not None:
             yield Mistake(("forbid", index), "forbids the values that priors expect: proposals only come close to them")
         by_values = not self.uses_curve_score(problem)
         if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:

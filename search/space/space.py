@@ -58,7 +58,7 @@ class Space(RootModel[dict[str, Parameter]]):
         return None
 
     @property
-    def believed_values(self) -> Params:
+    def prior_values(self) -> Params:
         """The values that the parameters' priors expect."""
         return {name: one.prior.value for name, one in self.root.items() if one.prior is not None}
 

@@ -15,7 +15,8 @@ from service.api.http.json_body import read_body
 from service.api.http.routes import Route
 from service.api.views.rows import RowView
 from service.errors import Invalid, NotFound, TooMuchWork
-from service.operations.packages.storage import find_package, package_too_large, store_package
+from service.operations.packages.size_limit import package_too_large
+from service.operations.packages.storage import find_package, store_package
 
 router = APIRouter(prefix="/v1/packages", tags=["packages"], route_class=Route)
 

@@ -1,10 +1,13 @@
-"""Reports, the busiest call, without FastAPI's routing. It is the first that a service answers after its start."""
+"""Reports, the busiest call, without FastAPI's routing. It is the first that a service answers after its start.
+
+The fields of the call and of its answer are in `trainer/wire.py`; `operations/reports/ingest.py` fills the answer.
+"""
 
 from starlette.requests import Request
 
-from service.api.http.answer_order import in_order, look_up_lease
 from service.api.http.bearer import bearer_token
 from service.api.http.direct_routes import PostPath
+from service.api.http.error_precedence import look_up_lease, with_error_precedence
 from service.api.http.json_body import JsonBody, header
 from service.api.http.queries import check_query
 from service.operations.reports.ingest import ReportBatch
@@ -18,7 +21,7 @@ BODY = JsonBody(Reports)
 
 async def serve_reports(request: Request) -> Answer:
     """Answers what `attempts.send_reports` describes."""
-    return await in_order(request, _serve_reports, look_up_lease)
+    return await with_error_precedence(request, _serve_reports, look_up_lease)
 
 
 async def _serve_reports(request: Request) -> Answer:

@@ -28,7 +28,7 @@ class LeaseExpiry:
     answer. Then every holder first gets a whole lease. `clock` returns seconds.
     """
 
-    name = "rescuing"
+    name = "rescuing"  # the loop's name on /readyz and /metrics, which must not change
     every = 1.0
     is_behind = False
 

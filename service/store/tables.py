@@ -202,7 +202,8 @@ class AttemptRow(Base):
     `phases` are the seconds since then, as the holder has told them last: `trainer.wire.PhaseSeconds`. `queued_at` is
     when its trial was queued for it. `world_size` is the number of workers of an elastic group, once they have started.
     `utilization` sums up the samples of its nodes: `service.domain.utilization.Utilization`. `traceparent` is of its
-    trace, where there is tracing. `service` is the only one whose address the holder may know.
+    trace, where there is tracing. `service` names the one service process that the holder can
+    reach; None if it has the addresses of others, too.
     `service.runtime.lease_tokens` computes the lease token, whose digest is stored, from `lease_salt`.
     """
 

@@ -59,6 +59,7 @@ LEAVE_SECONDS = 2.0
 """When the agent ends: the time to release its name. If the service is unreachable, the name's lease expires."""
 
 CONNECT_SECONDS = 30.0
+"""How long the agent waits for the Ray cluster to answer when it joins it, before it ends with an error."""
 
 SETTLE_SECONDS = 0.5
 """How long an assignment waits for a slot that may become idle soon. Starting a new slot takes longer."""

@@ -25,12 +25,12 @@ class ResourcesTimeout(RuntimeError):
 class Elasticity:
     """What a run of an elastic group needs. `lost_nodes` no longer answer, even if Ray still lists them.
 
-    `on_room(workers)` is called when there is room for another number of workers, perhaps repeatedly.
+    `on_resize_possible(workers)` is called when so many workers could run instead, perhaps repeatedly.
     """
 
     workers: WorkerGroup
     lost_nodes: frozenset[str]
-    on_room: Callable[[int], None]
+    on_resize_possible: Callable[[int], None]
 
     def size(self, placement_group: Any | None) -> int:
         """How many workers there can be, with what the placement group holds."""
@@ -84,10 +84,10 @@ class RoomPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         """Ray's decision, at Ray's interval, is for the attempt; the running group stays as it is."""
         decision = super().make_decision_for_running_worker_group(*args, **kwargs)
         if isinstance(decision, ResizeDecision):
-            self._elasticity.on_room(decision.num_workers)
+            self._elasticity.on_resize_possible(decision.num_workers)
         return NoopDecision()
 
     def _count_possible_workers(self, reserved_resources: Any) -> int:
-        """Of a running group, which never gives up workers that live."""
+        """The number of workers that a running group could have: never fewer than it has."""
         promised: int = super()._count_possible_workers(reserved_resources)
         return max(self._size, min(promised, self._elasticity.size(self._placement_group())))

@@ -33,8 +33,8 @@ class RunPlan:
     `on_success()` is called as soon as all ranks have succeeded and everything that they reported is known: Ray may
     still have to shut the run down. `start_dataset_server`: None for a run without datasets.
     `runtime_env`: what the user asks of Ray for the workers. `torch_config`: arguments of Ray's `TorchConfig`.
-    `on_start(workers)` is called before so many workers start, `on_room(workers)` when an elastic group can have
-    another number of them. An elastic group does not use `lost_nodes`.
+    `on_start(workers)` is called before so many workers start, `on_resize_possible(workers)` when an elastic group
+    could have so many instead. An elastic group does not use `lost_nodes`.
     """
 
     kind: str
@@ -49,14 +49,14 @@ class RunPlan:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     torch_config: Mapping[str, Any] = field(default_factory=dict)
     on_start: Callable[[int], None] = lambda _workers: None
-    on_room: Callable[[int], None] = lambda _workers: None
+    on_resize_possible: Callable[[int], None] = lambda _workers: None
     lost_nodes: frozenset[str] = frozenset()
 
     @property
     def elasticity(self) -> Elasticity | None:
         """None for a group of a fixed number of workers."""
         workers = WorkerGroup.of(self.scaling, self.validation)
-        return Elasticity(workers, self.lost_nodes, self.on_room) if workers.is_elastic else None
+        return Elasticity(workers, self.lost_nodes, self.on_resize_possible) if workers.is_elastic else None
 
     @property
     def backend(self) -> Backend:

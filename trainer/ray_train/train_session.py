@@ -29,7 +29,7 @@ from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUt
 from ray.train.v2._internal.logging import patch_print
 
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
-from trainer.ray_train.checkpoint_files import FileSizes, file_sizes
+from trainer.ray_train.checkpoint_file_sizes import FileSizes, file_sizes
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 
 OnReport = Callable[[dict[str, Any], str | None, FileSizes | None, dict[str, Any] | None], None]

@@ -61,7 +61,7 @@ class Host:
             runtime_env=runtime_env_of(assignment.trainer.runtime_env, self.package.requirements),
             torch_config=assignment.trainer.torch_config or {},
             on_start=attempt.group_starts,
-            on_room=attempt.resize,
+            on_resize_possible=attempt.resize,
             lost_nodes=lost_nodes,
         )
 

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.curve_points import Array, bounded, levels, points_of
-from search.samplers.optuna.gp_internals import AT_END, GpHooks
+from search.samplers.optuna.gp_internals import FULLY_TRAINED, GpHooks
 
 
 class CurveGpSampler(GpHooks):
@@ -39,4 +39,4 @@ class CurveGpSampler(GpHooks):
         reached = levels(np.array([step for _, step, _ in points]), max(curve.last_step for curve in curves))
         losses = bounded(np.array([loss for _, _, loss in points]))
         values = (losses.mean() - losses) / (losses.std() or 1.0)
-        return np.column_stack([params[indexes], AT_END * reached]), values
+        return np.column_stack([params[indexes], FULLY_TRAINED * reached]), values

@@ -1,6 +1,7 @@
-"""Optuna's private names for Gaussian processes: beside `internals`, because importing this module imports torch.
+"""How `gp` proposes with a model of learning curves, and Optuna's private names for Gaussian processes.
 
-`internals_checks` tests that they do what is relied on.
+Beside `internals`, because importing this module imports torch. `internals_checks` tests that these names do what is
+relied on. Without early stopping `gp` is Optuna's GPSampler, unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ from optuna.trial import FrozenTrial
 
 Array = NDArray[np.float64]
 
-AT_END = 1.0
+FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
 """Of the values that running trials may end with; as many as in Optuna's GPSampler."""
 MAX_QMC_SEED = 2**30
 
 
 class GpHooks(optuna.samplers.GPSampler):
-    """Optuna's GPSampler, whose model has one more input: how far a trial has trained, up to AT_END.
+    """Optuna's GPSampler, whose model has one more input: how far a trial has trained, up to FULLY_TRAINED.
 
     It proposes what is expected to be the best at the end. A trial may be both completed, because its model knows
     values of it, and `still_running`, so that its value at the end is not known.
@@ -97,9 +98,9 @@ class _AtEnd(BaseAcquisitionFunc):
         self._of_points = of_points
 
     def eval_acqf(self, x: torch.Tensor) -> torch.Tensor:
-        end = torch.full((*x.shape[:-1], 1), AT_END, dtype=x.dtype)
+        end = torch.full((*x.shape[:-1], 1), FULLY_TRAINED, dtype=x.dtype)
         return self._of_points.eval_acqf(torch.cat([x, end], dim=-1))
 
 
 def _at_end(params: Array) -> Array:
-    return np.column_stack([params, np.full(len(params), AT_END)])
+    return np.column_stack([params, np.full(len(params), FULLY_TRAINED)])

@@ -14,7 +14,8 @@ from service.api.http.forms import MAX_SPEC_BYTES, read_form, spec_too_large
 from service.api.http.guard import body_too_large
 from service.api.http.json_body import JSON, UNDECLARED, content_type, is_json, read_body, read_chunks, unsupported
 from service.errors import TooLarge
-from service.operations.packages.storage import CheckedPackage, check_package, package_too_large, packed
+from service.operations.packages.size_limit import package_too_large
+from service.operations.packages.storage import CheckedPackage, check_package, packed
 from service.runtime.context import Context
 from service.specification.documents import read_document
 from service.specification.parser import parse_spec

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from service.api.http.answer_order import in_order, look_up_lease
+from service.api.http.error_precedence import look_up_lease, with_error_precedence
 from service.api.http.queries import check_query
 from service.errors import Invalid
 from service.operations.packages.storage import find_package
@@ -27,10 +27,10 @@ class Route(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, look_up = super().get_route_handler(), self.look_up
 
-        async def handle_in_order(request: Request) -> Response:
-            return await in_order(request, handle, look_up, (Invalid, RequestValidationError))
+        async def handle_with_precedence(request: Request) -> Response:
+            return await with_error_precedence(request, handle, look_up, (Invalid, RequestValidationError))
 
-        return handle_in_order
+        return handle_with_precedence
 
     @staticmethod
     async def look_up(request: Request) -> None:

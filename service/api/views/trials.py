@@ -16,7 +16,7 @@ from service.operations.attempts.attempt_cost import cost_of
 from service.runtime.caches.spec_cache import spec_of
 from service.store.attempts import attempts_of
 from service.store.checkpoints import bytes_of_trials
-from service.store.early_stopping.brackets import bracket_of
+from service.store.early_stopping.brackets import stored_bracket_of
 from service.store.generations import generations_of
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
@@ -166,7 +166,7 @@ class BracketView(View):
         if not isinstance(rule, Hyperband) or row.confirms is not None:
             return None
         drawn = row.bracket if rule.weighted else None
-        number = rule.bracket_of(row.number, bracket_of(row))
+        number = rule.bracket_of(row.number, stored_bracket_of(row))
         empty = dict.fromkeys(("share", "weight", "agreement", "trial_count"))
         return cls(**{**empty, **(drawn or {}), "number": number, "first_step": rule.first_rung(number)})
 

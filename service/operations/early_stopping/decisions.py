@@ -15,7 +15,7 @@ from search.early_stopping.rules.wrappable import PLUGINS
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.brackets import bracket_of
+from service.store.early_stopping.brackets import stored_bracket_of
 from service.store.early_stopping.history import StoredHistory
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
@@ -45,7 +45,7 @@ class Decider:
         if value is None or trial.confirms is not None or trial.stop_cause == StopCause.PAUSED:
             return []
         report = MetricReport(
-            trial.number, compared.name, compared.direction, step, value, trial.judged_step, bracket_of(trial)
+            trial.number, compared.name, compared.direction, step, value, trial.judged_step, stored_bracket_of(trial)
         )
         change_later(trial, judged_step=max(step, trial.judged_step or step))
         if trial.stop_cause is not None:
@@ -98,7 +98,7 @@ class Decider:
         self.record(trial, decision, verdict.step, verdict)
         if verdict.pauses:
             trial.judged_step = trial.paused_milestone = verdict.milestone
-            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, bracket_of(trial))
+            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, stored_bracket_of(trial))
             trial.paused_value = verdict.value
         if verdict.stop:
             request_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

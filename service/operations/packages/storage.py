@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from service.errors import InsufficientStorage, NotFound, TooLarge
+from service.errors import InsufficientStorage, NotFound
 from service.operations.packages.contents import check_contents, safe_filename
+from service.operations.packages.size_limit import package_too_large
 from service.runtime.context import Context
 from service.store.packages import has_experiment
 from service.store.tables import PackageRow
@@ -89,14 +90,6 @@ def remove_unused_package(context: Context, package_id: str, sent_before: dateti
 
 def _was_sent(path: Path, *, since: datetime) -> bool:
     return path.exists() and path.stat().st_mtime >= since.timestamp()
-
-
-def package_too_large(limit: int) -> TooLarge:
-    return TooLarge(
-        f"a package may have {limit / 1e6:g} MB; leave data and weights out and read them from shared storage"
-        f" (the service's setting PACELINE_MAX_PACKAGE_BYTES is the limit)",
-        max_bytes=limit,
-    )
 
 
 def packed(files: Sequence[tuple[str, bytes]]) -> tuple[str, bytes]:

@@ -24,11 +24,11 @@ class StoredCompleted:
         return milestones_of(self.session, self.experiment_id).at(milestone).value_of(number)
 
 
-def bracket_of(trial: TrialRow) -> int | None:
-    """The number of the bracket that is stored with the trial; None if none is."""
+def stored_bracket_of(trial: TrialRow) -> int | None:
+    """None if none is stored: the bracket then follows from the trial's number (`Hyperband.bracket_of`)."""
     return None if trial.bracket is None else int(trial.bracket["number"])
 
 
 def stored_brackets(trials: Iterable[TrialRow]) -> dict[int, int]:
     """By number, of the trials that have one."""
-    return {trial.number: bracket for trial in trials if (bracket := bracket_of(trial)) is not None}
+    return {trial.number: bracket for trial in trials if (bracket := stored_bracket_of(trial)) is not None}

@@ -52,7 +52,7 @@ IMPORT_SETTINGS = (
 forked."""
 
 RUN_SETTINGS = ("OMP_NUM_THREADS", "RAY_DATA_SHUFFLE_", "RAY_TRAIN_", "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC")
-"""Prefixes of those among them that are only read later, or here after the fork, or by nothing, as Ray Data's."""
+"""Prefixes of exceptions among them, which no import reads: a worker with other values is forked all the same."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Keeps libraries from starting threads at their import: a process with several cannot be forked safely."""

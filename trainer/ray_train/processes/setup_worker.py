@@ -1,7 +1,8 @@
 """A program in place of Ray's `setup_worker.py`, which runs before each worker process that has a runtime environment.
 
 Ray's imports all of Ray to set some variables and run a command: 0.3 s of CPU time before each worker process. This one
-does the same with the standard library, and leaves what it does not know to Ray's. The raylet looks for its file name.
+does the same with the standard library, and leaves what it does not know to Ray's. This file must keep its
+name, by which the raylet recognizes the program.
 """
 
 import argparse

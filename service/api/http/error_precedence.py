@@ -1,4 +1,4 @@
-"""Answers a request with several faults in one order: 400, 401, 403, 404, 409, 422."""
+"""Which error a request with several faults is answered with: the first of 400, 401, 403, 404, 409, 422."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,7 +14,7 @@ from service.runtime.context import Context
 Answer = TypeVar("Answer")
 
 
-async def in_order(
+async def with_error_precedence(
     request: Request,
     call: Callable[[Request], Awaitable[Answer]],
     look_up: Callable[[Request], Awaitable[None]],
