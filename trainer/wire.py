@@ -76,6 +76,10 @@ class Kind(StrEnum):
     EXTERNAL = "external"
 
 
+STOP_GRACE_SECONDS = 30.0
+"""How long a stopped attempt has to save and leave, unless the specification says otherwise."""
+
+
 class Scaling(Message):
     """The worker group of a trial, in the names of Ray's `ScalingConfig`."""
 
@@ -282,7 +286,7 @@ class Assignment(Message):
     """so long after its training function began, the attempt leaves at its next report"""
     kill_after_seconds: float | None = None
     """so long after its training function began, its workers are killed"""
-    stop_grace_seconds: float = 30
+    stop_grace_seconds: float = STOP_GRACE_SECONDS
     """how long a stopped attempt has to save and leave"""
     traceparent: str | None = None
     """of the attempt's trace (W3C Trace Context), for the header of the same name; null: no tracing"""

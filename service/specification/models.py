@@ -101,6 +101,9 @@ class LimitsSpec(SpecPart):
     """a trial leaves at its first report after this time, counted from the first line of its function"""
     kill_trial_after_seconds: PositiveFloat | None = None
     """a trial's workers are killed after this time, counted in the same way"""
+    stop_grace_seconds: PositiveFloat | None = None
+    """how long a trial that is to stop may take to reach its next report and leave, before its workers are killed;
+    absent: 30"""
     no_improvement: NoImprovementSpec | None = None
     """end when trials no longer improve"""
 

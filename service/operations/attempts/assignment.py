@@ -12,7 +12,7 @@ from service.specification.models import SEED
 from service.store.attempts import attempt_by_request
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from trainer.wire import Assignment, CheckpointRef, Lease
+from trainer.wire import STOP_GRACE_SECONDS, Assignment, CheckpointRef, Lease
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ def build_assignment(
         earlier_runs=earlier.runs,
         max_seconds=spec.limits.max_trial_seconds,
         kill_after_seconds=spec.limits.kill_trial_after_seconds,
+        stop_grace_seconds=spec.limits.stop_grace_seconds or STOP_GRACE_SECONDS,
         traceparent=attempt.traceparent,
         system_metrics_seconds=context.settings.system_metrics_seconds or None,
     )

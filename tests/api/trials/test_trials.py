@@ -8,7 +8,7 @@ import pytest
 
 from service.runtime.caches.proposal_cache import Proposal, ProposalCache
 from service.store.sql.database import Database
-from tests.conftest import Api
+from tests.conftest import Api, a_spec
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -22,6 +22,15 @@ def ran(service: Api, experiment: str, *values: float) -> Any:
             return held.shown()
     held.finish()
     return held.shown()
+
+
+def test_an_assignment_says_how_long_a_stopped_trial_may_take_to_leave(service: Api) -> None:
+    limits = {"max_trials": 3, "parallelism": 3}
+    name = service.create(limits=limits | {"stop_grace_seconds": 600})["name"]
+    assert [held.assignment["stop_grace_seconds"] for held in (service.ask(name),) if held] == [600]
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": {"stop_grace_seconds": None}}).raise_for_status()
+    assert [held.assignment["stop_grace_seconds"] for held in (service.ask(name),) if held] == [30]
+    service.post("/v1/experiments", 422, json=a_spec(limits=limits | {"stop_grace_seconds": 0}))
 
 
 def test_an_experiment_runs_to_its_end_with_nothing_but_http(service: Api) -> None:
