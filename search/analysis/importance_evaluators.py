@@ -1,9 +1,9 @@
 """Optuna's importance evaluators on a space's configurations."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -34,7 +34,7 @@ def importances(
         get_param_importances,
     )
 
-    evaluators = {
+    evaluators: dict[Evaluator, Callable[[], Any]] = {
         "ped_anova": PedAnovaImportanceEvaluator,
         "fanova": partial(FanovaImportanceEvaluator, n_trees=TREE_COUNT, seed=0),
     }
