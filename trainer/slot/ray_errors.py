@@ -7,6 +7,7 @@ from trainer.client.http import CallRefused, ServiceFailed
 from trainer.storable import storable_text
 from trainer.worker.failures import (
     CANNOT_START,
+    CONNECTION_FAILURES,
     LOST,
     OUT_OF_MEMORY,
     PREEMPTED,
@@ -36,16 +37,7 @@ CREATION_FAILED = re.compile(
 )
 """What Ray tells of a controller that could not use the storage: one that went away after the slot had checked it."""
 
-RAY_FAILURES = frozenset(
-    {
-        "ActorUnavailableError",
-        "LocalRayletDiedError",
-        "NodeDiedError",
-        "OwnerDiedError",
-        "RpcError",
-        "WorkerCrashedError",
-    }
-)
+RAY_FAILURES = CONNECTION_FAILURES | {"OwnerDiedError", "WorkerCrashedError"}
 """Ray's errors that mean the death of a part of Ray, or of the connection to it."""
 
 NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "ResourcesTimeout"})

@@ -15,6 +15,9 @@ USER_ERROR, CANNOT_START = "user_error", "cannot_start"
 
 STORAGE_ADVICE = "the experiment's storage must have room, and every node must be able to write to it"
 
+CONNECTION_FAILURES = frozenset({"ActorUnavailableError", "LocalRayletDiedError", "NodeDiedError", "RpcError"})
+"""Ray's errors that mean the death of a node or of the connection to it. `ray.train.report()` raises them, too."""
+
 WRONG_CLUSTER = "WrongClusterID"
 """With this word Ray's head refuses a process that has joined the cluster of an earlier head."""
 
@@ -90,8 +93,8 @@ def describe(
 
 
 def _kind_of(error: BaseException, *, is_importing: bool) -> str:
-    # A storage that is away for a while is not the user's error.
-    if is_from_restarted_head(error) or isinstance(error, NotRead | NotSaved):
+    # A storage or a node that is away for a while is not the user's error.
+    if is_from_restarted_head(error) or has_lost_connection(error) or isinstance(error, NotRead | NotSaved):
         return LOST
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
@@ -130,6 +133,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_from_restarted_head(error: BaseException) -> bool:
     """Whether Ray refuses every call of this process, because its head was killed and started again."""
     return any(WRONG_CLUSTER in str(link) for link in chain(error))
+
+
+def has_lost_connection(error: BaseException) -> bool:
+    """Whether a call of Ray failed for the network or the death of a node, whoever made it."""
+    types = [type(link) for link in chain(error)]
+    return any(one.__name__ in CONNECTION_FAILURES and one.__module__.startswith("ray.") for one in types)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.exceptions import ActorDiedError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    LocalRayletDiedError,
+    NodeDiedError,
+    RayTaskError,
+    RpcError,
+)
 from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
@@ -80,6 +87,29 @@ def test_a_restarted_ray_head_is_named_as_the_cause() -> None:
         failure = classified(error, has_oom_kill=True)
         assert (failure.kind, failure.message.partition(",")[0]) == ("lost", "the Ray head was restarted")
     assert describe(refused, rank=0, world_size=1, is_importing=True, folder=None).kind == "lost"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ActorUnavailableError("RPC error: recvmsg:Connection reset by peer rpc_code: 14.", b"\0" * 16),
+        LocalRayletDiedError(),
+        NodeDiedError("the node has died"),
+        RpcError("failed to connect"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_call_of_ray_that_the_network_cut_off_is_not_the_users_error(error: Exception) -> None:
+    """As `ray.train.report()` raises it when the connection to the slot is reset."""
+
+    def kind_of(error: Exception) -> str:
+        return describe(error, rank=0, world_size=2, is_importing=False, folder=None).kind
+
+    assert kind_of(error) == "lost"
+    wrapped = RuntimeError("the epoch failed")
+    wrapped.__cause__ = error
+    assert kind_of(wrapped) == "lost"
+    assert kind_of(rays(type(error).__name__, "an error of the user's own of this name")) == "user_error"
 
 
 def test_a_storage_that_goes_away_before_rays_controller_starts_is_named(tmp_path: Path) -> None:
