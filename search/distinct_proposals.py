@@ -75,9 +75,10 @@ class DistinctProposals:
             yield configurations[index]
 
     def _moved(self, params: Params, random: np.random.Generator) -> Iterator[Params]:
-        parameters = {name: self._space.root[name] for name in sorted(params)}
         continuous = {
-            name: one for name, one in parameters.items() if isinstance(one, FloatParameter) and one.values() is None
+            name: one
+            for name in sorted(params)
+            if isinstance(one := self._space.root[name], FloatParameter) and one.values() is None
         }
         for _ in range(NEARBY_DRAWS if continuous else 0):
             name = str(random.choice(list(continuous)))

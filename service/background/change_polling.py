@@ -7,7 +7,7 @@ from service.store.trials import stop_requested_ids
 class ChangePolling:
     """With several service processes, one may store a stop request while the trial's holder waits at another."""
 
-    name = "telling"  # the loop's name on /readyz and /metrics, which must not change
+    name = "telling"
     every = 1.0
     is_behind = False
 

@@ -33,7 +33,7 @@ class Charting:
     again; they replace the artifacts with the same names.
     """
 
-    name = "picturing"  # the loop's name on /readyz and /metrics, which must not change
+    name = "picturing"
     is_behind = False
 
     def __init__(

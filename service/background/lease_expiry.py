@@ -28,7 +28,7 @@ class LeaseExpiry:
     answer. Then every holder first gets a whole lease. `clock` returns seconds.
     """
 
-    name = "rescuing"  # the loop's name on /readyz and /metrics, which must not change
+    name = "rescuing"
     every = 1.0
     is_behind = False
 

@@ -24,6 +24,7 @@ class Work(Protocol):
     """
 
     name: str
+    """on /readyz and /metrics, so it must not change"""
     every: float
     is_behind: bool
 

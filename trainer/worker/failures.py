@@ -136,7 +136,7 @@ def is_from_restarted_head(error: BaseException) -> bool:
 
 
 def has_lost_connection(error: BaseException) -> bool:
-    """Whether a call of Ray failed for the network or the death of a node, whoever made it."""
+    """Whether Ray says that the network failed or a node died. The call may be Paceline's, Ray's or the user's."""
     types = [type(link) for link in chain(error)]
     return any(one.__name__ in CONNECTION_FAILURES and one.__module__.startswith("ray.") for one in types)
 
