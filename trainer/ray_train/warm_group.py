@@ -110,6 +110,7 @@ class WarmGroup:
         self.placement_group: WarmPlacementGroup | None = None
         self.sync_actor: Any = None
         self.workers: list[Any] = []
+        self._creates_workers = False
         self.coordinator: Any = None
         self.controller: WarmController | None = None
 
@@ -169,11 +170,28 @@ class WarmGroup:
             controller.forget_checkpoint(path)
 
     def end_workers(self) -> None:
-        """Kill the worker processes; the next run gets new ones in the same placement group. From any thread."""
+        """Kill the worker processes; the next run gets new ones in the same placement group. From any thread.
+
+        Those that only start are ended with their placement group, because Ray alone knows them.
+        """
         workers, self.workers = self.workers, []
         for worker in workers:
             ray.kill(worker.actor)
+        if self._creates_workers:
+            self._remove_placement_group()
         self.wake()
+
+    def workers_or(self, create: Callable[[], list[Any]]) -> list[Any]:
+        """The kept workers, created on the first run."""
+        if not self.workers:
+            self._creates_workers = True
+            if self.is_cancelled():
+                self._remove_placement_group()
+            try:
+                self.workers = create()
+            finally:
+                self._creates_workers = False
+        return self.workers
 
     def scaling_policy(self, rays_own: Any) -> Any:
         """The scaling policy of the next run, in place of Ray's own."""
@@ -210,9 +228,12 @@ class WarmGroup:
         if self.sync_actor is not None:
             ray.kill(self.sync_actor)
             self.sync_actor = None
-        if self.placement_group is not None:
-            self.placement_group.handle.shutdown()
-            self.placement_group = None
+        self._remove_placement_group()
+
+    def _remove_placement_group(self) -> None:
+        removed, self.placement_group = self.placement_group, None
+        if removed is not None:
+            removed.handle.shutdown()
 
     def placement_group_or(self, create: Callable[[], PlacementGroupHandle]) -> WarmPlacementGroup:
         """The kept placement group, created on the first run."""
@@ -296,9 +317,7 @@ class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
             self._train_run_context = original
 
     def _create_workers(self, *args: Any, **kwargs: Any) -> list[Any]:
-        if not self.warm.workers:
-            self.warm.workers = super()._create_workers(*args, **kwargs)
-        return self.warm.workers
+        return self.warm.workers_or(lambda: WorkerGroup._create_workers(self, *args, **kwargs))  # noqa: SLF001
 
     @staticmethod
     def _get_worker_runtime_env(custom_runtime_env: Any) -> Any:

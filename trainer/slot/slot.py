@@ -34,6 +34,7 @@ from trainer.slot.loaded_libraries import LoadedLibraries
 from trainer.slot.orphan_check import OrphanCheck
 from trainer.slot.outcome import Outcome
 from trainer.slot.slot_nodes import SlotNodes
+from trainer.slot.start_limit import WorkersNotStarted, start_limit, start_limited
 from trainer.slot.user_package import UserPackage
 from trainer.slot.validation_task import validation_starter
 from trainer.slot.worker_calls import WorkerCalls
@@ -71,6 +72,12 @@ class Slot(WorkerCalls):
 
     orphan_seconds: ClassVar[float] = 30.0
     """A slot without work closes itself when no agent has asked for its status for so long."""
+
+    answer_seconds: ClassVar[float] = 300.0
+    """How long new workers may take to answer, beside the waits for resources and for a runtime environment.
+
+    As a worker needs seconds, even on a busy node with slow discs, one that takes longer will never answer.
+    """
 
     def __init__(
         self,
@@ -328,7 +335,9 @@ class Slot(WorkerCalls):
 
         train = train_function(self._host.job(attempt), self._code)
         plan = self._host.plan(attempt, self._key or "", frozenset(self._nodes.lost), on_success)
-        error = runner.fit(train, plan) if attempt.state.is_running else None
+        limit = start_limit(plan.runtime_env, self.answer_seconds)
+        with start_limited(attempt, limit, partial(self._end_with, attempt)):
+            error = runner.fit(train, plan) if attempt.state.is_running else None
         watchdog.cancel()
         reason = self._worker_reuse.why_replace(attempt, error if finished else None)
         if reason is not None:
@@ -339,6 +348,14 @@ class Slot(WorkerCalls):
         following = finished[0].result()
         self._is_broken = error is not None and is_from_restarted_head(error)
         return following
+
+    def _end_with(self, attempt: Attempt, error: WorkersNotStarted) -> None:
+        """Called from a timer's thread, while this slot's own waits for Ray."""
+        log_context.begin(**attempt.assignment.log_fields)
+        logger.error("slot %s closes itself: %s", self._name, error)
+        self._is_closing = True
+        attempt.abandon(error)
+        self._end()
 
     def _download_package(self, attempt: Attempt) -> None:
         """Raises ServiceUnreachable and CallRefused."""

@@ -213,6 +213,47 @@ def test_a_cancel_ends_the_wait_for_the_worker_groups_resources(alone: FakeServi
     ray.kill(actor)
 
 
+def a_hanging_trial(alone: FakeService, folder: Path, **trainer: Any) -> str:
+    """Its workers' Python never gets further than to say that it starts."""
+    (folder / "sitecustomize.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(folder / 'hangs')!r}).touch()\ntime.sleep(1e6)\n"
+    )
+    env = {"PYTHONPATH": str(folder)}
+    return alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING, "env": env, **trainer})
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_workers_that_never_answer_are_given_up_and_the_slot_ends(
+    alone: FakeService, tmp_path: Path, reuse_workers: bool
+) -> None:
+    from trainer.ray_train.runners import START_SECONDS  # noqa: PLC0415 - heavy
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    class Impatient(Slot):
+        answer_seconds = 10.0 - START_SECONDS
+
+    trial = a_hanging_trial(alone, tmp_path, reuse_workers=reuse_workers)
+    actor = started(Impatient, trial, alone)
+    error = alone.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST
+    assert error.message == "the slot failed: WorkersNotStarted: 0 of 1 workers have started within 10 s"
+    assert ended(actor)
+
+
+def test_a_cancel_ends_workers_that_only_start(alone: FakeService, tmp_path: Path) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    trial = a_hanging_trial(alone, tmp_path)
+    actor = started(Slot, trial, alone)
+    until((tmp_path / "hangs").exists, "a worker that starts")
+    alone.order(trial, Decision.KILL)
+    assert alone.finished(trial).outcome == Outcome.STOPPED
+    ray.kill(actor)
+
+
 @pytest.fixture
 def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
     """Starts a slot of its own that runs a behaviour of `user_code/train.py`; returns the trial and the slot."""
