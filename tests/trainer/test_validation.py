@@ -119,23 +119,26 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
             ({"fails": True}, {}),
             ({"dies": True, "steps": 1}, {"ray_remote_kwargs": {"max_retries": 0}}),
             ({"gates": "/nowhere", "steps": 1}, {"timeout_s": 1}),
+            ({"vanishes": True, "steps": 1}, {}),
             ({}, {}),
         ]
     ]
-    errors = [service.finished(trial).error for trial in trials[:3]]
+    errors = [service.finished(trial).error for trial in trials[:4]]
     assert [error.kind for error in errors if error] == [
         FailureKind.USER_ERROR,
         FailureKind.LOST,
         FailureKind.USER_ERROR,
+        FailureKind.LOST,
     ]
-    first, second, third = (str(error) for error in errors)
+    first, second, third, fourth = (str(error) for error in errors)
     assert "ValueError: step 1 cannot be validated with *** (validation function validated:validate, validated" in first
     assert "process has died" in second
     assert "took longer than 1 s" in third
+    assert "could not be read" in fourth
     assert accuracies(service, trials[0]) == [(1, None), (2, None)]
-    completed(service, trials[3])
-    assert {report.metrics["said"] for report in service.reports[trials[3]]} == {"the key is ***"}
-    log = service.log(trials[3], rank=2)
+    completed(service, trials[4])
+    assert {report.metrics["said"] for report in service.reports[trials[4]]} == {"the key is ***"}
+    log = service.log(trials[4], rank=2)
     assert [line for line in log.splitlines() if "validating" in line] == [f"validating {n} with ***" for n in (1, 2)]
     assert "Traceback" in service.log(trials[0], rank=2)
     assert value not in str(service.logs) + str(service.finishes)

@@ -83,16 +83,16 @@ def describe(
     `is_importing`: the training function was not found yet; `folder` has the user's code; `resume` is the URI of the
     checkpoint that it resumes from.
     """
-    if is_of_missing_checkpoint(error, resume):
-        error = not_read(str(resume), error).with_traceback(error.__traceback__)
+    error = not_read_if_missing(error, resume)
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
     if isinstance(error, DatasetNotMade):
         return Failure(error.failure.kind, message, error.failure.traceback or user_traceback(error))
-    return Failure(_kind_of(error, is_importing=is_importing), message, user_traceback(error))
+    return Failure(kind_of(error, is_importing=is_importing), message, user_traceback(error))
 
 
-def _kind_of(error: BaseException, *, is_importing: bool) -> str:
+def kind_of(error: BaseException, *, is_importing: bool) -> str:
+    """What an exception of a function of the user's means. `is_importing`: the function was not found yet."""
     # A storage or a node that is away for a while is not the user's error.
     if is_from_restarted_head(error) or has_lost_connection(error) or isinstance(error, NotRead | NotSaved):
         return LOST
@@ -121,6 +121,13 @@ def is_of_missing_checkpoint(error: BaseException, resume: str | None) -> TypeGu
     if resume is None or not isinstance(error, OSError) or not isinstance(error.filename, str):
         return False
     return error.filename.startswith(resume) and not os.path.isdir(resume)  # noqa: PTH112
+
+
+def not_read_if_missing(error: BaseException, checkpoint: str | None) -> BaseException:
+    """The error, or NotRead in its place if `is_of_missing_checkpoint`."""
+    if not is_of_missing_checkpoint(error, checkpoint):
+        return error
+    return not_read(str(checkpoint), error).with_traceback(error.__traceback__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -12,11 +12,19 @@ from typing import Any
 import ray
 
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
-from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure, headline, not_read, user_location, user_traceback
+from trainer.worker.failures import (
+    Failure,
+    headline,
+    kind_of,
+    not_read,
+    not_read_if_missing,
+    user_location,
+    user_traceback,
+)
 from trainer.worker.logs import LogTail
 from trainer.worker.masker import Masker
 from trainer.worker.metrics import json_metrics
-from trainer.worker.user_code import BadEntrypoint, enter_package, find_function
+from trainer.worker.user_code import enter_package, find_function
 
 Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]
 """The metrics, or else the fields of a `Failure`: an exception of the user's class could not be read in the slot."""
@@ -67,9 +75,10 @@ def _call(job: ValidationJob) -> tuple[dict[str, Any] | None, Failure | None]:
         found = function(ResumedCheckpoint(job.checkpoint, not_read), **job.fn_kwargs)
         if not isinstance(found, dict):
             raise TypeError(f"it returned {type(found).__name__}, and must return a dict of metrics")  # noqa: TRY301
-    except BaseException as error:  # noqa: BLE001 - sys.exit() and worse are failures of the user's code
-        kind = CANNOT_START if is_importing or isinstance(error, BadEntrypoint) else USER_ERROR
+    except BaseException as raised:  # noqa: BLE001 - sys.exit() and worse are failures of the user's code
+        error = not_read_if_missing(raised, job.checkpoint)
         location = user_location(error, str(folder) if folder else None)
         where = f"validation function {job.entrypoint}{', ' + location if location else ''}"
+        kind = kind_of(error, is_importing=is_importing)
         return None, Failure(kind, f"{headline(error)} ({where})", user_traceback(error))
     return json_metrics(found)[0], None

@@ -4,6 +4,7 @@
 """
 
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -51,6 +52,8 @@ def ask_in_vain(config: dict[str, Any]) -> None:
 
 
 def validate(checkpoint: Checkpoint, config: dict[str, Any], factor: int = 10) -> dict[str, Any]:
+    if config.get("vanishes"):
+        shutil.rmtree(checkpoint.path)
     with checkpoint.as_directory() as folder:
         step = int((Path(folder) / "step").read_text())
     ours = [name for name in ("trainer", "service") if name in sys.modules]
