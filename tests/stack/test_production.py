@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.stack.compose import Compose, Experiment, composed, docker, get
+from tests.stack.compose import Compose, Experiment, composed, docker, get, wait_until
 from tests.stack.production import LEASE_SECONDS, MANY, production
 from tests.stack.watcher import RETRYABLE, Watcher
 
@@ -16,6 +16,22 @@ VICTIMS = (("service", "mlflow"), ("ray-worker", "proxy"), ("service-2", "postgr
 CUT_OFF = ("service-2", "ray-worker", "postgres")
 CUT_SECONDS = 2 * LEASE_SECONDS
 PAUSE_SECONDS = 20
+
+LOCK_SECONDS = 60
+"""How long PostgreSQL may keep a lock whose holder has no network. By default it keeps it for two hours."""
+HOLDERS = """
+PGPASSWORD=$POSTGRES_PASSWORD psql -h 127.0.0.1 -U paceline -tAc \
+  "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711" paceline
+"""
+HOLD_LOCK = """
+import os, time
+from sqlalchemy import text
+from service.store.sql.database import Database
+with Database(os.environ["PACELINE_DATABASE_URL"]).engine.connect() as connection:
+    connection.execute(text("select pg_advisory_lock(4711)"))
+    connection.commit()
+    time.sleep(120)
+"""
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -33,6 +49,7 @@ def test_two_services_behind_a_proxy_survive_kills_cuts_and_a_storage_that_is_aw
     experiment.wait_for(1, compose.logs)
     assert_across_both_nodes(compose, experiment)
     assert_streams_pass(experiment)
+    assert_locks_end_with_the_network_of_their_holder(compose)
 
     with Watcher(experiment.url) as watcher:
         for victims in VICTIMS:
@@ -71,6 +88,19 @@ def assert_across_both_nodes(compose: Compose, experiment: Experiment) -> None:
     [agent] = get(f"{compose.url}/v1/agents")["items"]
     assert [node["total"].get("CPU") for node in agent["nodes"] if node["total"].get("CPU")] == [1, 1]
     assert experiment.created["spec"]["trainer"]["scaling"]["num_workers"] == 2
+
+
+def assert_locks_end_with_the_network_of_their_holder(compose: Compose) -> None:
+    """One service process at a time mirrors: the others must not wait for one that was cut off."""
+    [database], [holder] = compose.containers("postgres"), compose.containers("service-2")
+
+    def holders() -> int:
+        return int(docker("exec", database, "sh", "-c", HOLDERS))
+
+    docker("exec", "--detach", holder, "python", "-c", HOLD_LOCK)
+    wait_until(lambda: holders() == 1, LOCK_SECONDS, compose.logs)
+    with compose.cut_off("service-2"):
+        wait_until(lambda: holders() == 0, LOCK_SECONDS, lambda: "the lock is held")
 
 
 def assert_streams_pass(experiment: Experiment) -> None:

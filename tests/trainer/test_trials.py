@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.trainer.conftest import USER_CODE, Add, free_the_cluster, until
+from tests.trainer.conftest import USER_CODE, Add, free_the_cluster, slot_of, until
 from tests.trainer.fake_nvidia_smi import program
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.wire import Answer, Decision, Outcome, Report
@@ -270,12 +270,20 @@ def test_a_trial_over_its_time_limit_is_stopped(service: FakeService, add: Add) 
 def test_a_lost_lease_ends_the_workers_and_nothing_more_is_reported(
     service: FakeService, add: Add, record: Path
 ) -> None:
+    """Its placement group ends, too: with that, Ray ends workers whose kill a cut of the network has prevented."""
+    import ray  # noqa: PLC0415 - heavy
+    from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
+
     trial = add(config={"steps": 1000, "pause": 0.05})
     service.wait_for(lambda: service.reports[trial], what="a report")
+    slot = slot_of(trial)
+    group = ray.get(slot.status.remote())["placement_group"]
     service.lose(trial)
+    until(lambda: placement_group_table()[group]["state"] == "REMOVED", "the end of its placement group")
+    assert not ray.get(slot.status.remote())["closing"]
     assert service.finished(add()).outcome == Outcome.COMPLETED
     assert trial not in service.finishes
-    assert "end" in lines(record)  # of the second trial, on the same slot
+    assert "end" in lines(record)  # of the second trial
 
 
 def test_training_continues_while_the_service_is_away_and_nothing_is_lost(service: FakeService, add: Add) -> None:

@@ -112,7 +112,7 @@ class Runner(Protocol):
         """The checkpoint is about to be removed. From any thread."""
 
     def close(self) -> None:
-        """End everything. From any thread; nothing can be run afterwards."""
+        """End everything; another run starts anew. From any thread."""
 
 
 class WarmRunner:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import ray
+from ray.exceptions import RayError
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
@@ -346,7 +347,7 @@ class Slot(WorkerCalls):
         if not finished:
             return self._finish(attempt, error)
         following = finished[0].result()
-        self._is_broken = error is not None and is_from_restarted_head(error)
+        self._is_broken |= error is not None and is_from_restarted_head(error)
         return following
 
     def _end_with(self, attempt: Attempt, error: WorkersNotStarted) -> None:
@@ -377,7 +378,22 @@ class Slot(WorkerCalls):
             self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
         if attempt.ranks.silent:
             self._remover.run_soon(partial(remove_working_directories, attempt))
+        if outcome is None or outcome.is_lost:
+            self._end_worker_group()
         return self._send_outcome(attempt, outcome)
+
+    def _end_worker_group(self) -> None:
+        """After a loss. A worker whose kill was lost with the network ends with its placement group alone.
+
+        It would hold its resources, and the next attempt would wait for them without end.
+        """
+        if self._runner is None or self._is_broken:  # a broken slot cleans up as it ends
+            return
+        try:
+            self._runner.close()
+        except RayError as error:
+            logger.warning("slot %s cannot free its workers, and closes: %s", self._name, error)
+            self._is_broken = True
 
     def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
         outcome = attempt.conclude(None, lambda _rank: ("", None, None))

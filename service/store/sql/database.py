@@ -28,6 +28,14 @@ POOL = {"pool_size": 10, "max_overflow": CONNECTIONS - 10, "pool_timeout": 10}
 TIMEOUTS = {"statement_timeout": "20s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
 """PostgreSQL's timeouts: a service process that hangs must not block the others with its locks."""
 
+KEEPALIVES = {
+    "tcp_keepalives_idle": 10,
+    "tcp_keepalives_interval": 5,
+    "tcp_keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+"""How PostgreSQL notices that a service was cut off from it. Its default is two hours, in which its locks stay held."""
+
 CONNECT_ARGUMENTS = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 15_000}
 """libpq's settings, in seconds, the last one in milliseconds. They detect a server that vanished from the network."""
 
@@ -119,7 +127,7 @@ def _postgresql(url: str) -> Engine:
 def _set_up_postgresql(connection: Any, _record: Any) -> None:
     """Set the timeouts by statements: connection poolers refuse unknown options in the address."""
     with connection.cursor() as cursor:
-        for setting, value in TIMEOUTS.items():
+        for setting, value in (TIMEOUTS | KEEPALIVES).items():
             cursor.execute(f"SET {setting} = '{value}'")
     connection.commit()
 
