@@ -58,9 +58,6 @@ LAST_CLAIM_SECONDS = IDLE_WAIT_SECONDS + 1.0
 LEAVE_SECONDS = 2.0
 """When the agent ends: the time to release its name. If the service is unreachable, the name's lease expires."""
 
-CONNECT_SECONDS = 30.0
-"""How long the agent waits for the Ray cluster to answer when it joins it, before it ends with an error."""
-
 SETTLE_SECONDS = 0.5
 """How long an assignment waits for a slot that may become idle soon. Starting a new slot takes longer."""
 
@@ -106,7 +103,7 @@ def run_agent(
     when the cluster is lost later, AgentReplaced and AgentRefused.
     """
     stopping = stop or threading.Event()
-    connect(ray_address, namespace, CONNECT_SECONDS)
+    connect(ray_address, namespace)
     _install_signal_handlers(stopping)  # after Ray, which installs its own
     addresses = ServiceAddresses(service_url)
     pool = SlotPool(name, addresses, spare=spare_slot, prestarted=prestarted, preloaded=preloaded)

@@ -30,11 +30,15 @@ SLOT_CONCURRENCY = 10_000
 """How many calls a slot answers at the same time: each report of each rank waits in one."""
 
 
+CONNECT_SECONDS = 30.0
+"""How long the Ray cluster may take to answer when one joins it."""
+
+
 class ClusterUnreachable(RuntimeError):
     """There is no Ray cluster to work with at that address."""
 
 
-def connect(address: str, namespace: str, seconds: float) -> None:
+def connect(address: str, namespace: str, seconds: float = CONNECT_SECONDS) -> None:
     """Join the cluster. Raises ClusterUnreachable after a timeout; Ray itself would try without end."""
     failure: list[BaseException] = []
 

@@ -19,7 +19,6 @@ from trainer.agent.cluster import ClusterUnreachable, connect
 from trainer.agent.storage_probe import write_error
 from trainer.slot.node_tasks import run_on_node
 
-CONNECT_SECONDS = 30.0
 SERVICE_SECONDS = 5.0
 NAMESPACE = "paceline-doctor"
 PACKAGES = ("ray", "torch")
@@ -49,7 +48,7 @@ class NodeAnswer:
 def main(ray_address: str) -> int:
     asked = json.load(sys.stdin)
     try:
-        connect(ray_address, NAMESPACE, CONNECT_SECONDS)
+        connect(ray_address, NAMESPACE)
     except ClusterUnreachable as error:
         json.dump({"error": str(error), "nodes": []}, sys.stdout)
         return 1
