@@ -181,6 +181,7 @@ def ray_address() -> Iterator[str]:
 def shared(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Iterator[FakeService]:
     """A service with an agent that works for it, in a thread of this process."""
     from trainer.agent import agent as trainer_agent  # noqa: PLC0415
+    from trainer.agent import cluster  # noqa: PLC0415
 
     stop = threading.Event()
     with (
@@ -188,7 +189,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Iterat
         pytest.MonkeyPatch.context() as patch,
         answers_awaited_for(PATIENCE_SECONDS),  # or else ranks train on, because on a busy machine a decision is late
     ):
-        patch.setattr(trainer_agent, "CONNECT_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(cluster, "CONNECT_SECONDS", PATIENCE_SECONDS)
         # On a busy machine, an assignment must not get a new slot because the idle one's status is late.
         patch.setattr(trainer_agent, "SETTLE_SECONDS", 15.0)
         settings = {"idle_seconds": IDLE_SECONDS, "prestarted": 1, "stop": stop}

@@ -285,6 +285,14 @@ def test_the_controllers_checkpoint_manager_lists_the_registered_checkpoints() -
     assert "for checkpoint_result in self._checkpoint_results" in source(CheckpointManager._save_state)
 
 
+def test_a_controller_callback_is_called_when_the_controller_starts() -> None:
+    from ray.train.v2._internal.execution.callback import ControllerCallback
+    from ray.train.v2._internal.execution.controller import TrainController
+
+    assert parameters(ControllerCallback.after_controller_start) == ["self", "train_run_context"]
+    assert '"after_controller_start", self._train_run_context' in source(TrainController._start)
+
+
 def test_a_report_callback_is_called_once_for_each_report_of_all_ranks() -> None:
     from ray.train.v2._internal.execution.callback import ReportCallback
 
@@ -403,6 +411,15 @@ def test_a_placement_groups_record_names_its_creator_and_namespace() -> None:
     fields = {field.name for field in PlacementGroupTableData.DESCRIPTOR.fields}
     assert {"placement_group_id", "ray_namespace", "state", "creator_actor_dead", "creator_actor_id"} <= fields
     assert PlacementGroupTableData.REMOVED >= 0
+
+
+def test_an_actors_handle_knows_its_id() -> None:
+    """As the record of a placement group names its creator, by which `remove_placement_groups_of` finds it."""
+    import ray
+    from ray.actor import ActorHandle
+
+    assert "return self._ray_actor_id" in source(ActorHandle._actor_id.fget)
+    assert ray.ActorID.nil().binary() == b"\xff" * ray.ActorID.size()
 
 
 def test_a_node_can_be_asked_for_worker_processes_and_for_those_that_it_has() -> None:

@@ -38,8 +38,12 @@ class ClusterUnreachable(RuntimeError):
     """There is no Ray cluster to work with at that address."""
 
 
-def connect(address: str, namespace: str, seconds: float = CONNECT_SECONDS) -> None:
-    """Join the cluster. Raises ClusterUnreachable after a timeout; Ray itself would try without end."""
+def connect(address: str, namespace: str, seconds: float | None = None) -> None:
+    """Join the cluster. Raises ClusterUnreachable after a timeout; Ray itself would try without end.
+
+    None: the timeout is `CONNECT_SECONDS`.
+    """
+    timeout = CONNECT_SECONDS if seconds is None else seconds
     failure: list[BaseException] = []
 
     def join() -> None:
@@ -50,9 +54,11 @@ def connect(address: str, namespace: str, seconds: float = CONNECT_SECONDS) -> N
 
     thread = threading.Thread(target=join, name="ray-init", daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(timeout)
     if thread.is_alive():
-        raise ClusterUnreachable(f"no Ray cluster at {address} answered within {seconds:g} seconds; is its head up?")
+        raise ClusterUnreachable(
+            f"no Ray cluster at {address} answered within {CONNECT_SECONDS:g} seconds; is its head up?"
+        )
     if failure:
         raise ClusterUnreachable(_why_unreachable(address, failure[0])) from failure[0]
     # This package cannot be imported on the cluster: its code is pickled whole.

@@ -3,9 +3,9 @@
 from typing import Any
 
 import ray
-from ray._private import state as ray_state  # the module: its objects cannot travel to a slot by value
-from ray.core.generated.gcs_pb2 import PlacementGroupTableData
-from ray.util.placement_group import placement_group_table
+from ray._private import state as ray_state  # the modules: their objects cannot travel to a slot by value
+from ray.core.generated import gcs_pb2
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
@@ -54,12 +54,22 @@ def orphaned_placement_groups() -> list[str]:
         group.placement_group_id.hex()
         for group in _placement_groups()
         if group.ray_namespace == namespace
-        and group.state != PlacementGroupTableData.REMOVED
         and group.creator_actor_dead
         and not ray.ActorID(group.creator_actor_id).is_nil()
     ]
 
 
+def remove_placement_groups_of(actor: Any) -> None:
+    """Free what the placement groups that this actor has created reserve."""
+    creator = actor._actor_id.binary()  # noqa: SLF001
+    for group in _placement_groups():
+        if group.creator_actor_id == creator:
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID(group.placement_group_id)))
+
+
 def _placement_groups() -> list[Any]:
+    """Those that are not removed."""
     accessor = ray_state.state._connect_and_get_accessor()  # noqa: SLF001 - the public table leaves out the creator
-    return [PlacementGroupTableData.FromString(group) for group in accessor.get_placement_group_table()]
+    data = gcs_pb2.PlacementGroupTableData
+    groups = (data.FromString(group) for group in accessor.get_placement_group_table())
+    return [group for group in groups if group.state != data.REMOVED]

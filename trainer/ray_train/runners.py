@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig, UserCallback
+from ray.train.v2._internal.execution.callback import ControllerCallback
 from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.ray_train.backends import BACKENDS, Backend
+from trainer.ray_train.cluster_state import remove_placement_groups_of
 from trainer.ray_train.dataset_shards import DatasetServerCallback, StartServer
 from trainer.ray_train.elastic_policy import Elasticity, ResourcesTimeout
 from trainer.ray_train.processes.worker_start import worker_runtime_env
@@ -92,6 +94,9 @@ class Runner(Protocol):
     def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
         """Run to the end. Returns what Ray Train raised, or None."""
 
+    def controller_started(self, actor: Any) -> None:
+        """Ray Train's controller of the running attempt has started, as a process of its own."""
+
     def worker_started(self, actor: Any) -> None:
         """A worker of the running attempt has started."""
 
@@ -138,6 +143,9 @@ class WarmRunner:
             return error
         return None
 
+    def controller_started(self, actor: Any) -> None:
+        """The controller is in this process."""
+
     def worker_started(self, actor: Any) -> None:
         """The warm group knows its workers."""
 
@@ -174,6 +182,7 @@ class FreshRunner:
     def __init__(self, slot: Any, start_seconds: float = START_SECONDS) -> None:
         self._slot = slot
         self._start_seconds = start_seconds
+        self._controller: Any = None
         self._actors: list[Any] = []
 
     def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
@@ -182,13 +191,14 @@ class FreshRunner:
             StorageContext(plan.storage_path, plan.name)
             self._await_resources(plan)
             with _controller_settings(self._start_seconds):
-                trainer = out_of_process_trainer(plan.backend.trainer_class(), plan.dataset_callbacks())
+                callbacks = [*plan.dataset_callbacks(), ControllerStarted(self._slot, plan.name)]
+                trainer = out_of_process_trainer(plan.backend.trainer_class(), callbacks)
                 config = plan.run_config(SavedCheckpoints(self._slot, plan.name))
                 trainer(train, scaling_config=plan.scaling_config(), run_config=config, **plan.trainer_options()).fit()
         except Exception as error:  # noqa: BLE001 - any error ends this attempt, and not the slot
             return error
         finally:
-            self._actors = []
+            self._controller, self._actors = None, []
         return None
 
     def _await_resources(self, plan: RunPlan) -> None:
@@ -211,6 +221,9 @@ class FreshRunner:
         finally:
             remove_placement_group(group)
 
+    def controller_started(self, actor: Any) -> None:
+        self._controller = actor
+
     def worker_started(self, actor: Any) -> None:
         self._actors.append(actor)
 
@@ -226,14 +239,30 @@ class FreshRunner:
         """The controller is another process; it polls."""
 
     def end_workers(self) -> None:
-        for actor in self._actors:
+        """Workers that only start end with the controller, which alone knows them, and its placement group."""
+        controller, workers = self._controller, self._actors
+        for actor in workers:
             ray.kill(actor)
+        if not workers and controller is not None:
+            ray.kill(controller)
+            remove_placement_groups_of(controller)
 
     def forget_checkpoint(self, uri: str) -> None:
         """The controller is another process, which continues to list the checkpoint."""
 
     def close(self) -> None:
         self.end_workers()
+
+
+class ControllerStarted(ControllerCallback):  # type: ignore[misc]
+    """Runs in Ray's controller process and tells the slot that it has started."""
+
+    def __init__(self, slot: Any, run: str) -> None:
+        self._slot = slot
+        self._run = run
+
+    def after_controller_start(self, train_run_context: Any) -> None:  # noqa: ARG002
+        self._slot.controller_started.remote(self._run, ray.get_runtime_context().current_actor)
 
 
 class SavedCheckpoints(UserCallback):  # type: ignore[misc]

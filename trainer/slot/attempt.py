@@ -121,7 +121,12 @@ class Attempt:
             logger.info("%s leaves at its next checkpoint: its group can have %d workers", self.run, workers)
             self._loop.call_soon_threadsafe(self.barrier.leave_when_saved)
 
-    # What workers report. Called in the slot's event loop.
+    # What workers and a controller of their own report. Called in the slot's event loop.
+
+    def controller_started(self, actor: Any) -> None:
+        self._runner.controller_started(actor)
+        if self.state.is_ending_now:
+            self._runner.end_workers()
 
     def worker_started(self, rank: int, started: WorkerStarted) -> None:
         self.ranks.add_started(rank, started)

@@ -1,4 +1,4 @@
-"""The messages of the workers to their slot that concern its running attempt only."""
+"""The messages of the workers, and of a controller of their own, to their slot about its running attempt only."""
 
 from typing import Any
 
@@ -14,6 +14,10 @@ class WorkerCalls:
     def _attempt_of(self, run: str) -> Attempt | None:
         attempt = self._attempt
         return attempt if attempt is not None and attempt.run == run else None
+
+    async def controller_started(self, run: str, actor: Any) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.controller_started(actor)
 
     async def function_began(self, run: str) -> None:
         if (attempt := self._attempt_of(run)) is not None:

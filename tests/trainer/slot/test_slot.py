@@ -213,18 +213,38 @@ def test_a_cancel_ends_the_wait_for_the_worker_groups_resources(alone: FakeServi
     ray.kill(actor)
 
 
+@pytest.fixture
+def reserved(alone: FakeService) -> Callable[[], set[str]]:
+    """The placement groups that the test has left so far."""
+    from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
+
+    earlier = set(placement_group_table())
+    return lambda: {id_ for id_, one in placement_group_table().items() if one["state"] != "REMOVED"} - earlier
+
+
+HANGS = """
+import pathlib, sys, time
+
+class Hangs:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ray.train":
+            pathlib.Path(__file__).with_name("hangs").touch()
+            time.sleep(1e6)
+
+sys.meta_path.insert(0, Hangs())
+"""
+
+
 def a_hanging_trial(alone: FakeService, folder: Path, **trainer: Any) -> str:
-    """Its workers' Python never gets further than to say that it starts."""
-    (folder / "sitecustomize.py").write_text(
-        f"import pathlib, time\npathlib.Path({str(folder / 'hangs')!r}).touch()\ntime.sleep(1e6)\n"
-    )
+    """The processes of its workers start, and then never answer the call that makes them workers."""
+    (folder / "sitecustomize.py").write_text(HANGS)
     env = {"PYTHONPATH": str(folder)}
     return alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING, "env": env, **trainer})
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])
 def test_workers_that_never_answer_are_given_up_and_the_slot_ends(
-    alone: FakeService, tmp_path: Path, reuse_workers: bool
+    alone: FakeService, reserved: Callable[[], set[str]], tmp_path: Path, reuse_workers: bool
 ) -> None:
     from trainer.ray_train.runners import START_SECONDS  # noqa: PLC0415 - heavy
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
@@ -239,18 +259,24 @@ def test_workers_that_never_answer_are_given_up_and_the_slot_ends(
     assert error.kind == FailureKind.LOST
     assert error.message == "the slot failed: WorkersNotStarted: 0 of 1 workers have started within 10 s"
     assert ended(actor)
+    until(lambda: not reserved(), "nothing is reserved")
 
 
-def test_a_cancel_ends_workers_that_only_start(alone: FakeService, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_cancel_ends_workers_that_only_start(
+    alone: FakeService, reserved: Callable[[], set[str]], tmp_path: Path, reuse_workers: bool
+) -> None:
     import ray  # noqa: PLC0415 - heavy
 
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
-    trial = a_hanging_trial(alone, tmp_path)
+    trial = a_hanging_trial(alone, tmp_path, reuse_workers=reuse_workers)
     actor = started(Slot, trial, alone)
     until((tmp_path / "hangs").exists, "a worker that starts")
     alone.order(trial, Decision.KILL)
     assert alone.finished(trial).outcome == Outcome.STOPPED
+    until(lambda: not reserved(), "nothing is reserved")
+    assert not ray.get(actor.status.remote())["closing"]
     ray.kill(actor)
 
 
