@@ -56,9 +56,7 @@ def connect(address: str, namespace: str, seconds: float | None = None) -> None:
     thread.start()
     thread.join(timeout)
     if thread.is_alive():
-        raise ClusterUnreachable(
-            f"no Ray cluster at {address} answered within {CONNECT_SECONDS:g} seconds; is its head up?"
-        )
+        raise ClusterUnreachable(f"no Ray cluster at {address} answered within {timeout:g} seconds; is its head up?")
     if failure:
         raise ClusterUnreachable(_why_unreachable(address, failure[0])) from failure[0]
     # This package cannot be imported on the cluster: its code is pickled whole.

@@ -77,7 +77,7 @@ class Slot(WorkerCalls):
     answer_seconds: ClassVar[float] = 300.0
     """How long new workers may take to answer, beside the waits for resources and for a runtime environment.
 
-    As a worker needs seconds, even on a busy node with slow discs, one that takes longer will never answer.
+    They need seconds, or a minute on a busy node with slow discs.
     """
 
     def __init__(
@@ -352,11 +352,11 @@ class Slot(WorkerCalls):
 
     def _end_with(self, attempt: Attempt, error: WorkersNotStarted) -> None:
         """Called from a timer's thread, while this slot's own waits for Ray."""
-        log_context.begin(**attempt.assignment.log_fields)
-        logger.error("slot %s closes itself: %s", self._name, error)
-        self._is_closing = True
-        attempt.abandon(error)
-        self._end()
+        with log_context.resumed(attempt.log_fields):
+            logger.error("slot %s closes itself: %s", self._name, error)
+            self._is_closing = True
+            attempt.abandon(error)
+            self._end()
 
     def _download_package(self, attempt: Attempt) -> None:
         """Raises ServiceUnreachable and CallRefused."""

@@ -120,5 +120,4 @@ def test_an_unreachable_cluster_is_reported_after_the_timeout() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
-    assert "ClusterUnreachable: no Ray cluster" in ended.stderr
-    assert "127.0.0.1:1" in ended.stderr
+    assert "ClusterUnreachable: no Ray cluster at 127.0.0.1:1 answered within 3 seconds" in ended.stderr
