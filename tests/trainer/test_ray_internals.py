@@ -414,7 +414,7 @@ def test_a_placement_groups_record_names_its_creator_and_namespace() -> None:
 
 
 def test_an_actors_handle_knows_its_id() -> None:
-    """As the record of a placement group names its creator, by which `remove_placement_groups_of` finds it."""
+    """As the record of a placement group names its creator, by which `remove_groups_of` finds it."""
     import ray
     from ray.actor import ActorHandle
 

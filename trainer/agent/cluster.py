@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 from ray.util import list_named_actors
-from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+from ray.util.placement_group import placement_group_table
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.client.addresses import ServiceAddresses
@@ -169,8 +169,3 @@ class Reservations:
         """Count what the group reserves as free."""
         for node, resources in self.of(group) or []:
             release(free, node, resources)
-
-
-def remove_group(group: str) -> None:
-    """Free what a placement group reserves. It need not be of this process."""
-    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))

@@ -16,14 +16,13 @@ from trainer.agent.cluster import (
     draining_nodes,
     find_slots,
     free_resources,
-    remove_group,
     start_slot,
     total_resources,
 )
 from trainer.agent.prestart_loop import PrestartLoop
 from trainer.agent.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
-from trainer.ray_train.cluster_state import node_labels, orphaned_placement_groups
+from trainer.ray_train.cluster_state import node_labels, orphaned_placement_groups, remove_group
 from trainer.ray_train.processes.worker_start import forked_runtime_env
 from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
 

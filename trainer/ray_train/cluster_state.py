@@ -59,12 +59,17 @@ def orphaned_placement_groups() -> list[str]:
     ]
 
 
-def remove_placement_groups_of(actor: Any) -> None:
+def remove_group(group: str) -> None:
+    """Free what a placement group reserves, by its id in hexadecimal. It need not be of this process."""
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group))))
+
+
+def remove_groups_of(actor: Any) -> None:
     """Free what the placement groups that this actor has created reserve."""
     creator = actor._actor_id.binary()  # noqa: SLF001
     for group in _placement_groups():
         if group.creator_actor_id == creator:
-            remove_placement_group(PlacementGroup(ray.PlacementGroupID(group.placement_group_id)))
+            remove_group(group.placement_group_id.hex())
 
 
 def _placement_groups() -> list[Any]:

@@ -14,7 +14,7 @@ from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from trainer.ray_train.backends import BACKENDS, Backend
-from trainer.ray_train.cluster_state import remove_placement_groups_of
+from trainer.ray_train.cluster_state import remove_groups_of
 from trainer.ray_train.dataset_shards import DatasetServerCallback, StartServer
 from trainer.ray_train.elastic_policy import Elasticity, ResourcesTimeout
 from trainer.ray_train.processes.worker_start import worker_runtime_env
@@ -245,7 +245,7 @@ class FreshRunner:
             ray.kill(actor)
         if not workers and controller is not None:
             ray.kill(controller)
-            remove_placement_groups_of(controller)
+            remove_groups_of(controller)
 
     def forget_checkpoint(self, uri: str) -> None:
         """The controller is another process, which continues to list the checkpoint."""

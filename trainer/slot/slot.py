@@ -337,7 +337,7 @@ class Slot(WorkerCalls):
         train = train_function(self._host.job(attempt), self._code)
         plan = self._host.plan(attempt, self._key or "", frozenset(self._nodes.lost), on_success)
         limit = start_limit(plan.runtime_env, self.answer_seconds)
-        with start_limited(attempt, limit, partial(self._end_with, attempt)):
+        with start_limited(attempt, limit, partial(self._give_up, attempt)):
             error = runner.fit(train, plan) if attempt.state.is_running else None
         watchdog.cancel()
         reason = self._worker_reuse.why_replace(attempt, error if finished else None)
@@ -350,7 +350,7 @@ class Slot(WorkerCalls):
         self._is_broken |= error is not None and is_from_restarted_head(error)
         return following
 
-    def _end_with(self, attempt: Attempt, error: WorkersNotStarted) -> None:
+    def _give_up(self, attempt: Attempt, error: WorkersNotStarted) -> None:
         """Called from a timer's thread, while this slot's own waits for Ray."""
         with log_context.resumed(attempt.log_fields):
             logger.error("slot %s closes itself: %s", self._name, error)
