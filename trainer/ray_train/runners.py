@@ -18,7 +18,8 @@ from trainer.ray_train.cluster_state import remove_groups_of
 from trainer.ray_train.dataset_shards import DatasetServerCallback, StartServer
 from trainer.ray_train.elastic_policy import Elasticity, ResourcesTimeout
 from trainer.ray_train.processes.worker_start import worker_runtime_env
-from trainer.ray_train.warm_group import WarmGroup, in_process_trainer, out_of_process_trainer
+from trainer.ray_train.trainer_classes import in_process_trainer, out_of_process_trainer
+from trainer.ray_train.warm_group import WarmGroup
 from trainer.resources import WorkerGroup, bundles_of
 
 START_SECONDS = 60.0

@@ -14,10 +14,6 @@ from typing import Any
 
 import ray
 from ray.train import BackendConfig
-from ray.train.v2._internal.callbacks import DatasetsCallback, WorkingDirectorySetupCallback
-from ray.train.v2._internal.callbacks.metrics import ControllerMetricsCallback, WorkerMetricsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-from ray.train.v2._internal.execution.callback import ReportCallback
 from ray.train.v2._internal.execution.controller import TrainController
 from ray.train.v2._internal.execution.worker_group import worker_group as ray_worker_group
 from ray.train.v2._internal.execution.worker_group.placement_group_handle import PlacementGroupHandle
@@ -26,18 +22,6 @@ from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGro
 
 from trainer.ray_train.elastic_policy import Elasticity, RoomPolicy
 from trainer.ray_train.worker_actor import WarmTrainWorker, environment, lower_log_volume
-
-OMITTED_CALLBACKS = (
-    # This process owns the placement group, whose resources are freed with it: nothing is left to clean up.
-    PlacementGroupCleanerCallback,
-    # It starts a process for each worker group, also without datasets. `DatasetServerCallback` takes its place.
-    DatasetsCallback,
-    # All runs would share the metrics of this one process.
-    ControllerMetricsCallback,
-    WorkerMetricsCallback,
-    # `WarmTrainWorker` changes the working directory without a call of its own.
-    WorkingDirectorySetupCallback,
-)
 
 PREEMPTION_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 CONTROLLER_LOGS = "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"
@@ -389,60 +373,3 @@ class WarmController(TrainController):  # type: ignore[misc]
         """`get_all_reported_checkpoints`, for callers in another event loop."""
         call = asyncio.run_coroutine_threadsafe(self.get_all_reported_checkpoints(*args), self._loop)
         return await asyncio.wrap_future(call)
-
-
-class ReportedCheckpoints(ReportCallback):  # type: ignore[misc]
-    """Calls `on_saved(sequence, checkpoint)` for each report with a checkpoint that all ranks have made."""
-
-    def __init__(self, on_saved: Callable[[int, Any], None]) -> None:
-        self._on_saved = on_saved
-        self._sequence = 0
-
-    def after_report(self, training_report: Any, metrics: Any) -> None:  # noqa: ARG002
-        sequence, self._sequence = self._sequence, self._sequence + 1
-        if training_report.checkpoint is not None:
-            self._on_saved(sequence, training_report.checkpoint)
-
-
-class InProcessFit:
-    """Mixed into a trainer: its `fit()` runs the controller in this process, over a warm group."""
-
-    warm: WarmGroup
-    on_saved: Callable[[int, Any], None]
-    callbacks: list[Any]
-
-    def _create_default_callbacks(self) -> list[Any]:
-        defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        kept = [callback for callback in defaults if not isinstance(callback, OMITTED_CALLBACKS)]
-        return [*kept, *self.callbacks, ReportedCheckpoints(self.on_saved)]
-
-    def _initialize_and_run_controller(self, *, scaling_policy: Any, **arguments: Any) -> Any:
-        return self.warm.run({**arguments, "scaling_policy": self.warm.scaling_policy(scaling_policy)})
-
-
-def in_process_trainer(
-    trainer: type[Any], group: WarmGroup, on_saved: Callable[[int, Any], None], callbacks: list[Any]
-) -> type[Any]:
-    """The trainer's class with `InProcessFit`; `on_saved` as in `ReportedCheckpoints`, `callbacks` beside Ray's own."""
-    attributes = {"warm": group, "on_saved": staticmethod(on_saved), "callbacks": callbacks}
-    return type(f"InProcess{trainer.__name__}", (InProcessFit, trainer), attributes)
-
-
-class OutOfProcessFit:
-    """Mixed into a trainer: its plain `fit()` starts no PlacementGroupCleaner, and no process for absent datasets.
-
-    The cleaner, a detached actor, outlives a slot that is killed, and without Ray's dashboard it never notices and
-    never ends. The agent removes the placement groups of dead slots instead.
-    """
-
-    callbacks: list[Any]
-
-    def _create_default_callbacks(self) -> list[Any]:
-        defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        omitted = (PlacementGroupCleanerCallback, DatasetsCallback)
-        return [*(callback for callback in defaults if not isinstance(callback, omitted)), *self.callbacks]
-
-
-def out_of_process_trainer(trainer: type[Any], callbacks: list[Any]) -> type[Any]:
-    """The trainer's class with `OutOfProcessFit`; `callbacks` beside Ray's own."""
-    return type(f"Plain{trainer.__name__}", (OutOfProcessFit, trainer), {"callbacks": callbacks})

@@ -3,13 +3,18 @@
 from typing import Any
 
 from trainer.slot.attempt import Attempt, Report
+from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.messages import WorkerEnded
 
 
 class WorkerCalls:
     """The part of a slot's actor that passes messages on. `run` names the attempt: a late message is ignored."""
 
-    _attempt: Attempt | None = None
+    _executor: AttemptExecutor
+
+    @property
+    def _attempt(self) -> Attempt | None:
+        return self._executor.attempt
 
     def _attempt_of(self, run: str) -> Attempt | None:
         attempt = self._attempt

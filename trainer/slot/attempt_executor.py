@@ -1,0 +1,268 @@
+"""How a slot executes its attempts, one after the other, on the one worker group that it keeps between them."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import ray
+from ray.exceptions import RayError
+
+from trainer.client.addresses import ServiceAddresses
+from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
+from trainer.process_log.context import CREDENTIAL, log_context
+from trainer.ray_train.runners import Runner
+from trainer.slot.assignment import Assignment, TrainerSpec
+from trainer.slot.attempt import Attempt
+from trainer.slot.checkpoint_removal import DirectoryRemover
+from trainer.slot.dead_workers import remains_of, remove_working_directories
+from trainer.slot.job import Host
+from trainer.slot.loaded_libraries import LoadedLibraries
+from trainer.slot.outcome import Outcome
+from trainer.slot.slot_nodes import SlotNodes
+from trainer.slot.start_limit import WorkersNotStarted, start_limit, start_limited
+from trainer.slot.validation_task import validation_starter
+from trainer.slot.worker_reuse import WorkerReuse
+from trainer.traces import tracing
+from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
+from trainer.worker.masker import Masker
+from trainer.worker.session import run_job, train_function
+
+logger = logging.getLogger("paceline")
+
+SHUTDOWN_SECONDS = 10.0
+"""How long Ray may take to shut down a run that has succeeded. It usually takes a twentieth of a second."""
+
+
+@dataclass
+class SlotState:
+    """Whether, and why, the slot takes no more work. Set from any thread."""
+
+    is_closing: bool = False
+    is_draining: bool = False
+    is_broken: bool = False
+    """Ray does not let it start anything, or end its workers."""
+
+    @property
+    def takes_no_more(self) -> bool:
+        return self.is_closing or self.is_draining or self.is_broken
+
+
+class AttemptExecutor:
+    """`make_runner` is called once, for the first attempt; all further ones need the same of Ray.
+
+    `answer_seconds`: how long new workers may take to answer, beside the waits for resources and for a runtime
+    environment. When they do not start in time, the attempt is lost, and `end_slot`, which never returns, is called.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        addresses: ServiceAddresses,
+        host: Host,
+        nodes: SlotNodes,
+        state: SlotState,
+        remover: DirectoryRemover,
+        make_runner: Callable[[TrainerSpec], Runner],
+        end_slot: Callable[[], None],
+        answer_seconds: float,
+    ) -> None:
+        self._name = name
+        self._addresses = addresses
+        self._host = host
+        self._nodes = nodes
+        self._state = state
+        self._remover = remover
+        self._make_runner = make_runner
+        self._end_slot = end_slot
+        self._answer_seconds = answer_seconds
+        self.attempt: Attempt | None = None
+        self.runner: Runner | None = None
+        self.secrets: Mapping[str, str] = {}
+        self.lost_count = 0
+        self._key = ""
+        self._accepted: Assignment | None = None
+        self._idle_since: float | None = time.monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._code = ray.put(run_job)
+        self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-finish")
+        self._worker_reuse = WorkerReuse()
+        self._libraries = LoadedLibraries()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._idle_since is not None
+
+    @property
+    def idle_seconds(self) -> float | None:
+        return None if self._idle_since is None else time.monotonic() - self._idle_since
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """The one that is executed, or is about to be."""
+        attempt = self.attempt
+        return attempt.assignment if attempt is not None else self._accepted
+
+    def accept(self, assignment: Assignment, key: str, secrets: Mapping[str, str]) -> None:
+        """It is about to be executed. Called in the event loop that answers its workers.
+
+        `key` names what it needs of a slot, `secrets` the values for it and for the assignments that follow it.
+        """
+        self._key, self.secrets = key, secrets
+        log_context.mask = Masker(secrets.values()).mask
+        self._idle_since, self._accepted = None, assignment
+        self._loop = asyncio.get_running_loop()
+
+    def import_libraries(self) -> None:
+        """Import what attempts are likely to need, so that the first one does not wait for it."""
+        self._libraries.import_torch()
+
+    def execute(self, assignment: Assignment) -> Assignment | None:
+        """Execute an attempt to its end; returns the next one. An exception is the slot's own failure."""
+        self._bind_to_log(assignment)
+        try:
+            with tracing.span("attempt", **self._host.log_fields, **assignment.log_fields):
+                return self._execute(assignment)
+        finally:
+            self._bind_to_log(None)
+
+    def _execute(self, assignment: Assignment) -> Assignment | None:
+        assert self._loop is not None  # noqa: S101 - `accept` has set it
+        runner = self.runner = self.runner or self._make_runner(assignment.trainer)
+        attempt = Attempt(
+            assignment,
+            self._addresses,
+            self._loop,
+            runner,
+            self._remove_checkpoint,
+            validation_starter(assignment, self._host.package, self._host.slot),
+            Masker(self.secrets.values()),
+        )
+        self.attempt, self._accepted = attempt, None
+        if self._state.is_closing or self._state.is_draining:
+            attempt.refuse_to_start(is_drained=self._state.is_draining)
+        try:
+            attempt.start()
+            return self._fit(attempt, runner)
+        except Exception as error:
+            attempt.abandon(error)
+            raise
+        finally:
+            self.attempt = None
+            self._libraries.freeze()
+
+    def _bind_to_log(self, assignment: Assignment | None) -> None:
+        """All lines of this process are about its attempt, except for what is left of the one before.
+
+        The threads of an attempt, which may outlive it, take over what is bound to this thread.
+        """
+        about = {} if assignment is None else assignment.log_fields
+        log_context.process = {"process": "slot", **self._host.log_fields, **about}
+        log_context.begin(**about, **({} if assignment is None else {CREDENTIAL: assignment.lease_token}))
+
+    def _fit(self, attempt: Attempt, runner: Runner) -> Assignment | None:
+        """Run it and report the outcome: in case of success, while Ray still shuts the run down."""
+        try:
+            self._download_package(attempt)
+        except (ServiceUnreachable, CallRefused) as refusal:
+            return self._finish_without_package(attempt, refusal)
+        finished: list[Future[Assignment | None]] = []
+        # A worker that hangs while Ray shuts the run down would hold up the next attempt, whose lease may run already.
+        watchdog = threading.Timer(min(SHUTDOWN_SECONDS, attempt.assignment.lease_seconds / 2), runner.end_workers)
+
+        def on_success() -> None:
+            finished.append(self._finisher.submit(self._finish, attempt, None))
+            watchdog.start()
+
+        train = train_function(self._host.job(attempt), self._code)
+        plan = self._host.plan(attempt, self._key, frozenset(self._nodes.lost), on_success)
+        limit = start_limit(plan.runtime_env, self._answer_seconds)
+        with start_limited(attempt, limit, partial(self._give_up, attempt)):
+            error = runner.fit(train, plan) if attempt.state.is_running else None
+        watchdog.cancel()
+        reason = self._worker_reuse.why_replace(attempt, error if finished else None)
+        if reason is not None:
+            logger.info("new worker processes after %s: %s", attempt.run, reason)
+            runner.end_workers()
+        if not finished:
+            return self._finish(attempt, error)
+        following = finished[0].result()
+        self._state.is_broken |= error is not None and is_from_restarted_head(error)
+        return following
+
+    def _give_up(self, attempt: Attempt, error: WorkersNotStarted) -> None:
+        """Called from a timer's thread, while the slot's own waits for Ray."""
+        with log_context.resumed(attempt.log_fields):
+            logger.error("slot %s closes itself: %s", self._name, error)
+            self._state.is_closing = True
+            attempt.abandon(error)
+            self._end_slot()
+
+    def _download_package(self, attempt: Attempt) -> None:
+        """Raises ServiceUnreachable and CallRefused."""
+        wanted = attempt.assignment.trainer.package
+        self._host.package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
+
+    def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
+        """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
+        with log_context.resumed(attempt.log_fields):  # in case of success, this is another thread
+            return self._finish_in_its_context(attempt, error)
+
+    def _finish_in_its_context(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
+        outcome = attempt.conclude(error, partial(remains_of, attempt))
+        self._nodes.lost |= attempt.ranks.lost_nodes
+        is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
+        self._state.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
+        if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
+            # A worker may have died while it saved.
+            self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
+        if attempt.ranks.silent:
+            self._remover.run_soon(partial(remove_working_directories, attempt))
+        if outcome is None or outcome.is_lost:
+            self._end_worker_group()
+        return self._send_outcome(attempt, outcome)
+
+    def _end_worker_group(self) -> None:
+        """After a loss. A worker whose kill was lost with the network ends with its placement group alone.
+
+        It would hold its resources, and the next attempt would wait for them without end.
+        """
+        if self._state.is_broken:  # a broken slot cleans up as it ends
+            return
+        try:
+            self.close()
+        except RayError as error:
+            logger.warning("slot %s cannot free its workers, and closes: %s", self._name, error)
+            self._state.is_broken = True
+
+    def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
+        outcome = attempt.conclude(None, lambda _rank: ("", None, None))
+        if attempt.state.is_running:
+            kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
+            outcome = attempt.failed(Failure(kind, f"the package could not be downloaded: {error}"))
+        return self._send_outcome(attempt, outcome)
+
+    def _send_outcome(self, attempt: Attempt, outcome: Outcome | None) -> Assignment | None:
+        self.attempt = None  # messages of this attempt come too late from now on
+        following = None
+        if outcome is not None:
+            self.lost_count += outcome.is_lost
+            # After a loss the agent looks at the storage first: the next trial might be lost, too.
+            following = attempt.finish(outcome, wants_next=not (self._state.takes_no_more or outcome.is_lost))
+        if following is None:  # a new assignment waits until Ray has shut the run down
+            self._idle_since = time.monotonic()
+        return following
+
+    def _remove_checkpoint(self, uri: str) -> None:
+        if self.runner is not None:
+            self.runner.forget_checkpoint(uri)
+        self._remover.remove(uri)
+
+    def close(self) -> None:
+        """End the worker group, if there is one. From any thread."""
+        if self.runner is not None:
+            self.runner.close()
