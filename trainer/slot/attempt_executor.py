@@ -222,12 +222,12 @@ class AttemptExecutor:
             self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
         if attempt.ranks.silent:
             self._remover.run_soon(partial(remove_working_directories, attempt))
-        if outcome is None or outcome.is_lost:
+        if outcome is None or outcome.is_lost or attempt.ranks.silent:
             self._end_worker_group()
         return self._send_outcome(attempt, outcome)
 
     def _end_worker_group(self) -> None:
-        """After a loss. A worker whose kill was lost with the network ends with its placement group alone.
+        """After a loss or a kill. A worker whose kill was lost with the network ends with its placement group alone.
 
         It would hold its resources, and the next attempt would wait for them without end.
         """

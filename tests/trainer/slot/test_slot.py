@@ -294,6 +294,22 @@ def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
     return start_slot
 
 
+def test_a_cancel_frees_the_placement_group_whose_processes_may_live_on(
+    alone: FakeService, reserved: Callable[[], set[str]], start: Callable[[str], tuple[str, Any]], record: Path
+) -> None:
+    """Ray's kill of a worker can be lost with the network between two nodes."""
+    import ray  # noqa: PLC0415 - heavy
+
+    trial, actor = start("ignore_everything")
+    until(record.exists, "the start")
+    assert reserved()
+    alone.order(trial, Decision.KILL)
+    assert alone.finished(trial).outcome == Outcome.STOPPED
+    until(lambda: not reserved(), "nothing is reserved")
+    assert not ray.get(actor.status.remote())["closing"]
+    ray.kill(actor)
+
+
 def test_a_slot_on_a_drained_node_gives_its_trial_back_with_its_last_checkpoint_and_ends(
     alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
 ) -> None:
