@@ -35,13 +35,14 @@ GIBIBYTE = 2**30
 
 @dataclass
 class Node:
-    """`known`: the job's processes when the last one was started, at `started_at`."""
+    """`known`: the job's processes when the last one was started, at `started_at`. `answers`: its raylet, last time."""
 
     workers: IdleWorkers
     wanted: int
     known: frozenset[int] = frozenset()
     started_at: float | None = None
     missing_since: float | None = None
+    answers: bool = True
 
     def starts_one(self, workers: frozenset[int], now: float) -> bool:
         """Whether a process that was asked for may still be starting."""
@@ -104,6 +105,7 @@ class PrestartLoop:
         node, now = self.nodes[name], time.monotonic()
         try:
             workers = node.workers.find()
+            node.answers = True
             if node.starts_one(workers.all, now):
                 return False
             if len(workers.unused) >= node.wanted:
@@ -113,7 +115,9 @@ class PrestartLoop:
                 return False
             node.workers.start_one()
         except grpc.RpcError as error:
-            logger.info("the raylet of node %s does not answer: %s", name, error.code())
+            if node.answers:  # it may be away for minutes, and is asked every second
+                logger.info("the raylet of node %s does not answer: %s", name, error.code())
+            node.answers = False
             return False
         node.known, node.started_at, node.missing_since = workers.all, now, None
         return True
