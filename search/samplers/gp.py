@@ -12,7 +12,7 @@ from search.mistakes import Mistake
 from search.problem import Feature, Problem, sign_of
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
-from search.samplers.optuna.curve_proposer import CurveProposer
+from search.samplers.optuna.gp.curve_proposer import CurveProposer
 from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.optuna.study_proposer import StudyProposer
 from search.samplers.sampler import LibraryMissing, Proposer, Sampler
@@ -86,7 +86,7 @@ class Gp(Sampler):
         return StudyProposer(problem, seed, sampler, usable=known, max_draws=2, startup_count=needed)
 
     def _curve_sampler(self, startup_count: int, curves: Mapping[int, LearningCurve], seed: int) -> GPSampler:
-        from search.samplers.optuna.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - imports torch
+        from search.samplers.optuna.gp.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - imports torch
 
         return without_warning(
             CurveGpSampler,

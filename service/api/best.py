@@ -15,10 +15,10 @@ from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial
 from service.errors import NotFound
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.search_view.objective_values import broken_constraints
-from service.store.best_trials import best_trial, front_of, nearest_to_feasible, trials_by_number
 from service.store.lookup import experiment_named
 from service.store.tables import ExperimentRow
-from service.store.trials import counts_by_status
+from service.store.trials.best_trials import best_trial, front_of, nearest_to_feasible, trials_by_number
+from service.store.trials.trials import counts_by_status
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=Route)
 

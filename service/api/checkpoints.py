@@ -19,7 +19,7 @@ from service.operations.checkpoints.removal import plan_of
 from service.operations.checkpoints.retention import Verdict
 from service.runtime.caches.spec_cache import spec_of
 from service.store.lookup import experiment_named, trial_named
-from service.store.trials import page_of_checkpoints
+from service.store.trials.trials import page_of_checkpoints
 from trainer.wire import MAX_COUNT
 
 router = APIRouter(tags=["trials"], route_class=Route, responses=problems(NotFound))

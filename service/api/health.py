@@ -12,7 +12,7 @@ from service.api.http.routes import Route
 from service.api.views.rows import View
 from service.runtime.context import Context
 from service.store.agents import storage_errors
-from service.store.checkpoint_deletions import count_deletions
+from service.store.checkpoints.checkpoint_deletions import count_deletions
 from service.store.mirrors import lag
 from service.store.sql.database import database_now
 from service.store.sql.schema import SchemaState, state_of

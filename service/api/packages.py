@@ -8,10 +8,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from search.mistakes import Mistake
-from service.api.http.bodies import checked_package
+from service.api.http.bodies.bodies import checked_package
+from service.api.http.bodies.json_body import read_body
 from service.api.http.dependencies import Ctx
 from service.api.http.error_responses import problems
-from service.api.http.json_body import read_body
 from service.api.http.routes import Route
 from service.api.views.rows import RowView
 from service.errors import Invalid, NotFound, TooMuchWork

@@ -8,10 +8,10 @@ from pydantic import ConfigDict
 
 from search.early_stopping import EarlyStoppingSpec, Release, Verdict
 from search.json_types import JsonModel
+from service.api.http.bodies.json_body import JsonBody
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx, ExperimentName
 from service.api.http.error_responses import problems
-from service.api.http.json_body import JsonBody
 from service.api.http.routes import Route
 from service.api.views.rows import View
 from service.domain.grounds import Grounds

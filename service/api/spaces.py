@@ -4,11 +4,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import JsonValue
 
-from service.api.http.bodies import YAML, UnreadDocument
+from service.api.http.bodies.bodies import YAML, UnreadDocument
+from service.api.http.bodies.json_body import JSON
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
 from service.api.http.error_responses import problems
-from service.api.http.json_body import JSON
 from service.api.http.routes import Route
 from service.api.views.experiments import RuleView, SamplerView, SpecWarning
 from service.api.views.rows import View

@@ -23,7 +23,7 @@ from service.api.views.decisions import DecisionView
 from service.api.views.rows import RowView
 from service.errors import NotFound
 from service.store.lookup import trial_named
-from service.store.trials import decisions_of, reports_of, uncounted_reports_of
+from service.store.trials.trials import decisions_of, reports_of, uncounted_reports_of
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route, responses=problems(NotFound))
 

@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from service.api.http.bodies import YAML, JsonOrYaml
+from service.api.http.bodies.bodies import YAML, JsonOrYaml
+from service.api.http.bodies.json_body import JSON
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey, TrialId
 from service.api.http.error_responses import problems
-from service.api.http.json_body import JSON
 from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
@@ -18,7 +18,7 @@ from service.operations.trials import retry, stop
 from service.operations.trials.enqueue import enqueue
 from service.specification.enqueued_params import MAX_ENQUEUED, parse_enqueued
 from service.store.lookup import experiment_named, trial_named
-from service.store.trials import page_of_trials
+from service.store.trials.trials import page_of_trials
 
 router = APIRouter(tags=["trials"], route_class=Route)
 

@@ -1,7 +1,7 @@
 """Passes on changes that other service processes have made to callers that wait in this one."""
 
 from service.runtime.context import Context
-from service.store.trials import stop_requested_ids
+from service.store.trials.trials import stop_requested_ids
 
 
 class ChangePolling:

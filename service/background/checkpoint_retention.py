@@ -2,7 +2,7 @@
 
 from service.operations.checkpoints.removal import remove_unneeded
 from service.runtime.context import Context
-from service.store.checkpoints import experiments_with_retention
+from service.store.checkpoints.checkpoints import experiments_with_retention
 
 
 class CheckpointRetention:

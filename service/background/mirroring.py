@@ -17,12 +17,12 @@ from service.mirror.run_update import RunUpdate
 from service.mirror.runs import experiment_run, trial_run
 from service.mirror.trial_events import TRIAL_ENDS
 from service.store import mirrors
-from service.store.confirmations import confirmed_winners
 from service.store.events import events_after
-from service.store.generations import generations_of_all
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
-from service.store.trials import counts_by_status
+from service.store.trials.confirmations import confirmed_winners
+from service.store.trials.generations import generations_of_all
+from service.store.trials.trials import counts_by_status
 from trainer.process_log.context import log_context
 
 BATCH = 2000

@@ -13,7 +13,7 @@ from service.cli import arguments, code_archive
 from service.cli.client import Refused, Unreachable
 from service.cli.commands import analysis, control, experiments, serve, stack, tokens, trials
 from service.cli.commands import service as service_commands
-from service.cli.console import EXIT_FAILED, EXIT_USAGE, fail
+from service.cli.terminal.console import EXIT_FAILED, EXIT_USAGE, fail
 from service.errors import ServiceError
 from service.settings import BadSettings
 

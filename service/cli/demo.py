@@ -15,7 +15,7 @@ from service import private_files
 from service.cli.client import Client
 from service.cli.shared_options import access_token
 from service.cli.submission import submit, unused_name
-from service.cli.watch import watch_experiment
+from service.cli.terminal.watch import watch_experiment
 from service.stack.options import HOST
 from service.stack.ports import is_free
 from service.stack.state_file import read_state

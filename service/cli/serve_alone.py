@@ -19,6 +19,6 @@ def main() -> None:
     try:
         app()
     except (BadSettings, ServiceError) as error:
-        from service.cli import console  # noqa: PLC0415 - slow, and only for errors
+        from service.cli.terminal import console  # noqa: PLC0415 - slow, and only for errors
 
         console.fail([str(error)], console.EXIT_USAGE)

@@ -22,7 +22,7 @@ from service.operations.brackets import drawn_bracket
 from service.store.events import append_event
 from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trial_values import first_seed, is_feasible, objective_values
+from service.store.trials.trial_values import first_seed, is_feasible, objective_values
 
 _ENDING = frozenset({StopCause.TARGET_REACHED, StopCause.DIVERGED, StopCause.USER, StopCause.EXPERIMENT_ENDED})
 """The causes that end a trial which is about to pause."""

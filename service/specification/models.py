@@ -32,8 +32,8 @@ from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.space import Space
+from service.specification.mistakes.trainer_mistakes import mistakes_in_trainer
 from service.specification.secrets import mistakes_in_secrets, secret_warnings
-from service.specification.trainer_mistakes import mistakes_in_trainer
 from trainer.wire import Kind, Trainer
 
 _EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")

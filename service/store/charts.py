@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import TrialStatus
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, MirrorRow, ReportRow, TrialRow
-from service.store.trials import is_of_search
+from service.store.trials.trials import is_of_search
 
 SHOWN = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.STOPPED)
 MOST_REPORTS = 100_000

@@ -164,5 +164,5 @@ def test_the_reference_names_every_setting_and_no_other() -> None:
 
 
 def test_the_guide_names_every_variable_of_a_command_and_no_other() -> None:
-    source = (ROOT / "trainer/worker/command.py").read_text()
+    source = (ROOT / "trainer/worker/commands/command.py").read_text()
     assert set(VARIABLE.findall(source)) == COMMAND_VARIABLES == set(VARIABLE.findall(_page("guides/commands.md")))

@@ -18,14 +18,15 @@ from unittest.mock import MagicMock
 import pytest
 
 import search.samplers.optuna as adapter
-from search.samplers.optuna import gp_internals, internals
+from search.samplers.optuna import internals
+from search.samplers.optuna.gp import gp_internals
 from search.samplers.optuna.internals_checks import CHECKS, usable
 from search.samplers.optuna.tpe import history, sampler
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "examples", "migrations", "search", "service", "tests", "trainer")
 ADAPTER = "search/samplers/optuna/"
-INTERNALS = {"search/samplers/optuna/internals.py", "search/samplers/optuna/gp_internals.py"}
+INTERNALS = {"search/samplers/optuna/internals.py", "search/samplers/optuna/gp/gp_internals.py"}
 ALLOWED = {
     "examples/own_sampler/registry/samplers/annealing/__init__.py": "is a sampler by Optuna's public interface",
     "tests/unit/search/samplers/test_cmaes.py": "controls the random numbers of Optuna's sampler, to compare with it",

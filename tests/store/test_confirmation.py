@@ -22,9 +22,9 @@ from service.operations.reports.ingest import take_heartbeat
 from service.runtime.context import Context
 from service.settings import Settings
 from service.specification.parser import parse_spec
-from service.store.best_trials import best_trial
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.best_trials import best_trial
 from tests.conftest import a_spec, changed, examples
 from tests.store.calls import take_reports
 from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, LostAttempt, Outcome, Report

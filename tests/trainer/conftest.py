@@ -87,7 +87,7 @@ def set_constant(patch: pytest.MonkeyPatch, method: Any, name: str, value: Any) 
 @contextlib.contextmanager
 def answers_awaited_for(seconds: float) -> Iterator[None]:
     """How long the ranks on slots that start in this context wait for the service's decision on a report."""
-    from trainer.slot.report_barrier import ReportBarrier  # noqa: PLC0415 - heavy
+    from trainer.slot.attempt.report_barrier import ReportBarrier  # noqa: PLC0415 - heavy
 
     def change(seconds: float) -> float:
         defaults = ReportBarrier.__init__.__kwdefaults__  # of a method that may be new, as above

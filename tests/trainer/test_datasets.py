@@ -12,7 +12,7 @@ import pytest
 from tests.trainer.conftest import set_constant, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import DatasetFormat, FailureKind, Outcome
-from trainer.worker.dataset_server import DatasetServer
+from trainer.worker.datasets.dataset_server import DatasetServer
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -9,8 +9,8 @@ import pytest
 from service.operations.reports.curve import _storable
 from trainer.storable import is_storable_text, storable_float, storable_text
 from trainer.wire import LogChunk
-from trainer.worker.logs import OutputFile
-from trainer.worker.masker import Masker
+from trainer.worker.logs.logs import OutputFile
+from trainer.worker.logs.masker import Masker
 from trainer.worker.metrics import json_metrics
 
 TEXTS = [("plain", "plain"), ("a\0b", "a?b"), ("\ud800", "?"), ("\udcff\0", "??"), ("\N{REPLACEMENT CHARACTER}",) * 2]

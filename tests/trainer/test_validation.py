@@ -163,7 +163,7 @@ def test_a_validation_has_no_room_where_workers_hold_the_rest(
     service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
 ) -> None:
     from trainer.agent.cluster import total_resources  # noqa: PLC0415 - heavy
-    from trainer.slot.validation_task import RayTask  # noqa: PLC0415 - heavy
+    from trainer.slot.checkpoints.validation_task import RayTask  # noqa: PLC0415 - heavy
 
     gates, trial = trial_in_validation(add_validated, record, tmp_path)
     (node,) = total_resources().values()

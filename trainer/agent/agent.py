@@ -39,7 +39,7 @@ from trainer.client.http import (
     backoff_delays,
 )
 from trainer.process_log.context import log_context
-from trainer.slot.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from trainer.slot.checkpoint_removal import delete_directory
+from trainer.slot.checkpoints.checkpoint_removal import delete_directory
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import requests
 
 from trainer.agent.cluster import ClusterUnreachable, connect
 from trainer.agent.storage_probe import write_error
-from trainer.slot.node_tasks import run_on_node
+from trainer.slot.nodes.node_tasks import run_on_node
 
 SERVICE_SECONDS = 5.0
 NAMESPACE = "paceline-doctor"

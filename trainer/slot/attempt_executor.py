@@ -17,19 +17,19 @@ from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment, TrainerSpec
-from trainer.slot.attempt import Attempt
-from trainer.slot.checkpoint_removal import DirectoryRemover
-from trainer.slot.dead_workers import remains_of, remove_working_directories
+from trainer.slot.attempt.attempt import Attempt
+from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.validation_task import validation_starter
 from trainer.slot.job import Host
 from trainer.slot.loaded_libraries import LoadedLibraries
-from trainer.slot.outcome import Outcome
-from trainer.slot.slot_nodes import SlotNodes
+from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
+from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.start_limit import WorkersNotStarted, start_limit, start_limited
-from trainer.slot.validation_task import validation_starter
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
-from trainer.worker.masker import Masker
+from trainer.worker.logs.masker import Masker
 from trainer.worker.session import run_job, train_function
 
 logger = logging.getLogger("paceline")

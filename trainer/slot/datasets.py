@@ -10,8 +10,8 @@ from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.assignment import Assignment
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
-from trainer.worker.dataset_server import DataPlan, DatasetServer
-from trainer.worker.datasets import DatasetsJob
+from trainer.worker.datasets.dataset_server import DataPlan, DatasetServer
+from trainer.worker.datasets.datasets import DatasetsJob
 
 DEFAULTS: dict[str, Any] = {
     "split": None,

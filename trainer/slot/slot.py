@@ -20,12 +20,12 @@ from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.backends import BACKENDS
 from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
 from trainer.slot.assignment import Assignment, TrainerSpec
+from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt_executor import AttemptExecutor, SlotState
-from trainer.slot.attempt_state import Preempted
-from trainer.slot.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.job import Host
+from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.orphan_check import OrphanCheck
-from trainer.slot.slot_nodes import SlotNodes
 from trainer.slot.user_package import UserPackage
 from trainer.slot.worker_calls import WorkerCalls
 from trainer.traces import tracing

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainer.ray_train.runners import START_SECONDS
-from trainer.slot.attempt import Attempt
+from trainer.slot.attempt.attempt import Attempt
 
 SETUP_SECONDS = 600
 """Ray's default for how long a runtime environment may take to be set up."""

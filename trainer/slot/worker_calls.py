@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainer.slot.attempt import Attempt, Report
+from trainer.slot.attempt.attempt import Attempt, Report
 from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.messages import WorkerEnded
 

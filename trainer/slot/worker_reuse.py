@@ -2,7 +2,7 @@
 
 from trainer.ray_train.backends import BACKENDS
 from trainer.slot.assignment import TrainerSpec
-from trainer.slot.attempt import Attempt
+from trainer.slot.attempt.attempt import Attempt
 
 TRIALS_PER_WORKER = 100
 """The limit with `reuse_workers: true`."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from service.api.http.bodies import MERGE_PATCH, YAML
-from service.api.http.json_body import JSON
+from service.api.http.bodies.bodies import MERGE_PATCH, YAML
+from service.api.http.bodies.json_body import JSON
 
 _SPACE: dict[str, Any] = {
     "lr": {"type": "float", "low": 0.0001, "high": 1.0, "log": True},

@@ -8,7 +8,8 @@ from sqlalchemy.orm import Session
 from search.analysis.confirmation import Confirmed, Lead, verdict_of
 from service.api.views.rows import View
 from service.domain.statuses import LIVE_EXPERIMENT
-from service.store.confirmations import (
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.confirmations import (
     any_to_come,
     confirmations_of,
     confirmed_trials,
@@ -16,7 +17,6 @@ from service.store.confirmations import (
     lead_of,
     ranking,
 )
-from service.store.tables import ExperimentRow, TrialRow
 
 State = Literal["waiting", "running", "complete", "none"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from service.api.views.rows import View
 from service.store.tables import EventRow, ExperimentRow
-from service.store.trial_values import objective_names, only_value
+from service.store.trials.trial_values import objective_names, only_value
 
 
 class EventView(View):

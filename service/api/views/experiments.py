@@ -21,11 +21,11 @@ from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.agents import nodes_of_connected, storage_errors
 from service.store.attempts import first_tracebacks
-from service.store.best_trials import best_trials
 from service.store.experiments import may_run_trials, warm_starts_of
 from service.store.mirrors import mirrors_of
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
+from service.store.trials.best_trials import best_trials
 from trainer.wire import Kind
 
 NO_STORAGE = "the storage: no connected agent can write checkpoints to it; GET /v1/agents says why"

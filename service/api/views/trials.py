@@ -15,13 +15,13 @@ from service.api.views.rows import RowView, View
 from service.operations.attempts.attempt_cost import cost_of
 from service.runtime.caches.spec_cache import spec_of
 from service.store.attempts import attempts_of
-from service.store.checkpoints import bytes_of_trials
+from service.store.checkpoints.checkpoints import bytes_of_trials
 from service.store.early_stopping.brackets import stored_bracket_of
-from service.store.generations import generations_of
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
-from service.store.trial_values import constraint_values, is_feasible, objective_values, only_value
-from service.store.trials import newest_checkpoint, newest_checkpoints
+from service.store.trials.generations import generations_of
+from service.store.trials.trial_values import constraint_values, is_feasible, objective_values, only_value
+from service.store.trials.trials import newest_checkpoint, newest_checkpoints
 
 
 class CheckpointView(RowView):

@@ -12,7 +12,7 @@ from typing import Any
 
 from service.api.views.trials import TrialView
 from service.store.tables import ExperimentRow
-from service.store.trial_values import constraint_names, objective_names
+from service.store.trials.trial_values import constraint_names, objective_names
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With the full-width forms of the first four, which some spreadsheets take for them."""

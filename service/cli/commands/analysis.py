@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from service.cli import analysis_tables, arguments, console, submission
+from service.cli import arguments, submission
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.terminal import analysis_tables, console
 
 PANEL = "Analysis"
 app = typer.Typer()

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli import arguments, console
+from service.cli import arguments
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.terminal import console
 
 PANEL = "Control of experiments"
 app = typer.Typer()

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli import console, submission, terminal_tables
+from service.cli import submission
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.terminal import console, terminal_tables
 
 PANEL = "Experiments"
 app = typer.Typer()
@@ -87,7 +88,7 @@ def exit_code_of(ended: dict[str, Any]) -> int:
 
 
 def _follow(client: Client, experiment: str) -> None:
-    from service.cli.watch import watch_experiment  # noqa: PLC0415
+    from service.cli.terminal.watch import watch_experiment  # noqa: PLC0415
 
     try:
         ended = watch_experiment(client, experiment, console.out)

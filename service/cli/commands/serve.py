@@ -31,6 +31,6 @@ def serve(
     try:
         server.serve(host, port, insecure=insecure)
     except server.CannotServe as error:
-        from service.cli import console  # noqa: PLC0415 - slow, and only for errors
+        from service.cli.terminal import console  # noqa: PLC0415 - slow, and only for errors
 
         console.fail([str(error)], console.EXIT_FAILED)

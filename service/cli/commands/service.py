@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from service.cli import console
 from service.cli.commands.serve import PANEL
 from service.cli.process_log import set_up_log
 from service.cli.shared_options import DEFAULT_DATA_DIR, LOCAL_URL, AsJson, DataDir, Url, access_token
+from service.cli.terminal import console
 from service.clock import utc_now
 from service.settings import Settings
 

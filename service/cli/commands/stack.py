@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from service.cli import console
 from service.cli.commands.experiments import exit_code_of
 from service.cli.process_log import set_up_log
 from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port
+from service.cli.terminal import console
 
 PANEL = "Everything on this machine"
 app = typer.Typer()

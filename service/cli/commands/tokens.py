@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from service.cli import console
 from service.cli.arguments import BadArgument, duration
+from service.cli.terminal import console
 from service.domain.roles import Role
 
 app = typer.Typer(help="Manage access tokens; run it on the service's machine.", no_args_is_help=True)

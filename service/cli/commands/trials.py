@@ -9,10 +9,11 @@ from urllib.parse import quote
 import typer
 from rich.console import RenderableType
 
-from service.cli import arguments, console, terminal_tables
+from service.cli import arguments
 from service.cli.client import Client
 from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
+from service.cli.terminal import console, terminal_tables
 
 PANEL = "Trials"
 TRIAL_ID = re.compile(r"t-[0-9a-f]+")

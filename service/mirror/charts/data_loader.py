@@ -15,7 +15,7 @@ from service.specification.models import ExperimentSpec
 from service.store.charts import curves_of, shown_trials
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trial_values import objective_values
+from service.store.trials.trial_values import objective_values
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.experiments import lock_experiment
-from service.store.generations import resume_point
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials import any_changed_after, counts_by_status, next_queued
+from service.store.trials.generations import resume_point
+from service.store.trials.trials import any_changed_after, counts_by_status, next_queued
 from trainer.process_log.context import log_context
 from trainer.traces import tracing
 from trainer.wire import Assignment

@@ -18,7 +18,7 @@ from service.store.attempts import ASK_HOLDER, attempts_of
 from service.store.events import append_event
 from service.store.stored_values import stored
 from service.store.tables import TrialRow
-from service.store.trials import reports_of
+from service.store.trials.trials import reports_of
 from trainer.wire import Failure, FailureKind, Outcome, PhaseSeconds
 
 HOLDERS_CLOCK = 0.1

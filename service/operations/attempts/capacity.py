@@ -13,7 +13,7 @@ from service.runtime.context import Context
 from service.store.agents import nodes_of_connected
 from service.store.experiments import experiments_with, may_run_trials, startable_experiment_ids
 from service.store.tables import ExperimentRow
-from service.store.trials import counts_by_status
+from service.store.trials.trials import counts_by_status
 from trainer.wire import Kind, Node
 
 Startable = Literal["any", "queued"]

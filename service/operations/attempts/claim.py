@@ -26,7 +26,7 @@ from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
 from service.store.stored_values import stored
 from service.store.tables import AgentRow, AttemptRow
-from service.store.trials import counts_of_all
+from service.store.trials.trials import counts_of_all
 from trainer.process_log.context import log_context
 from trainer.wire import Assignment, Claim, HeldAttempt, HeldAttempts, Instance, Kind, LostAttempt, Node
 

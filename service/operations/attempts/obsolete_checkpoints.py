@@ -14,10 +14,15 @@ from sqlalchemy.orm import Session
 from service.operations.checkpoints.folders import run_name, uri_below
 from service.runtime.caches.spec_cache import spec_of
 from service.store.attempts import cut_off_attempts, resumed_elsewhere
-from service.store.donated_checkpoints import donations, ended_with_donations, known_checkpoints, retryable_trial_ids
-from service.store.generations import exploiters_beside, resume_points
+from service.store.checkpoints.donated_checkpoints import (
+    donations,
+    ended_with_donations,
+    known_checkpoints,
+    retryable_trial_ids,
+)
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials import checkpoints_of
+from service.store.trials.generations import exploiters_beside, resume_points
+from service.store.trials.trials import checkpoints_of
 from trainer.wire import Kind, PartlyNeededFolder
 
 REPEATED_RUNS = 10

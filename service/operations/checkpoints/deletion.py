@@ -13,8 +13,8 @@ from service.operations.checkpoints.folders import experiment_folder, uri_below
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.store.attempts import ASK_HOLDER, holders_of
-from service.store.checkpoint_deletions import add_deletions, deletions_for, note_failure, remove_deletions
-from service.store.donated_checkpoints import known_checkpoints
+from service.store.checkpoints.checkpoint_deletions import add_deletions, deletions_for, note_failure, remove_deletions
+from service.store.checkpoints.donated_checkpoints import known_checkpoints
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from trainer.wire import Deletion, DeletionResults, Kind

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from service.errors import NotFound, WrongState
 from service.operations.checkpoints.removal import remove_unneeded
 from service.runtime.context import Context
-from service.store.checkpoints import checkpoint_at
+from service.store.checkpoints.checkpoints import checkpoint_at
 from service.store.events import append_event
 from service.store.lookup import locked_trial
 from service.store.sql.database import database_now

@@ -21,15 +21,21 @@ from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.specification.models import CheckpointsSpec
 from service.store.attempts import ASK_HOLDER
-from service.store.checkpoint_deletions import add_deletions
-from service.store.checkpoints import RankedTrial, count_bytes, present_checkpoints, ranked_trials, uris_in_use
-from service.store.donated_checkpoints import retryable_trial_ids
+from service.store.checkpoints.checkpoint_deletions import add_deletions
+from service.store.checkpoints.checkpoints import (
+    RankedTrial,
+    count_bytes,
+    present_checkpoints,
+    ranked_trials,
+    uris_in_use,
+)
+from service.store.checkpoints.donated_checkpoints import retryable_trial_ids
 from service.store.events import append_event
 from service.store.experiments import lock_experiment
-from service.store.generations import ResumePoint, resume_points
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
-from service.store.trial_values import constraint_names, objective_names
+from service.store.trials.generations import ResumePoint, resume_points
+from service.store.trials.trial_values import constraint_names, objective_names
 from trainer.wire import Kind
 
 SETTLED_AFTER = timedelta(seconds=15)

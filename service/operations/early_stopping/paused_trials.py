@@ -17,7 +17,7 @@ from service.specification.models import ExperimentSpec
 from service.store.early_stopping.paused_trials import StoredWaiting
 from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials import reports_of, trial_numbered, trials_with
+from service.store.trials.trials import reports_of, trial_numbered, trials_with
 
 RULE_CHANGED = "early stopping was changed"
 """The reason of a trial that continues because the new rule does not pause it."""

@@ -16,12 +16,12 @@ from service.runtime.caches.spec_cache import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.brackets import stored_brackets
-from service.store.generations import exploits_of
 from service.store.lookup import experiment_named
 from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
 from service.store.sql.database import Database
 from service.store.tables import TrialRow
-from service.store.trials import is_of_search
+from service.store.trials.generations import exploits_of
+from service.store.trials.trials import is_of_search
 
 MAX_REPORTS = 1_000_000
 """A replay of more would take minutes and hundreds of megabytes."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from search.analysis.replay import Closing, Completion, Created, Event, Left, Report, TrialEvent
 from search.early_stopping.compared_metric import number_in
 from service.domain.statuses import NO_NEW_TRIALS, EndReason
-from service.store.generations import Exploit
 from service.store.recorded_events import RecordedEvent
+from service.store.trials.generations import Exploit
 
 KINDS = ("trial.created", "report", "trial.completed", "experiment.ending", "experiment.running")
 

@@ -16,10 +16,10 @@ from service.operations.transitions import move_trial
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.brackets import stored_brackets
 from service.store.early_stopping.milestones import replace_milestones
-from service.store.generations import exploits_of
 from service.store.recorded_events import recorded_events
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials import is_of_search
+from service.store.trials.generations import exploits_of
+from service.store.trials.trials import is_of_search
 
 
 def rebuild_milestones(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:

@@ -22,7 +22,7 @@ from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
-from service.store.trials import trials_with_values
+from service.store.trials.trials import trials_with_values
 
 AFTER_THE_END = {"tags", "priority", "checkpoints"}
 """Fields that may change after the experiment has ended, without making it run again."""

@@ -8,11 +8,11 @@ from sqlalchemy.orm import Session
 from search.analysis.confirmation import Confirmed, verdict_of
 from service.operations.transitions import create_trial
 from service.specification.models import ConfirmSpec, ExperimentSpec
-from service.store.best_trials import best_configurations
-from service.store.confirmations import confirmations_of, confirmed_trials, lead_of, ranking
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trial_values import first_seed
+from service.store.trials.best_trials import best_configurations
+from service.store.trials.confirmations import confirmations_of, confirmed_trials, lead_of, ranking
+from service.store.trials.trial_values import first_seed
 
 
 def begin_confirmation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:

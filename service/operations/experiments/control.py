@@ -18,7 +18,7 @@ from service.runtime.context import Context
 from service.store.lookup import locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials import trials_with
+from service.store.trials.trials import trials_with
 
 
 def pause(context: Context, name_or_id: str) -> ExperimentRow:

@@ -17,10 +17,10 @@ from service.operations.proposals.warm_start import WarmStart, gather_warm_start
 from service.operations.transitions import create_trial
 from service.runtime.caches.spec_cache import cache_spec, spec_of
 from service.runtime.context import Context
-from service.specification.dataset_mistakes import missing_files
 from service.specification.first_choice import first_choice
+from service.specification.mistakes.dataset_mistakes import missing_files
+from service.specification.mistakes.runtime_env_mistakes import mistakes_in_requirements, package_warnings
 from service.specification.models import ExperimentSpec
-from service.specification.runtime_env_mistakes import mistakes_in_requirements, package_warnings
 from service.store.events import append_event
 from service.store.experiments import find_experiment, find_experiment_by_key
 from service.store.packages import hold_package

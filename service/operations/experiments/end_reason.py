@@ -11,10 +11,10 @@ from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.statuses import EndReason, TrialStatus
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures
-from service.store.confirmations import confirmations_of
 from service.store.early_stopping.improvement import best_end_before, newest_ends
 from service.store.tables import ExperimentRow
-from service.store.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
+from service.store.trials.confirmations import confirmations_of
+from service.store.trials.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
 
 _COUNTED = (TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED)
 _SUCCEEDED = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)

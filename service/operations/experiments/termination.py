@@ -23,7 +23,7 @@ from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import has_ended_search, may_run_trials
 from service.store.tables import ExperimentRow
-from service.store.trials import any_with, trials_with
+from service.store.trials.trials import any_with, trials_with
 
 
 def advance_experiment(

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from service.runtime.caches.row_cache import RowCache
 from service.store.tables import ExperimentRow
-from service.store.trials import counts_of_all
+from service.store.trials.trials import counts_of_all
 
 _counted = RowCache[int, dict[str, int]]()
 

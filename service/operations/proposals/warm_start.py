@@ -17,11 +17,11 @@ from service.runtime.context import Context
 from service.runtime.search_view.objective_values import newest_values
 from service.runtime.search_view.observations import observation_of
 from service.specification.models import ExperimentSpec
-from service.store.confirmations import confirmations_of
 from service.store.events import append_event
 from service.store.experiments import find_experiment
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
-from service.store.trials import newest_trials
+from service.store.trials.confirmations import confirmations_of
+from service.store.trials.trials import newest_trials
 
 MAX_TRIALS = 2000
 """The number of trials read of each earlier experiment: those that changed last."""

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Sequence
 
 from service.operations.attempts.leases import LeasedAttempt
-from service.store.checkpoints import checkpoint_at, count_bytes
+from service.store.checkpoints.checkpoints import checkpoint_at, count_bytes
 from service.store.events import append_event
 from service.store.tables import CheckpointRow
-from service.store.trials import checkpoints_of
+from service.store.trials.trials import checkpoints_of
 
 
 def add_checkpoint(leased: LeasedAttempt, step: int, sequence: int, uri: str, size: int | None) -> list[str]:

@@ -16,7 +16,7 @@ from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials import trials_enqueued_with
+from service.store.trials.trials import trials_enqueued_with
 
 
 def enqueue(

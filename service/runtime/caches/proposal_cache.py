@@ -25,7 +25,7 @@ from service.store.early_stopping.milestones import ReachedMilestone, milestones
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
-from service.store.trials import trials_changed_after
+from service.store.trials.trials import trials_changed_after
 from trainer.process_log.context import log_context
 
 logger = logging.getLogger(__name__)

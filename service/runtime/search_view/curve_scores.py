@@ -13,7 +13,7 @@ from service.runtime.search_view.observations import observation_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone
 from service.store.tables import TrialRow
-from service.store.trials import any_with, is_of_search
+from service.store.trials.trials import any_with, is_of_search
 from trainer.wire import FailureKind
 
 Measure = Literal["value", "curve_score"]

@@ -12,9 +12,9 @@ from search.problem import Direction
 from search.space.space import Space
 from service.domain.statuses import TrialStatus
 from service.store.early_stopping.milestones import milestones_of
-from service.store.generations import resume_points
 from service.store.tables import TrialRow
-from service.store.trials import any_with
+from service.store.trials.generations import resume_points
+from service.store.trials.trials import any_with
 
 
 @dataclass(frozen=True)

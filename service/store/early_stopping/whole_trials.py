@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping.choice import MIN_RANKED, Training, concordance
 from service.domain.statuses import StopCause, TrialStatus
 from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
-from service.store.trials import trials_with
+from service.store.trials.trials import trials_with
 
 MAX_RANKED = 8
 """The first whole trials are compared, which no rule has judged on their way."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.api.http.forms import read_form
+from service.api.http.bodies.forms import read_form
 from service.errors import ServiceError
 from tests.conftest import Api, a_spec
 

@@ -11,9 +11,9 @@ from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 from trainer.client.addresses import ServiceAddresses
 from trainer.slot.assignment import Assignment
-from trainer.slot.attempt import Attempt
-from trainer.slot.attempt_state import State
-from trainer.slot.outcome import Outcome
+from trainer.slot.attempt.attempt import Attempt
+from trainer.slot.attempt.attempt_state import State
+from trainer.slot.attempt.outcome import Outcome
 from trainer.wire import Finish
 from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerStarted

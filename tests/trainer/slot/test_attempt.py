@@ -15,9 +15,9 @@ from tests.trainer.slot.played_attempt import (
     play,
     played,
 )
-from trainer.slot.attempt import Attempt
-from trainer.slot.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused
-from trainer.slot.outcome import Outcome
+from trainer.slot.attempt.attempt import Attempt
+from trainer.slot.attempt.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused
+from trainer.slot.attempt.outcome import Outcome
 from trainer.worker.failures import LOST, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded
 

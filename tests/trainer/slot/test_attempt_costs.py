@@ -13,7 +13,7 @@ from tests.trainer.slot.played_attempt import (
     play,
     played,
 )
-from trainer.slot.system_samples import SystemSamples
+from trainer.slot.attempt.system_samples import SystemSamples
 from trainer.wire import PhaseSeconds
 from trainer.worker.messages import WorkerEnded
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainer.slot.attempt_state import (
+from trainer.slot.attempt.attempt_state import (
     MOVES,
     Abandoned,
     AttemptState,

@@ -10,9 +10,9 @@ from tests.trainer.slot.played_attempt import (
     play,
     played,
 )
-from trainer.slot.attempt_state import Killed, Stopping
-from trainer.slot.outcome import Outcome
-from trainer.slot.report_barrier import ReportBarrier
+from trainer.slot.attempt.attempt_state import Killed, Stopping
+from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.report_barrier import ReportBarrier
 from trainer.wire import Answer, Decision
 from trainer.worker.messages import WorkerEnded
 

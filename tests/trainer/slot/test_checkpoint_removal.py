@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import until
-from trainer.slot import checkpoint_removal
-from trainer.slot.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints import checkpoint_removal
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """How large a checkpoint is, from what its ranks say."""
 
-from trainer.slot.checkpoint_sizes import REMEMBERED, CheckpointSizes
+from trainer.slot.checkpoints.checkpoint_sizes import REMEMBERED, CheckpointSizes
 
 
 def test_the_files_of_all_ranks_are_counted_and_those_of_one_name_once() -> None:

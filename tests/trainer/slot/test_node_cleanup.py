@@ -10,10 +10,10 @@ from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 from trainer.client.addresses import ServiceAddresses
 from trainer.slot.assignment import Assignment
-from trainer.slot.attempt import Attempt
-from trainer.slot.attempt_state import LeaseLost, Preempted
-from trainer.slot.checkpoint_ledger import CheckpointLedger
-from trainer.slot.checkpoint_removal import remove_all_except
+from trainer.slot.attempt.attempt import Attempt
+from trainer.slot.attempt.attempt_state import LeaseLost, Preempted
+from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
+from trainer.slot.checkpoints.checkpoint_removal import remove_all_except
 
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
 

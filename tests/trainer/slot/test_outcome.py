@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainer.slot.attempt_state import (
+from trainer.slot.attempt.attempt_state import (
     Abandoned,
     Draining,
     Killed,
@@ -15,8 +15,8 @@ from trainer.slot.attempt_state import (
     State,
     Stopping,
 )
-from trainer.slot.outcome import AGENT_SHUT_DOWN, End, Outcome, outcome_of
-from trainer.slot.ranks import Ranks, Remains
+from trainer.slot.attempt.outcome import AGENT_SHUT_DOWN, End, Outcome, outcome_of
+from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.wire import Finish
 from trainer.worker.exit_code import OwnExit
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure

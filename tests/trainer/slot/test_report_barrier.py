@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from trainer.slot.report_barrier import CONTINUE, STOP, ReportBarrier
+from trainer.slot.attempt.report_barrier import CONTINUE, STOP, ReportBarrier
 
 
 class Delivered(list[Any]):

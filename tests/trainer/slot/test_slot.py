@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from trainer.slot import node_tasks
+from trainer.slot.nodes import node_tasks
 from trainer.wire import Decision, FailureKind, Outcome
 from trainer.worker.messages import WorkerEnded
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainer.slot.system_samples import ENOUGH, MOST, SEND_SECONDS, SystemSamples, gpu_metrics
+from trainer.slot.attempt.system_samples import ENOUGH, MOST, SEND_SECONDS, SystemSamples, gpu_metrics
 
 
 class Clock:

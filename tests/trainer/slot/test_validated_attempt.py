@@ -9,9 +9,9 @@ import pytest
 
 from tests.trainer.conftest import set_constant, until
 from tests.trainer.slot.played_attempt import SECONDS, Played, play, played
-from trainer.slot.attempt_state import Killed, Preempted, State, Stopping
-from trainer.slot.outcome import Outcome
-from trainer.slot.validations import Validations
+from trainer.slot.attempt.attempt_state import Killed, Preempted, State, Stopping
+from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.checkpoints.validations import Validations
 from trainer.wire import Answer, Decision
 from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded

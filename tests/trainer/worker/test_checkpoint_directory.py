@@ -14,7 +14,7 @@ def test_it_is_saved_while_the_command_replaces_and_removes_files(
 ) -> None:
     import ray.train  # noqa: PLC0415 - heavy
 
-    from trainer.worker.command import CheckpointDirectory  # noqa: PLC0415 - heavy
+    from trainer.worker.commands.command import CheckpointDirectory  # noqa: PLC0415 - heavy
 
     monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
     directory, stop, has_begun = CheckpointDirectory(tmp_path), threading.Event(), threading.Event()
@@ -43,7 +43,7 @@ def test_it_is_saved_while_the_command_replaces_and_removes_files(
 def test_it_is_saved_while_the_command_replaces_whole_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray.train  # noqa: PLC0415 - heavy
 
-    from trainer.worker.command import CheckpointDirectory  # noqa: PLC0415 - heavy
+    from trainer.worker.commands.command import CheckpointDirectory  # noqa: PLC0415 - heavy
 
     monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
     (tmp_path / "state").touch()

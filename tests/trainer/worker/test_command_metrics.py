@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.trainer.conftest import until
-from trainer.worker.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader, metrics_in
+from trainer.worker.commands.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader, metrics_in
 
 LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
 SECONDS = 120

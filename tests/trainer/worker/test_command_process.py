@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import is_alive
 from tests.trainer.conftest import until
-from trainer.worker.command_process import CommandProcess, end_of
+from trainer.worker.commands.command_process import CommandProcess, end_of
 
 SECONDS = 120
 
@@ -95,7 +95,7 @@ def test_what_the_command_leaves_running_ends_with_it(tmp_path: Path, monkeypatc
 def test_it_dies_with_the_worker(tmp_path: Path) -> None:
     program = f"""
         import os, time
-        from trainer.worker.command_process import CommandProcess
+        from trainer.worker.commands.command_process import CommandProcess
         process = CommandProcess(["sh", "-c", {FAMILY!r}], os.environ, captures=False)
         time.sleep(1000)
     """

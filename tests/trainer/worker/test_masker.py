@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.slot.node_tasks import read_rest
-from trainer.worker.logs import OutputFile
-from trainer.worker.masker import Masker
+from trainer.slot.nodes.node_tasks import read_rest
+from trainer.worker.logs.logs import OutputFile
+from trainer.worker.logs.masker import Masker
 
 SECRET = 's3cr3t/+token=with odd&chars"é'  # noqa: S105
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0BAQEFAASC\n-----END KEY-----"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker import logs
-from trainer.worker.logs import OutputFile
-from trainer.worker.masker import Masker
+from trainer.worker.logs import logs
+from trainer.worker.logs.logs import OutputFile
+from trainer.worker.logs.masker import Masker
 
 CHUNK_BYTES = 20
 

@@ -17,8 +17,8 @@ import pytest
 import uvicorn
 import yaml
 
-from service.cli import console
 from service.cli.main import main
+from service.cli.terminal import console
 from service.cli.upgraded_database import upgraded_database
 from service.complete_app import create_app
 from service.settings import Settings

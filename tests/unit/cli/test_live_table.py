@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from service.cli.curves import BARS, Curves, Scale, sparkline
-from service.cli.live_table import CURVE_WIDTH, live_table
+from service.cli.terminal.curves import BARS, Curves, Scale, sparkline
+from service.cli.terminal.live_table import CURVE_WIDTH, live_table
 
 
 @pytest.fixture

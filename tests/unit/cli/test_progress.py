@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from service.cli.progress import Progress, Saved
-from service.cli.progress_view import clock, counted, parameters, remaining_seconds, summary
+from service.cli.terminal.progress import Progress, Saved
+from service.cli.terminal.progress_view import clock, counted, parameters, remaining_seconds, summary
 
 
 def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from service.errors import Invalid
+from service.specification.mistakes.runtime_env_mistakes import mistakes_in_requirements, package_warnings
 from service.specification.parser import parse_spec
-from service.specification.runtime_env_mistakes import mistakes_in_requirements, package_warnings
 from tests.conftest import a_spec
 from trainer.wire import Trainer
 

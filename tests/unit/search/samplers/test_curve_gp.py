@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search.problem import Observation, Problem, Status
 from search.samplers import SamplerSpec
 from search.samplers.learning_curve import END, LearningCurve
-from search.samplers.optuna.curve_points import MAX_POINTS, points_of
+from search.samplers.optuna.gp.curve_points import MAX_POINTS, points_of
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.conftest import examples

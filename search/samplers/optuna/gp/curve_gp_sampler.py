@@ -1,0 +1,42 @@
+"""A Gaussian process over params and steps: what a trial has shown early tells how it, and others, will end.
+
+As in MOBSTER (Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture Search, 2020,
+https://arxiv.org/abs/2003.10865), all values that trials were compared by are points of one model, with the logarithm
+of the step as another input.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from search.samplers.learning_curve import LearningCurve
+from search.samplers.optuna.gp.curve_points import Array, bounded, levels, points_of
+from search.samplers.optuna.gp.gp_internals import FULLY_TRAINED, GpHooks
+
+
+class CurveGpSampler(GpHooks):
+    """`curves`, by number, are those of the completed trials; what trials have as their values does not count."""
+
+    def __init__(
+        self, curves: Mapping[int, LearningCurve], *, seed: int, n_startup_trials: int, deterministic_objective: bool
+    ) -> None:
+        super().__init__(
+            seed=seed,
+            n_startup_trials=n_startup_trials,
+            deterministic_objective=deterministic_objective,
+            warn_independent_sampling=False,
+        )
+        self._curves = curves
+
+    def still_running(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
+        return [trial for trial in trials if self._curves[trial.number].is_running]
+
+    def observed(self, trials: Sequence[FrozenTrial], params: Array) -> tuple[Array, Array]:
+        curves = [self._curves[trial.number] for trial in trials]
+        points = points_of(curves)
+        indexes = [index for index, _, _ in points]
+        reached = levels(np.array([step for _, step, _ in points]), max(curve.last_step for curve in curves))
+        losses = bounded(np.array([loss for _, _, loss in points]))
+        values = (losses.mean() - losses) / (losses.std() or 1.0)
+        return np.column_stack([params[indexes], FULLY_TRAINED * reached]), values

@@ -1,0 +1,79 @@
+"""Parameter importance, replayed rules and previews of spaces as tables for the terminal."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from service.cli.terminal.progress_view import parameters
+from service.cli.terminal.terminal_tables import chosen, columns, facts, number
+
+BAR_WIDTH = 30
+
+Json = dict[str, Any]
+
+
+def importance(found: Json) -> RenderableType:
+    kind = "trials by their curve scores" if found["measure"] == "curve_score" else "completed trials"
+    basis = f"{found['used_count']} of {found['trial_count']} {kind}"
+    heading = escape(f"importance for {found['metric']} by {found['evaluator']}, from {basis}")
+    if found["reason"]:
+        return Group(heading, "", escape(found["reason"]))
+    table = Table.grid(padding=(0, 2))
+    for name, share in found["parameters"].items():
+        table.add_row(escape(name), f"{share:.3f}", "█" * round(share * BAR_WIDTH))
+    left_out = (f"{escape(name)} is left out: {escape(reason)}" for name, reason in found["left_out"].items())
+    return Group(heading, "", table, *left_out)
+
+
+def replay(found: Json) -> RenderableType:
+    summary = facts(_replay_facts(found))
+    if not found["stopped"]:
+        return summary
+    table = columns("trial", "id", "status", "step", "steps saved", "reason")
+    for one in found["stopped"]:
+        steps = (str(one["step"]), str(one["steps_saved"]))
+        table.add_row(str(one["number"]), one["id"], one["status"], *steps, escape(one["reason"]))
+    return Group(summary, "", "trials that the rule would have stopped:", table)
+
+
+def _replay_facts(found: Json) -> Iterator[tuple[str, str]]:
+    yield "metric", escape(f"{found['metric']} ({found['direction']})")
+    yield "stopped", f"{found['stopped_count']} of {found['trial_count']} trials"
+    yield "saved", f"{found['steps_saved']} of {found['step_count']} steps ({found['fraction_saved']:.0%})"
+    if found["pause_count"]:
+        yield "paused", f"{found['pause_count']} times; {len(found['released'])} times resumed"
+    yield "best trial", _best(found)
+    if found["unknown_count"]:
+        yield (
+            "unknown",
+            (
+                f"{found['unknown_count']} trials would have continued past the step where the experiment's own rule "
+                f"stopped them"
+            ),
+        )
+
+
+def _best(found: Json) -> str:
+    best, then = found["best"], found["best_then"]
+    if best is None:
+        return "no trial has a value"
+    shown = f"trial {best['number']} ({number(best['value'])})"
+    if not found["best_lost"]:
+        return f"{shown}, not stopped by the rule"
+    instead = (
+        f"the best of the others is trial {then['number']} ({number(then['value'])})" if then else "no other remains"
+    )
+    return f"{shown} would have been stopped; {instead}"
+
+
+def preview(found: Json) -> RenderableType:
+    size = "not finite" if found["size"] is None else str(found["size"])
+    summary = facts([("configurations", size), *chosen(found)])
+    never = (f"never used: {escape(one['path'])}: {escape(one['message'])}" for one in found["dead"])
+    samples = (escape(f"{place:>4}  {parameters(sample)}") for place, sample in enumerate(found["samples"]))
+    warnings = (escape(f"{one['path']}: {one['message']}") for one in found.get("warnings", ()))
+    warned = (f"[yellow]warning:[/yellow] {warning}" for warning in warnings)
+    return Group(summary, *never, *warned, "", *samples)

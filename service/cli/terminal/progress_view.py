@@ -1,0 +1,159 @@
+"""The progress of an experiment as people see it: the live view, a status line, and the summary at the end."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from service.cli.terminal.progress import FINISHED, Progress
+from service.domain import cost_summary
+
+MAX_TRACEBACK_LINES = 40
+"""Some messages print whole arrays."""
+STATUSES = ("queued", "running", "paused", *FINISHED)
+COLOURS = {
+    "running": "cyan",
+    "paused": "blue",
+    "completed": "green",
+    "pruned": "yellow",
+    "failed": "red",
+    "stopped": "magenta",
+}
+
+Json = dict[str, Any]
+
+
+def live_view(experiment: Json, progress: Progress) -> RenderableType:
+    best = _best_text(experiment, progress.metric)
+    lines: list[RenderableType] = [_progress_bar(experiment, progress.finished), _counts(progress)]
+    lines.append(Text("best     ", style="bold") + Text(best or "none yet", style="green" if best else "dim"))
+    if experiment.get("waiting_for"):
+        lines.append(Text(f"waiting for {experiment['waiting_for']}", style="yellow"))
+    recent = (Text(f"  {sentence}", style="dim", no_wrap=True, overflow="ellipsis") for sentence in progress.recent)
+    return Group(*lines, *recent)
+
+
+def status_line(experiment: Json, progress: Progress) -> str:
+    total = experiment["spec"]["limits"]["max_trials"]
+    parts = [f"{experiment['name']}: {progress.finished}/{total} trials", counted(progress.statuses.values())]
+    waiting, best = experiment.get("waiting_for"), _best_text(experiment, progress.metric)
+    parts += [f"waiting for {waiting}"] if waiting else []
+    parts += [f"best {best}"] if best else []
+    return "; ".join(part for part in parts if part)
+
+
+def summary(experiment: Json, progress: Progress) -> list[tuple[str, str]]:
+    """Return the summary of an ended experiment as (label, text) pairs."""
+    reason = f" ({experiment['end_reason']})" if experiment.get("end_reason") else ""
+    rows = [("experiment", f"{experiment['name']} {experiment['status']}{reason}")]
+    if experiment.get("end_detail"):
+        rows.append(("reason", experiment["end_detail"]))
+    if experiment.get("traceback"):
+        rows.append(("traceback", _shortened(experiment["traceback"])))
+    rows.append(("trials", counted(progress.statuses.values()) or "none"))
+    best = experiment.get("best")
+    rows.extend(_best_rows(best, progress.metric) if best else [("best", _why_no_best(experiment))])
+    if progress.verdict:
+        rows.append(("confirmed", progress.verdict))
+    rows.extend(_saved_rows(progress))
+    if experiment.get("cost"):
+        rows.append(("cost", cost_summary.summary(experiment["cost"])))
+    return rows
+
+
+def _shortened(traceback: str) -> str:
+    """The first and the last lines: where it happened, and what."""
+    lines = traceback.rstrip().splitlines()
+    left_out, half = len(lines) - MAX_TRACEBACK_LINES, MAX_TRACEBACK_LINES // 2
+    if left_out <= 0:
+        return "\n".join(lines)
+    gap = f"… {left_out} lines are left out here; the API shows all of them"
+    return "\n".join([*lines[:half], gap, *lines[-half:]])
+
+
+def counted(statuses: Iterable[str]) -> str:
+    """`20 completed · 3 pruned`"""
+    counts = Counter(statuses)
+    return " · ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+
+
+def parameters(params: Json) -> str:
+    """`lr=0.01235, optimizer=sgd`"""
+    return ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
+    )
+
+
+def clock(seconds: float) -> str:
+    """`1:05`, `1:01:05`"""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def remaining_seconds(finished: int, total: int, elapsed_seconds: float) -> float | None:
+    """Estimate the time left from the average so far; None before the first trial ends."""
+    return elapsed_seconds / finished * (total - finished) if finished else None
+
+
+def _elapsed_seconds(experiment: Json) -> float:
+    began = datetime.fromisoformat(experiment["created_at"])
+    ended = experiment.get("ended_at")
+    return ((datetime.fromisoformat(ended) if ended else datetime.now(UTC)) - began).total_seconds()
+
+
+def _progress_bar(experiment: Json, finished: int) -> RenderableType:
+    total, elapsed = experiment["spec"]["limits"]["max_trials"], _elapsed_seconds(experiment)
+    left = remaining_seconds(finished, total, elapsed)
+    about = "" if left is None or experiment["status"] not in ("running", "paused") else f"about {clock(left)} left"
+    name, bar = Text(experiment["name"], style="bold"), ProgressBar(total=total, completed=finished, width=40)
+    row = Table.grid(padding=(0, 1))
+    row.add_row(name, bar, f"{finished}/{total}", clock(elapsed), about)
+    return row
+
+
+def _counts(progress: Progress) -> Text:
+    counts = Counter(progress.statuses.values())
+    text = Text("trials   ", style="bold")
+    for status in STATUSES:
+        if counts[status] or status == "running":
+            text.append(f"{counts[status]} {status}  ", style=COLOURS.get(status, "dim"))
+    return text
+
+
+def _best_text(experiment: Json, metric: str) -> str | None:
+    best = experiment.get("best")
+    if not best:
+        return None
+    return f"{metric} {best['value']:.6g} by trial {best['number']}: {parameters(best['params'])}"
+
+
+def _best_rows(best: Json, metric: str) -> list[tuple[str, str]]:
+    checkpoint = best.get("checkpoint")
+    where = f"{checkpoint['uri']} (step {checkpoint['step']})" if checkpoint else "none was saved"
+    return [
+        ("best", f"{metric} {best['value']:.6g}, trial {best['number']}"),
+        ("parameters", parameters(best["params"])),
+        ("checkpoint", where),
+    ]
+
+
+def _why_no_best(experiment: Json) -> str:
+    if len(experiment["spec"]["objectives"]) > 1:
+        return f"paceline best {experiment['name']} shows the Pareto front of its objectives"
+    feasible = " and keeps the constraints" if experiment["spec"].get("constraints") else ""
+    return f"no trial has a value{feasible}"
+
+
+def _saved_rows(progress: Progress) -> list[tuple[str, str]]:
+    saved = progress.saved
+    if not saved.trials:
+        return []
+    trials = f"{saved.trials} trial{'s' if saved.trials > 1 else ''} stopped early"
+    steps = f", which saved {saved.steps} training steps (a full trial takes {saved.longest})" if saved.steps else ""
+    return [("early stop", trials + steps)]

@@ -1,0 +1,85 @@
+"""Following an experiment in the terminal: a live view, or plain lines where the output is not a terminal."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from service.cli.client import Client
+from service.cli.terminal import progress_view
+from service.cli.terminal.live_table import live_table
+from service.cli.terminal.progress import Progress
+
+POLL_SECONDS = 0.5
+STATUS_LINE_SECONDS = 10
+MIN_ROWS, MAX_ROWS = 3, 16
+OTHER_LINES = 12
+"""Of the live view: all that is not a trial's row, and the line of the cursor."""
+ENDED = frozenset({"completed", "failed", "stopped"})
+
+Json = dict[str, Any]
+
+
+def watch_experiment(client: Client, name: str, console: Console) -> Json:
+    """Show the experiment until it ends, then a summary; return the experiment as it ended."""
+    experiment = client.experiment(name)
+    progress = Progress(metric=experiment["spec"]["objectives"][0]["metric"])
+    follow = _follow_live if console.is_terminal else _follow_plain
+    experiment = follow(client, experiment, progress, console)
+    console.print()
+    for label, text in _summary(client, experiment, progress):
+        console.print(Text.assemble((f"{label:<12}", "bold"), text), soft_wrap=True)
+    return experiment
+
+
+def _updates(client: Client, experiment: Json, progress: Progress) -> Iterator[Json]:
+    """Yield the experiment at each poll, after adding its new events to `progress`. The last one has ended."""
+    while True:
+        experiment = client.experiment(experiment["id"])
+        for event in client.events(experiment["id"], after=progress.last_event):
+            progress.add(event)
+        yield experiment
+        if experiment["status"] in ENDED:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _follow_live(client: Client, experiment: Json, progress: Progress, console: Console) -> Json:
+    with Live(console=console, refresh_per_second=4) as view:
+        for newest in _updates(client, experiment, progress):
+            experiment = newest
+            view.update(_live_view(experiment, progress, console.height))
+    return experiment
+
+
+def _live_view(experiment: Json, progress: Progress, height: int) -> RenderableType:
+    """What fits in the terminal: what scrolls out of a live view is drawn twice."""
+    objective = experiment["spec"]["objectives"][0]
+    rows = min(MAX_ROWS, max(MIN_ROWS, height - OTHER_LINES))
+    maximize = objective["direction"] == "maximize"
+    table = live_table(progress.curves, metric=progress.metric, maximize=maximize, rows=rows)
+    above = progress_view.live_view(experiment, progress)
+    return above if table is None else Group(above, "", table)
+
+
+def _follow_plain(client: Client, experiment: Json, progress: Progress, console: Console) -> Json:
+    printed, printed_at = "", 0.0
+    for newest in _updates(client, experiment, progress):
+        experiment = newest
+        for sentence in progress.pop_sentences():
+            console.print(Text(sentence), soft_wrap=True)
+        now, line = time.monotonic(), progress_view.status_line(experiment, progress)
+        if line != printed and now - printed_at >= STATUS_LINE_SECONDS:
+            printed, printed_at = line, now
+            console.print(Text(line), soft_wrap=True)
+    return experiment
+
+
+def _summary(client: Client, experiment: Json, progress: Progress) -> Iterator[tuple[str, str]]:
+    yield from progress_view.summary(experiment, progress)
+    yield "API", f"{client.url}/v1/experiments/{experiment['name']}"
+    if experiment.get("mlflow_url"):
+        yield "MLflow", experiment["mlflow_url"]

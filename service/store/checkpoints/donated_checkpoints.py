@@ -1,0 +1,41 @@
+"""Checkpoints that trials of ended experiments have resumed from and that other trials had saved (PBT's exploit)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import STATUS_AFTER_END, TrialStatus
+from service.store.checkpoints.checkpoints import is_present
+from service.store.tables import CheckpointRow, ExperimentRow, GenerationRow, TrialRow
+
+
+def ended_with_donations(session: Session, since: datetime) -> Sequence[ExperimentRow]:
+    """Experiments with such checkpoints that ended after `since`."""
+    donated = select(TrialRow.id).join(GenerationRow, GenerationRow.trial_id == TrialRow.id)
+    donated = donated.where(TrialRow.experiment_id == ExperimentRow.id, GenerationRow.resume_uri.is_not(None))
+    query = select(ExperimentRow).where(
+        ExperimentRow.status.in_(set(STATUS_AFTER_END.values())), ExperimentRow.ended_at > since, donated.exists()
+    )
+    return session.scalars(query.order_by(ExperimentRow.ended_at)).all()
+
+
+def donations(session: Session, experiment_id: str) -> set[str]:
+    """The URIs of all checkpoints that another trial resumed from."""
+    query = select(GenerationRow.resume_uri).join(TrialRow, TrialRow.id == GenerationRow.trial_id)
+    query = query.where(TrialRow.experiment_id == experiment_id, GenerationRow.resume_uri.is_not(None))
+    return {uri for uri in session.scalars(query) if uri is not None}
+
+
+def known_checkpoints(session: Session, experiment_id: str) -> set[str]:
+    """The URIs of all checkpoints that retention has not removed."""
+    query = select(CheckpointRow.uri).join(TrialRow, TrialRow.id == CheckpointRow.trial_id)
+    return set(session.scalars(query.where(TrialRow.experiment_id == experiment_id, is_present())))
+
+
+def retryable_trial_ids(session: Session, experiment_id: str) -> Sequence[str]:
+    """The trials that a user may retry, should the experiment be reopened."""
+    over = [TrialStatus.COMPLETED, TrialStatus.PRUNED]
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status.not_in(over))
+    return session.scalars(query).all()

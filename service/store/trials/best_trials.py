@@ -1,0 +1,125 @@
+"""Queries for an experiment's best trial or its Pareto front, among the feasible trials in a CONTENDERS status."""
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVarTuple
+
+from sqlalchemy import CompoundSelect, Select, select, union_all
+from sqlalchemy.orm import Session
+
+from search.problem import Direction, sign_of
+from service.domain.statuses import CONTENDERS, TrialStatus
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.confirmations import confirmed_winners
+from service.store.trials.trial_values import best_first, constraint_names, objective_names
+from service.store.trials.trials import is_of_search
+
+Row = TypeVarTuple("Row")
+
+PAGE = 100
+"""The number of trials read at a time when it is not known how many are needed."""
+
+
+def best_trial(session: Session, experiment: ExperimentRow) -> TrialRow | None:
+    """The best by the first objective; of equal trials the one with the lowest number.
+
+    If it has `confirm`, the winner of the confirmations as soon as all of them have ended.
+    """
+    return best_trials(session, [experiment]).get(experiment.id)
+
+
+def best_trials(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, TrialRow]:
+    """Like `best_trial`, keyed by experiment id, with one query per direction."""
+    groups: defaultdict[tuple[Direction, bool], list[str]] = defaultdict(list)
+    for one in experiments:
+        groups[one.spec["objectives"][0]["direction"], bool(constraint_names(one))].append(one.id)
+    best: dict[str, TrialRow] = {}
+    for (direction, constrained), ids in groups.items():
+        query = select(TrialRow).where(TrialRow.id.in_(_best_ids(direction, constrained, ids)))
+        rows = session.scalars(query.order_by(*best_first(direction))).all()
+        best |= {row.experiment_id: row for row in reversed(rows)}  # the better of the best of each status
+    return best | confirmed_winners(session, experiments)
+
+
+def best_configurations(session: Session, experiment: ExperimentRow, count: int) -> list[TrialRow]:
+    """The best trials of the search with different params, best first."""
+    found: dict[str, int] = {}
+    for number, params in _best_first(session, experiment):
+        found.setdefault(json.dumps(params, sort_keys=True), number)
+        if len(found) == count:
+            break
+    return trials_by_number(session, experiment, list(found.values()))
+
+
+def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and params of each feasible contender, read page by page."""
+    query = _feasible(experiment, select(TrialRow.number, TrialRow.params))
+    query = query.order_by(*best_first(experiment.spec["objectives"][0]["direction"])).limit(PAGE)
+    for offset in itertools.count(0, PAGE):
+        page = session.execute(query.offset(offset)).all()
+        yield from ((number, params) for number, params in page)
+        if len(page) < PAGE:
+            return
+
+
+def front_of(session: Session, experiment: ExperimentRow) -> list[tuple[float, int]]:
+    """First value and number of each trial that no other trial beats in every objective, best first."""
+    directions = [one["direction"] for one in experiment.spec["objectives"]]
+    _, *others = objective_names(experiment)
+    from search.pareto import pareto_front  # noqa: PLC0415 - slow, and not needed for a report
+
+    found = session.execute(_feasible(experiment, select(TrialRow.number, TrialRow.value, TrialRow.values))).all()
+    rows = [(number, [value, *(values.get(name) for name in others)]) for number, value, values in found if values]
+    complete = [(number, values) for number, values in rows if None not in values]
+    front = [complete[index] for index in pareto_front([values for _, values in complete], directions)]
+    sign = sign_of(directions[0])
+    return sorted(((values[0], number) for number, values in front), key=lambda one: (sign * one[0], one[1]))
+
+
+def trials_by_number(session: Session, experiment: ExperimentRow, numbers: Sequence[int]) -> list[TrialRow]:
+    """In the order of `numbers`."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment.id, TrialRow.number.in_(numbers))
+    rows = {row.number: row for row in session.scalars(query)}
+    return [rows[number] for number in numbers]
+
+
+def nearest_to_feasible(session: Session, experiment: ExperimentRow) -> TrialRow | None:
+    """The infeasible trial with the smallest violation. None without constraints."""
+    if not constraint_names(experiment):
+        return None
+    query = _contending(experiment, select(TrialRow)).where(TrialRow.violation > 0)
+    return session.scalar(query.order_by(TrialRow.violation, TrialRow.number).limit(1))
+
+
+def _best_ids(direction: Direction, constrained: bool, experiment_ids: Collection[str]) -> CompoundSelect[str]:
+    """The ids of each experiment's best trial in each status. Each is the first entry of an index."""
+
+    def best(status: TrialStatus) -> Select[str]:
+        query = select(TrialRow.id).where(
+            TrialRow.experiment_id == ExperimentRow.id,
+            TrialRow.status == status,
+            TrialRow.value.is_not(None),
+            is_of_search(),
+        )
+        if constrained:
+            query = query.where(TrialRow.violation == 0)
+        first = query.order_by(*best_first(direction)).limit(1).correlate(ExperimentRow).scalar_subquery()
+        return select(first).where(ExperimentRow.id.in_(experiment_ids))
+
+    return union_all(*(best(status) for status in CONTENDERS))
+
+
+def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
+    query = _contending(experiment, query)
+    return query.where(TrialRow.violation == 0) if constraint_names(experiment) else query
+
+
+def _contending(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
+    return query.where(
+        TrialRow.experiment_id == experiment.id,
+        TrialRow.status.in_(CONTENDERS),
+        TrialRow.value.is_not(None),
+        is_of_search(),
+    )

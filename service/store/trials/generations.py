@@ -1,0 +1,102 @@
+"""Generations of a trial: the params that it trained with, one after the other, and the checkpoints it resumed from."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import TrialStatus
+from service.store.checkpoints.checkpoints import is_present
+from service.store.tables import CheckpointRow, GenerationRow, TrialRow
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """The checkpoint that a trial continues from, and the step that it holds."""
+
+    uri: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Exploit:
+    """At `event`, a trial took over another trial's checkpoint. `milestone` is the last one at which it was judged."""
+
+    event: int
+    milestone: int
+
+    def discards(self, event: int, step: int) -> bool:
+        """Whether the report with this event and step was made with weights that the exploit replaced."""
+        return event < self.event and step > self.milestone
+
+
+def generations_of(session: Session, trial_id: str) -> Sequence[GenerationRow]:
+    """In their order; empty for a trial that always had its own params."""
+    return generations_of_all(session, [trial_id]).get(trial_id, [])
+
+
+def generations_of_all(session: Session, trial_ids: Collection[str]) -> Mapping[str, Sequence[GenerationRow]]:
+    """As `generations_of`, by trial."""
+    query = select(GenerationRow).where(GenerationRow.trial_id.in_(trial_ids))
+    found: defaultdict[str, list[GenerationRow]] = defaultdict(list)
+    for row in session.scalars(query.order_by(GenerationRow.number)):
+        found[row.trial_id].append(row)
+    return found
+
+
+def exploits_of(session: Session, experiment_id: str) -> Mapping[str, Sequence[Exploit]]:
+    """By trial; without trials that always had their own params."""
+    query = select(GenerationRow.trial_id, GenerationRow.began_at_event, GenerationRow.milestone).join(
+        TrialRow, TrialRow.id == GenerationRow.trial_id
+    )
+    found: defaultdict[str, list[Exploit]] = defaultdict(list)
+    for trial_id, event, milestone in session.execute(query.where(TrialRow.experiment_id == experiment_id)):
+        if milestone is not None:
+            found[trial_id].append(Exploit(event, milestone))
+    return found
+
+
+def of_newest_generation() -> ColumnElement[bool]:
+    """The condition for checkpoints that a trial saved with its present params."""
+    first = select(func.max(GenerationRow.first_attempt)).where(GenerationRow.trial_id == CheckpointRow.trial_id)
+    return CheckpointRow.attempt >= func.coalesce(first.correlate(CheckpointRow).scalar_subquery(), 0)
+
+
+def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, ResumePoint]:
+    """By trial: its newest checkpoint, or its donor's until it has saved one. Trials without either are left out."""
+    newest = (
+        select(GenerationRow.trial_id, func.max(GenerationRow.number).label("number"))
+        .where(GenerationRow.trial_id.in_(trial_ids))
+        .group_by(GenerationRow.trial_id)
+        .subquery()
+    )
+    is_newest = (GenerationRow.trial_id == newest.c.trial_id) & (GenerationRow.number == newest.c.number)
+    query = select(GenerationRow.trial_id, GenerationRow.resume_uri, GenerationRow.resume_step).join(newest, is_newest)
+    points = {
+        trial_id: ResumePoint(uri, step)
+        for trial_id, uri, step in session.execute(query)
+        if uri is not None and step is not None
+    }
+    saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), is_present(), of_newest_generation())
+    points |= {
+        row.trial_id: ResumePoint(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))
+    }
+    return points
+
+
+def exploiters_beside(session: Session, trial: TrialRow) -> Sequence[str]:
+    """The other trials of the experiment that have resumed from a donor's checkpoint and may resume from it again.
+
+    Their donor may be any trial: one that has saved nothing itself passes on the checkpoint that it resumed from.
+    """
+    has_exploited = select(GenerationRow.number).where(GenerationRow.trial_id == TrialRow.id).exists()
+    others = select(TrialRow.id).where(TrialRow.experiment_id == trial.experiment_id, TrialRow.id != trial.id)
+    may_go_on = TrialRow.status.not_in([TrialStatus.COMPLETED, TrialStatus.PRUNED])
+    return session.scalars(others.where(may_go_on, has_exploited)).all()
+
+
+def resume_point(session: Session, trial_id: str) -> ResumePoint | None:
+    """As `resume_points`, for one trial; None if it starts from the beginning."""
+    return resume_points(session, [trial_id]).get(trial_id)

@@ -1,0 +1,197 @@
+"""Queries on trials, their reports and their checkpoints."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy.orm import Session
+
+from search.problem import Direction
+from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
+from service.store.checkpoints.checkpoints import is_present
+from service.store.tables import CheckpointRow, DecisionRow, ExperimentRow, ReportRow, TrialRow, UncountedReportRow
+from service.store.trials.generations import of_newest_generation
+from service.store.trials.trial_values import best_first
+
+
+def is_of_search() -> ColumnElement[bool]:
+    """The condition for all trials but confirmations, which are further values of trials that the search has."""
+    return TrialRow.confirms.is_(None)
+
+
+def counts_by_status(
+    session: Session, experiment_id: str, statuses: Collection[TrialStatus] = tuple(TrialStatus)
+) -> dict[str, int]:
+    """The number of trials in each of the statuses, including statuses without trials."""
+    return counts_of_all(session, [experiment_id], statuses)[experiment_id]
+
+
+def counts_of_all(
+    session: Session, experiment_ids: Collection[str], statuses: Collection[TrialStatus] = tuple(TrialStatus)
+) -> dict[str, dict[str, int]]:
+    """As `counts_by_status`, by experiment."""
+    query = (
+        select(TrialRow.experiment_id, TrialRow.status, func.count())
+        .where(TrialRow.experiment_id.in_(experiment_ids), TrialRow.status.in_(statuses))
+        .group_by(TrialRow.experiment_id, TrialRow.status)
+    )
+    counts = {key: {status.value: 0 for status in statuses} for key in experiment_ids}
+    for experiment_id, status, count in session.execute(query):
+        counts[experiment_id][status] = count
+    return counts
+
+
+def any_in_first_attempt(session: Session, experiment_id: str) -> bool:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.RUNNING)
+    return session.scalar(query.where(TrialRow.attempt_count == 1).limit(1)) is not None
+
+
+def any_reported(session: Session, experiment_id: str) -> bool:
+    """Whether a trial has reported, or has completed or been pruned without a report."""
+    query = select(TrialRow.id).where(
+        TrialRow.experiment_id == experiment_id,
+        TrialRow.last_step.is_not(None) | TrialRow.status.in_([TrialStatus.COMPLETED, TrialStatus.PRUNED]),
+    )
+    return session.scalar(query.limit(1)) is not None
+
+
+def any_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> bool:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses))
+    return session.scalar(query.limit(1)) is not None
+
+
+def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> Sequence[TrialRow]:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses))
+    return session.scalars(query.order_by(TrialRow.number)).all()
+
+
+def trials_with_values(session: Session, experiment_id: str) -> Sequence[TrialRow]:
+    """Running, completed and stopped trials of the search that have reported their first objective."""
+    statuses = [TrialStatus.RUNNING, TrialStatus.COMPLETED, TrialStatus.STOPPED]
+    found = trials_with(session, experiment_id, *statuses)
+    return [trial for trial in found if trial.value is not None and trial.confirms is None]
+
+
+def stop_requested_ids(session: Session) -> set[str]:
+    """The running trials of all live experiments that have been asked to stop."""
+    live = select(ExperimentRow.id).where(ExperimentRow.status.in_(LIVE_EXPERIMENT))
+    query = select(TrialRow.id).where(
+        TrialRow.experiment_id.in_(live), TrialRow.status == TrialStatus.RUNNING, TrialRow.stop_cause.is_not(None)
+    )
+    return set(session.scalars(query))
+
+
+def trial_numbered(session: Session, experiment_id: str, number: int) -> TrialRow:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.number == number)
+    return session.scalars(query).one()
+
+
+def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.QUEUED)
+    return session.scalar(query.order_by(TrialRow.number).limit(1))
+
+
+def newest_trials(session: Session, experiment_id: str, limit: int) -> Sequence[TrialRow]:
+    """The trials that changed last come first; without confirmations."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search())
+    return session.scalars(query.order_by(TrialRow.changed_at_event.desc()).limit(limit)).all()
+
+
+def trials_enqueued_with(session: Session, experiment_id: str, key: str) -> Sequence[TrialRow]:
+    """The trials that a call with this Idempotency-Key has created, in their order."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.enqueue_key == key)
+    return session.scalars(query.order_by(TrialRow.number)).all()
+
+
+def any_changed_after(session: Session, experiment_id: str, event: int) -> bool:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
+    return session.scalar(query.limit(1)) is not None
+
+
+def trials_changed_after(session: Session, experiment_id: str, event: int) -> Sequence[TrialRow]:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
+    return session.scalars(query.order_by(TrialRow.number)).all()
+
+
+def page_of_trials(
+    session: Session,
+    experiment_id: str,
+    *,
+    status: str | None,
+    by_value: Direction | None,
+    after: tuple[float | None, int] | None,
+    limit: int,
+) -> list[TrialRow]:
+    """By number, or best value first (trials without a value last). `after`: value and number of the last one seen."""
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
+    if status:
+        query = query.where(TrialRow.status == status)
+    value, number = after or (None, None)
+    further = TrialRow.number > (-1 if number is None else number)
+    if by_value is None:
+        return _first(session, query.where(further).order_by(TrialRow.number), limit)
+    found: list[TrialRow] = []
+    if number is None or value is not None:
+        valued = query.where(TrialRow.value.is_not(None))
+        if value is not None:
+            no_better = TrialRow.value >= value if by_value == "minimize" else TrialRow.value <= value
+            valued = valued.where(no_better, (TrialRow.value != value) | further)
+        found = _first(session, valued.order_by(*best_first(by_value)), limit)
+        further = TrialRow.number > -1
+    # A separate query, because no index has the order of trials with and without a value.
+    rest = query.where(TrialRow.value.is_(None), further).order_by(TrialRow.number)
+    return [*found, *(_first(session, rest, limit - len(found)) if len(found) < limit else [])]
+
+
+def _first(session: Session, query: Select[TrialRow], limit: int) -> list[TrialRow]:
+    return list(session.scalars(query.limit(limit)))
+
+
+def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> Sequence[ReportRow]:
+    query = select(ReportRow).where(ReportRow.trial_id == trial_id, ReportRow.step > after_step)
+    return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()
+
+
+def uncounted_reports_of(
+    session: Session, trial_id: str, after: tuple[int, int], limit: int
+) -> Sequence[UncountedReportRow]:
+    """In the order of attempts and of their reports, those after an attempt and a sequence."""
+    order = UncountedReportRow.attempt, UncountedReportRow.sequence
+    query = select(UncountedReportRow).where(UncountedReportRow.trial_id == trial_id, tuple_(*order) > tuple_(*after))
+    return session.scalars(query.order_by(*order).limit(limit)).all()
+
+
+def decisions_of(session: Session, trial_id: str, after: int, limit: int) -> Sequence[DecisionRow]:
+    query = select(DecisionRow).where(DecisionRow.trial_id == trial_id, DecisionRow.id > after)
+    return session.scalars(query.order_by(DecisionRow.id).limit(limit)).all()
+
+
+def page_of_checkpoints(session: Session, trial_id: str, before_step: int, limit: int) -> Sequence[CheckpointRow]:
+    """The newest step first."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, CheckpointRow.step < before_step)
+    return session.scalars(query.order_by(CheckpointRow.step.desc()).limit(limit)).all()
+
+
+def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
+    """In the order of attempts and of their reports; without those that retention has removed."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, is_present())
+    return session.scalars(query.order_by(CheckpointRow.attempt, CheckpointRow.sequence)).all()
+
+
+def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:
+    """The newest checkpoint that the trial saved with its present params."""
+    return newest_checkpoints(session, [trial_id]).get(trial_id)
+
+
+def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[str, CheckpointRow]:
+    """As `newest_checkpoint`, by trial."""
+    newest = (
+        select(CheckpointRow.step)
+        .where(CheckpointRow.trial_id == TrialRow.id, is_present(), of_newest_generation())
+        .order_by(CheckpointRow.step.desc())
+        .limit(1)
+        .correlate(TrialRow)
+        .scalar_subquery()
+    )
+    its_newest = (CheckpointRow.trial_id == TrialRow.id) & (CheckpointRow.step == newest)
+    query = select(CheckpointRow).join(TrialRow, its_newest).where(TrialRow.id.in_(trial_ids))
+    return {row.trial_id: row for row in session.scalars(query)}

@@ -1,0 +1,405 @@
+"""One attempt in the slot: it connects the workers, the service, and the attempt's state."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainer.client.addresses import ServiceAddresses
+from trainer.client.outbox import SavedCheckpoint
+from trainer.process_log.context import log_context
+from trainer.ray_train.runners import Runner
+from trainer.resources import describe_workers
+from trainer.slot.assignment import Assignment
+from trainer.slot.attempt.attempt_state import (
+    Abandoned,
+    AttemptState,
+    Draining,
+    Killed,
+    LeaseLost,
+    Preempted,
+    Refused,
+    Resizing,
+    Running,
+    State,
+    Stopping,
+)
+from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
+from trainer.slot.attempt.outcome import End, Outcome, outcome_of
+from trainer.slot.attempt.phases import phase_seconds
+from trainer.slot.attempt.ranks import Ranks, Remains
+from trainer.slot.attempt.ray_errors import classify, slot_failed, undelivered
+from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
+from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
+from trainer.slot.attempt.timers import Timers
+from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
+from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
+from trainer.slot.checkpoints.validations import PENDING, StartTask, Task, Validations
+from trainer.traces import tracing
+from trainer.worker.failures import LOST, Failure
+from trainer.worker.logs.masker import Masker
+from trainer.worker.messages import WorkerEnded, WorkerStarted
+
+logger = logging.getLogger("paceline")
+
+KILL = "kill"
+NO_SECRETS = Masker(())
+
+Report = tuple[int, int, int, dict[str, Any] | None, str | None]
+"""One rank's report: the arguments of `ReportBarrier.report`."""
+
+ROOM_CHECK_SECONDS = 0.05
+
+OTHER_RANKS_SECONDS = 0.5
+"""How long the other ranks have to report what happened to them after one rank has failed."""
+
+
+class Attempt:
+    """`remove(uri)` gets each directory of checkpoints that is no longer needed. `masker` knows the workers' secrets.
+
+    `start_validation(uri, fn_kwargs, log_offset)` starts the validation of a checkpoint.
+
+    Orders to end come from several threads and go through `state`, which serializes them. What workers report comes in
+    the slot's event loop, to which `barrier` belongs, with the reports and their answers. The slot's own thread
+    concludes the attempt.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        addresses: ServiceAddresses,
+        loop: asyncio.AbstractEventLoop,
+        runner: Runner,
+        remove: Callable[[str], None],
+        start_validation: StartTask,
+        masker: Masker = NO_SECRETS,
+    ) -> None:
+        self.assignment = assignment
+        self.run = assignment.run_name
+        self.state = AttemptState(runner.end_workers)
+        self._workers = assignment.trainer.workers
+        self.ranks = Ranks(self._workers.min_workers)
+        self.checkpoints = CheckpointLedger(assignment, remove)
+        self.delivery = Delivery(assignment, addresses, self, self._progress)
+        self.system_samples = SystemSamples()
+        self._sizes = CheckpointSizes()
+        self._start_validation = start_validation
+        release, note = self.delivery.reports.release, self._note_not_validated
+        self.validations = Validations(assignment.trainer.validation, self._validate, release, note)
+        self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
+        self._deciding_sequence: int | None = None
+        self._timers = Timers(loop)
+        self._loop = loop
+        self._runner = runner
+        self._began_at: float | None = None
+        self._workers_done_at: float | None = None
+        self._masker = masker
+        self._created_at = time.monotonic()
+        self.log_fields = log_context.current()
+
+    def refuse_to_start(self, *, is_drained: bool) -> None:
+        """Give it back, because the slot is about to close."""
+        if is_drained:
+            self.state.drain()
+        self.state.move(Preempted())
+
+    def start(self) -> None:
+        self.delivery.start()
+
+    # What Ray Train's controller does with an elastic group. Called from the slot's own thread.
+
+    def group_starts(self, world_size: int) -> None:
+        """Its workers are about to start, so many of them."""
+        self.ranks.world_size = world_size
+        if self._workers.is_elastic:
+            self.delivery.reports.world_size = world_size
+
+    def resize(self, workers: int) -> None:
+        """There is room for another number of workers: leave at the next checkpoint, whenever that is saved."""
+        if self.state.move(Resizing(workers)):
+            logger.info("%s leaves at its next checkpoint: its group can have %d workers", self.run, workers)
+            self._loop.call_soon_threadsafe(self.barrier.leave_when_saved)
+
+    # What workers and a controller of their own report. Called in the slot's event loop.
+
+    def controller_started(self, actor: Any) -> None:
+        self._runner.controller_started(actor)
+        if self.state.is_ending_now:
+            self._runner.end_workers()
+
+    def worker_started(self, rank: int, started: WorkerStarted) -> None:
+        self.ranks.add_started(rank, started)
+        self._runner.worker_started(started.actor)
+        if self.state.is_ending_now:
+            self._runner.end_workers()
+
+    def function_began(self) -> None:
+        """A rank is about to call the training function. The time limits count from the first one on."""
+        if self._began_at is not None:
+            return
+        self._began_at = time.monotonic()
+        if limit := self.assignment.max_seconds:
+            self._timers.start("time limit", limit, self._leave_at_report, f"it has run for {limit:g} seconds")
+        if limit := self.assignment.kill_after_seconds:
+            self._timers.start("kill", limit, self.end_now, Killed())
+
+    async def report(
+        self,
+        report: Report,
+        times: dict[str, float],
+        files: Mapping[str, int] | None = None,
+        validation: Mapping[str, Any] | None = None,
+    ) -> str:
+        """One rank's report, with the sizes of the files that it saves; returns the answer that all ranks get.
+
+        `validation`: how its checkpoint is to be validated, as in `Validations.ask`. That of rank 0 counts.
+        """
+        sequence, rank, *_ = report
+        if rank == 0 and validation is not None:
+            self.validations.ask(sequence, validation)
+        self.ranks.add_times(rank, times)
+        self._sizes.add(sequence, rank, files)
+        return await self.barrier.report(*report)
+
+    def _progress(self) -> dict[str, Any]:
+        """What a heartbeat tells: fields of `trainer.wire.Heartbeat`. Called from its thread."""
+        world_size, samples = self.delivery.reports.world_size, self.system_samples.due()
+        more: dict[str, Any] = {} if world_size is None else {"world_size": world_size}
+        more |= {"system_metrics": samples} if samples else {}
+        if self._began_at is None:
+            return {"phases": {}, **more}
+        return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases(), **more}
+
+    def _phases(self) -> dict[str, float]:
+        if self._began_at is None:
+            return {}
+        now, times = time.monotonic(), dict(self.ranks.times)
+        ran = min(now, self._workers_done_at or now) - self._began_at
+        return phase_seconds(now - self._began_at, max(0.0, ran), times.values(), self.ranks.world_size)
+
+    def system_sampled(
+        self, rank: int, node: int | None, load: Mapping[str, float], gpus: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """The load of the rank's node, and all of its GPUs. Whose these are is known when all ranks have started."""
+        if self.ranks.have_all_started:
+            self.system_samples.add(node, {**load, **gpu_metrics(gpus, self.ranks.gpus_beside(rank))})
+
+    def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
+        self.ranks.add_log(rank, offset, text, positions, self.delivery.logs.put)
+
+    async def room_for_logs(self) -> None:
+        """Wait until the ranks may send more output."""
+        while not self.delivery.logs.has_room:  # noqa: ASYNC110 - a thread makes the room
+            await asyncio.sleep(ROOM_CHECK_SECONDS)
+
+    async def validated(self, seconds: float | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        """What validations have found, as `Validations.found`, once none is pending, or after so many seconds."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            found = self.validations.found()
+            is_over = deadline is not None and time.monotonic() >= deadline
+            if is_over or self.state.is_ending_now or PENDING not in (status for status, _ in found.values()):
+                return found
+            await asyncio.sleep(ROOM_CHECK_SECONDS)
+
+    def _validate(self, uri: str, fn_kwargs: Mapping[str, Any]) -> Task:
+        """Its output follows that of the workers' ranks, as that of one more."""
+        sent = self.ranks.log_offsets.get(self._workers.max_workers, 0)
+        return self._start_validation(uri, fn_kwargs, sent)
+
+    def _note_not_validated(self, message: str) -> None:
+        """In the log of the validations: the trial may well complete without this one's metrics."""
+        rank, text = self._workers.max_workers, f"[paceline: {self._masker.mask(message)}]\n"
+        self.ranks.add_log(rank, self.ranks.log_offsets.get(rank, 0), text, {}, self.delivery.logs.put)
+
+    async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
+        self.ranks.add_ended(rank, ended)
+        if self.ranks.have_all_ended:
+            self._runner.wake(ending=True)
+        elif ended.failure is not None:
+            await self.ranks.find_dead(self._runner.actors())
+            # The others may wait for this rank, and never end.
+            self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
+
+    def checkpoint_saved(self, sequence: int, path: str) -> str:
+        """All ranks have saved the checkpoint of this report. Returns its URI. From any thread."""
+        saved = self._saved(sequence, path)
+        self.validations.saved(sequence, path, saved.uri)
+        self.delivery.reports.add_checkpoint(sequence, saved)
+        self._loop.call_soon_threadsafe(self.barrier.saved, sequence)
+        return saved.uri
+
+    def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
+        saved = None if checkpoint is None else self._saved(sequence, checkpoint)
+        self.delivery.reports.put(sequence, metrics, saved, is_held=self.validations.hold(sequence))
+
+    def _saved(self, sequence: int, path: str) -> SavedCheckpoint:
+        size = self._sizes.bytes_of(sequence, self.ranks.world_size)
+        return SavedCheckpoint(self.checkpoints.uri_of(path), size)
+
+    # What the service answers. Called from the threads of `delivery`.
+
+    def on_decision(self, sequence: int, decision: str, reason: str | None) -> None:
+        if decision == KILL:
+            self.end_now(Killed())
+            return
+        if decision == STOP:
+            logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
+            self._start_grace_period()
+        self._loop.call_soon_threadsafe(self.barrier.decide, sequence, decision)
+
+    def on_order(self, decision: str, reason: str | None) -> None:
+        if decision == KILL:
+            self.end_now(Killed())
+        else:
+            self.stop(reason)
+
+    def on_progress_known(self, progress: dict[str, Any]) -> None:
+        self.system_samples.confirm(progress.get("system_metrics", ()))
+
+    def on_lease_lost(self) -> None:
+        self.end_now(LeaseLost())
+
+    def on_report_lost(self, error: Exception) -> None:
+        failure = undelivered(error)
+        logger.error("%s is ended: %s", self.run, failure.message)
+        self.end_now(Refused(failure))
+
+    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
+        self.checkpoints.add_known(uri, kept)
+
+    def on_checkpoint_uncounted(self, uri: str) -> None:
+        self.checkpoints.remove_uncounted(uri)
+
+    def on_decided(self, sequence: int) -> None:
+        self._deciding_sequence = sequence
+        self.validations.cancel_after(sequence)
+
+    # Orders to end. From any thread.
+
+    def stop(self, reason: str | None) -> None:
+        """Leave at the next report; be killed after the grace period."""
+        self._leave_at_report(reason)
+        if isinstance(self.state.current, Stopping):
+            self._start_grace_period()
+
+    def _leave_at_report(self, reason: str | None) -> None:
+        """Leave at the next report, whenever that is."""
+        if self.state.move(Stopping(reason)):
+            logger.info("%s is to stop: %s", self.run, reason or "no reason given")
+            self._leave()
+
+    def drain(self, seconds: float) -> None:
+        """One of its nodes is drained: leave at the next report; be ended after so many seconds."""
+        at_deadline = self.state.drain()
+        if isinstance(self.state.current, Draining):
+            self._leave()
+        self._timers.start("drain", seconds, self.end_now, at_deadline)
+
+    def end_now(self, to: State) -> None:
+        """End the workers immediately, unless the attempt is over."""
+        if self.state.move(to):
+            logger.info("%s %s", self.run, to.summary)
+            if not isinstance(to, Killed):  # another attempt validates
+                self.delivery.reports.drop_held()
+            self.validations.cancel()
+            self._leave()
+
+    def _leave(self) -> None:
+        self._loop.call_soon_threadsafe(self.barrier.leave)
+
+    def _start_grace_period(self) -> None:
+        self._timers.start("grace period", self.assignment.stop_grace_seconds, self.end_now, Killed())
+
+    # The end. Called from the slot's own thread.
+
+    def conclude(self, error: BaseException | None, read_remains: Callable[[int], Remains]) -> Outcome | None:
+        """Deliver everything; returns the outcome, or None if the lease is lost.
+
+        `error` is what Ray Train raised. `read_remains(rank)` is called for each rank that has not reported its end.
+        """
+        self._workers_done_at = time.monotonic()
+        self._add_spans(self._workers_done_at)
+        self.ranks.take_remains(read_remains, self._put_log)
+        self.validations.training_is_over()
+        self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
+        state = self.state.conclude()
+        self._close()
+        if isinstance(state, LeaseLost):
+            return None
+        trained_past = self._deciding_sequence in self.barrier.undecided
+        end = End(
+            state=state,
+            ranks=self.ranks,
+            is_drained=self.state.is_drained,
+            is_elastic=self._workers.is_elastic,
+            trained_past_decision=trained_past,
+            failed_validation=self.validations.why_none_succeeded(),
+            error=error,
+            classify=self._classify,
+        )
+        return outcome_of(end)
+
+    def _add_spans(self, ended: float) -> None:
+        began = self._began_at or ended
+        tracing.add_span("start workers", self._created_at, began, workers=self.ranks.world_size)
+        if self._began_at is not None:
+            tracing.add_span("train", began, ended)
+
+    def abandon(self, error: Exception) -> None:
+        """End it as lost, because the slot has failed. Reports that are not delivered yet are dropped."""
+        failure = slot_failed(error)
+        if self.state.abandon(failure):
+            self._close()
+            self.finish(self.failed(failure), wants_next=False)
+        else:
+            self._close()
+
+    def failed(self, failure: Failure) -> Outcome:
+        return Outcome.failed(failure, began=bool(self.ranks.started))
+
+    def finish(self, outcome: Outcome, *, wants_next: bool) -> Assignment | None:
+        """Send the outcome; returns the next assignment, if the service gave one."""
+        is_given_back = isinstance(self.state.current, Preempted | Abandoned)
+        samples = self.system_samples.all()
+        body = {
+            **self._masker.mask_json(outcome.to_json()),
+            "phases": self._phases(),
+            **({"system_metrics": samples} if samples else {}),
+            "next": wants_next,
+        }
+        following = self.delivery.finish(body, GIVE_BACK_SECONDS if is_given_back else None)
+        return Assignment.from_json(following) if following is not None else None
+
+    def why_workers_not_reusable(self) -> str | None:
+        """Why its worker processes cannot serve another attempt, if they cannot."""
+        if not isinstance(self.state.current, Running | Stopping | Resizing):
+            return f"the attempt {self.state.current.summary}"
+        return self.ranks.why_not_reusable()
+
+    def knows_its_checkpoints(self) -> bool:
+        """Whether `checkpoints` has all that the service knows or may come to know of a concluded attempt."""
+        match self.state.current:
+            case Preempted() | Abandoned() | LeaseLost():
+                return False
+            case Refused(failure=failure):
+                return failure.kind != LOST
+            case _:
+                return True
+
+    def _put_log(self, rank: int, offset: int, text: str) -> None:
+        self.delivery.logs.put(rank, offset, self._masker.mask(text))
+
+    def _close(self) -> None:
+        self.delivery.close()
+        self.validations.cancel()
+        self._timers.cancel_all()
+
+    def _classify(self, error: BaseException) -> Failure:
+        return classify(
+            error,
+            workers=describe_workers(self.assignment.trainer.scaling),
+            storage=self.assignment.storage_path,
+            has_oom_kill=self.ranks.has_oom_kill,
+        )

@@ -1,0 +1,173 @@
+"""How an attempt ended, by what is known of it in the end. Pure: it calls neither Ray nor the service."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainer.slot.attempt.attempt_state import (
+    Abandoned,
+    Draining,
+    Killed,
+    Preempted,
+    Refused,
+    Resizing,
+    State,
+    Stopping,
+)
+from trainer.slot.attempt.ranks import Ranks
+from trainer.slot.attempt.ray_errors import killed_by_kernel, to_json
+from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
+
+NODE_LEFT = "a node of the elastic group has left"
+AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The body of `finish`. `status` is a value of `trainer.wire.Outcome`; a failed one has a `failure`."""
+
+    status: str
+    began: bool
+    failure: Failure | None = None
+
+    @classmethod
+    def failed(cls, failure: Failure, *, began: bool) -> "Outcome":
+        return cls("failed", began, failure)
+
+    @property
+    def is_lost(self) -> bool:
+        return self.failure is not None and self.failure.kind == LOST
+
+    @property
+    def is_lost_start(self) -> bool:
+        """Whether Ray lost the attempt before any worker of it ran."""
+        return self.is_lost and not self.began
+
+    def to_json(self) -> dict[str, Any]:
+        if self.failure is None:
+            return {"outcome": self.status}
+        return {"outcome": self.status, "error": to_json(self.failure, began=self.began)}
+
+
+@dataclass(frozen=True)
+class End:
+    """What is known at the end of an attempt.
+
+    `error` is what Ray Train raised, `classify(error)` what that means; `is_drained`: one of its nodes is drained.
+    `is_elastic`: its worker group may have another size the next time.
+    `trained_past_decision`: the service decided to stop it at a report after which the ranks, without an answer, had
+    trained on. What they did then does not count. `failed_validation`: why no validation has succeeded, if some failed.
+    """
+
+    state: State
+    ranks: Ranks
+    is_drained: bool
+    is_elastic: bool
+    trained_past_decision: bool
+    failed_validation: Failure | None
+    error: BaseException | None
+    classify: Callable[[BaseException], Failure]
+
+    @property
+    def has_lost_node(self) -> bool:
+        """Whether an elastic group has lost a node. Its death may be known only from its silence."""
+        return self.is_elastic and bool(self.ranks.lost_nodes)
+
+    @property
+    def was_never_tried(self) -> bool:
+        """Whether it was to stop before the slot gave it to Ray."""
+        return isinstance(self.state, Stopping) and not self.ranks.started and self.error is None
+
+
+def outcome_of(end: End) -> Outcome:
+    began = bool(end.ranks.started)
+    ordered = _failure_by_order(end)
+    if ordered is not None:
+        return Outcome.failed(ordered, began=began)
+    if isinstance(end.state, Killed) or end.ranks.have_stopped or end.trained_past_decision or end.was_never_tried:
+        return Outcome("stopped", began)
+    failure = _own_failure(end)
+    if failure is None:
+        return Outcome("completed", began)
+    if failure.kind == LOST and end.is_drained:
+        failure = replace(failure, kind=PREEMPTED)
+    if failure.kind == LOST and end.has_lost_node:
+        failure = replace(failure, kind=PREEMPTED, message=f"{NODE_LEFT}: {failure.message}")
+    return Outcome.failed(failure, began=began)
+
+
+def _failure_by_order(end: End) -> Failure | None:
+    """The failure of an attempt that was ended from outside, whatever its ranks did meanwhile."""
+    match end.state:
+        case Refused(failure=failure) | Abandoned(failure=failure):
+            return failure
+        case Preempted():
+            return Failure(PREEMPTED, _why_preempted(end))
+        case Draining() if end.ranks.have_stopped:
+            return Failure(PREEMPTED, _why_preempted(end))
+        case Resizing(workers=count) if end.ranks.have_stopped:
+            return Failure(PREEMPTED, f"the group of {end.ranks.world_size} can have {count} workers now")
+        case _:
+            return None
+
+
+def _why_preempted(end: End) -> str:
+    how = "left at a report" if end.ranks.have_stopped else "was ended"
+    return f"a node was being drained, and the attempt {how}" if end.is_drained else AGENT_SHUT_DOWN
+
+
+def _own_failure(end: End) -> Failure | None:
+    failures = {rank: ended.failure for rank, ended in end.ranks.ended.items() if ended.failure is not None}
+    if (own_exit := _own_exit(end, failures)) is not None:
+        return own_exit
+    if failures and (end.ranks.dead or end.has_lost_node):
+        return _failure_after_death(end, failures)
+    if failures:
+        return _first_failure(failures)
+    if end.error is not None:
+        return end.classify(end.error)
+    if end.ranks.have_all_ended:
+        return end.failed_validation
+    return Failure(LOST, "the workers ended without a report of their end")
+
+
+def _own_exit(end: End, failures: dict[int, Failure]) -> Failure | None:
+    """The failure of an attempt that failed because a worker process has ended itself.
+
+    A process may also end itself because another one was killed, or has failed, before.
+    """
+    own_exits, died_first = end.ranks.own_exits, _died_first(end)
+    is_consequence = not died_first <= own_exits.keys() if died_first else bool(failures)
+    if not own_exits or is_consequence or end.ranks.has_oom_kill:
+        return None
+    rank, own_exit = min((rank, one) for rank, one in own_exits.items() if rank in (died_first or own_exits))
+    message = (
+        f"the worker process of rank {rank} ended itself with {own_exit}; "
+        "raise an exception instead, so that its traceback is kept"
+    )
+    return Failure(USER_ERROR, message, None, {rank: one.traceback or "" for rank, one in sorted(failures.items())})
+
+
+def _died_first(end: End) -> set[int]:
+    """The ranks whose processes were dead when the failure of the attempt was noticed."""
+    failed = {*getattr(end.error, "worker_failures", {}), *end.ranks.dead}
+    return failed - end.ranks.ended.keys()
+
+
+def _failure_after_death(end: End, failures: dict[int, Failure]) -> Failure:
+    """A worker died, and the others failed because of that."""
+    cause = end.classify(end.error) if end.error is not None else None
+    if cause is not None and cause.kind in (OUT_OF_MEMORY, PREEMPTED):
+        return cause
+    first = _first_failure(failures)
+    ranks = ", ".join(str(rank) for rank in sorted(end.ranks.dead or end.ranks.silent))
+    if end.ranks.has_oom_kill:
+        killed = killed_by_kernel(f" (rank {ranks})", first.traceback)
+        return replace(killed, rank_tracebacks=first.rank_tracebacks)
+    return replace(first, kind=LOST, message=f"the worker of rank {ranks} died; then {first.message}")
+
+
+def _first_failure(failures: dict[int, Failure]) -> Failure:
+    """The failure of the rank that failed first, with the tracebacks of all."""
+    first = next(iter(failures.values()))
+    return replace(first, rank_tracebacks={rank: one.traceback or "" for rank, one in sorted(failures.items())})

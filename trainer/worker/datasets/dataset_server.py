@@ -1,0 +1,218 @@
+"""The processes that make the datasets of trials and hand out their shares.
+
+`DatasetServer` and `DatasetStore` are Ray actors whose calls come in threads. They travel by value, as everything that
+runs on the cluster.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray
+from ray.data import ExecutionOptions, ExecutionResources
+from ray.exceptions import RayActorError
+from ray.train import DataConfig
+
+from trainer.ray_train.cluster_state import unreserved_resources
+from trainer.ray_train.dataset_tasks import plan_here
+from trainer.resources import covers
+from trainer.worker.datasets.datasets import Answer, DatasetsJob, make_datasets, no_dataset, value_of
+from trainer.worker.failures import CANNOT_START, LOST, USER_ERROR, DatasetNotMade, Failure, headline, user_traceback
+
+STORE_JOIN_SECONDS = 5.0
+"""How long a store without slots waits for another slot of its experiment."""
+
+STORE_ATTEMPTS = 3
+CHECK_SECONDS = 1.0
+
+FIELDS = {"CPU": "cpu", "GPU": "gpu"}
+"""The fields of Ray Data's `ExecutionResources` for resources of Ray."""
+
+ROOM_SECONDS = 60.0
+"""How long the tasks of a dataset may wait for resources that they are to reserve."""
+
+
+@dataclass(frozen=True)
+class DataPlan:
+    """How datasets get to the workers: `trainer.wire.DataConfig` as JSON. `cpus`: what the workers reserve together."""
+
+    config: Mapping[str, Any]
+    cpus: float
+
+    @property
+    def per_task(self) -> dict[str, float]:
+        """What each task of Ray Data reserves."""
+        resources: dict[str, float] = self.config["preprocess_on"]["resources"]
+        return resources
+
+    def splits(self, name: str, job: DatasetsJob) -> bool:
+        """Whether the dataset is divided among the workers."""
+        chosen = self.config["split"]
+        if chosen is None:
+            return job.function is not None or bool(job.datasets[name]["split"])
+        return chosen == "all" or name in chosen
+
+    def applied_to(self, dataset: Any) -> Any:
+        """The dataset, as it is to be executed in this process."""
+        dataset.context.execution_options = self.execution_options()
+        return dataset
+
+    def execution_options(self) -> ExecutionOptions:
+        given = self.config["execution"]["resource_limits"]
+        limits = {FIELDS.get(name, name): value for name, value in given.items() if value is not None}
+        if not self.per_task.get("CPU"):
+            limits.setdefault("cpu", max(2.0, self.cpus))
+        return ExecutionOptions(
+            resource_limits=ExecutionResources.for_limits(**limits),
+            preserve_order=self.config["execution"]["preserve_order"],
+            verbose_progress=False,
+            label_selector=self.config["preprocess_on"]["label_selector"] or None,
+        )
+
+
+class DatasetMaker:
+    """Makes datasets once, in any thread. A failure is not kept: a later call tries again."""
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+        self._made: dict[str, Any] | None = None
+        self._lock = threading.Lock()
+
+    def datasets(self) -> dict[str, Any]:
+        """Raises DatasetNotMade."""
+        with self._lock:
+            if self._made is None:
+                try:
+                    self._made = self._make()
+                except DatasetNotMade:
+                    raise
+                except Exception as error:
+                    message = f"the datasets could not be made: {headline(error)}"
+                    raise DatasetNotMade(Failure(USER_ERROR, message, user_traceback(error))) from error
+            return self._made
+
+
+class DatasetStore:
+    """Keeps the materialized datasets of an experiment in Ray's object store, for all slots of a cluster.
+
+    Ray frees them with this process, which ends itself when no slot that has joined it lives any more.
+    """
+
+    def __init__(self, plan: DataPlan) -> None:
+        plan_here(plan.per_task)
+        self._plan = plan
+        self._job: DatasetsJob | None = None
+        self._maker = DatasetMaker(self._materialize)
+        self._slots: dict[str, Any] = {}
+        threading.Thread(target=self._end_with_slots, name="paceline-store", daemon=True).start()
+
+    def join(self, job: DatasetsJob, secrets: Mapping[str, str]) -> None:
+        """Stay as long as the job's slot lives, which also keeps the job's package."""
+        os.environ.update(secrets)
+        self._job = job
+        if job.run_by not in self._slots:
+            self._slots = {**self._slots, job.run_by: job.slot.until_closed.remote()}
+
+    def datasets(self) -> Answer:
+        return answer_of(self._maker.datasets)
+
+    def _materialize(self) -> dict[str, Any]:
+        assert self._job is not None  # noqa: S101 - a slot joins first
+        made = make_datasets(self._job, self._job.unpack(), materialized=True)
+        return {name: self._plan.applied_to(dataset).materialize() for name, dataset in made.items()}
+
+    def _end_with_slots(self) -> None:
+        left_at = time.monotonic()
+        while time.monotonic() < left_at + STORE_JOIN_SECONDS:
+            if slots := self._slots:
+                ended = ray.wait(list(slots.values()), num_returns=1, timeout=CHECK_SECONDS)[0]
+                self._slots = {name: slot for name, slot in self._slots.items() if slot not in ended}
+                left_at = time.monotonic()
+            else:
+                time.sleep(CHECK_SECONDS)
+        os._exit(0)
+
+
+class DatasetServer:
+    """Makes the datasets of one attempt when a worker first asks for one, and splits them among the workers.
+
+    `nodes`: those of the workers, by rank.
+    """
+
+    def __init__(self, job: DatasetsJob, plan: DataPlan, nodes: list[str]) -> None:
+        plan_here(plan.per_task)
+        self._job, self._plan, self._nodes = job, plan, nodes
+        self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
+        self._maker = DatasetMaker(self._make)
+        self._shards: dict[tuple[str, int], Any] = {}
+        self._lock = threading.Lock()
+        os.environ.update(self._secrets)
+
+    def shard(self, name: str | None, rank: int) -> Answer:
+        """The iterator over a worker's share. All workers have to read a dataset that is split."""
+        return answer_of(lambda: self._shard(name, rank))
+
+    def _shard(self, name: str | None, rank: int) -> Any:
+        datasets = self._maker.datasets()
+        if name is None and len(datasets) == 1:
+            (name,) = datasets
+        if name is None or name not in datasets:
+            raise DatasetNotMade(no_dataset(str(name), list(datasets)))
+        with self._lock:
+            if (name, rank) not in self._shards:
+                self._shards |= self._split(name, datasets[name], rank)
+        return self._shards[name, rank]
+
+    def _split(self, name: str, dataset: Any, rank: int) -> dict[tuple[str, int], Any]:
+        """Each share gets a process that runs the dataset; a dataset that is split has one for all of its shares."""
+        await_room(self._plan.per_task)
+        ranks = range(len(self._nodes)) if self._plan.splits(name, self._job) else [rank]
+        options, locality = self._plan.execution_options(), self._plan.config["enable_shard_locality"]
+        config = DataConfig(execution_options=options, enable_shard_locality=locality)
+        nodes = [self._nodes[one] for one in ranks]
+        iterators = config.configure({name: dataset}, len(ranks), None, nodes)
+        return {(name, one): iterators[index][name] for index, one in enumerate(ranks)}
+
+    def _make(self) -> dict[str, Any]:
+        made = make_datasets(self._job, self._job.unpack(), materialized=False)
+        if self._job.has_materialized():
+            made |= self._materialized()
+        for name, dataset in made.items():
+            dataset.set_name(name)
+        return made
+
+    def _materialized(self) -> dict[str, Any]:
+        for _ in range(STORE_ATTEMPTS):
+            found_by = {"name": self._job.store, "get_if_exists": True, "lifetime": "detached"}
+            store = ray.remote(DatasetStore).options(num_cpus=0, max_concurrency=1000, **found_by).remote(self._plan)
+            with contextlib.suppress(RayActorError):  # it was just about to end
+                ray.get(store.join.remote(self._job, self._secrets))
+                found: dict[str, Any] = value_of(ray.get(store.datasets.remote()))
+                return found
+        raise DatasetNotMade(Failure(LOST, "the store of the materialized datasets has died; its node may lack memory"))
+
+
+def await_room(per_task: Mapping[str, float]) -> None:
+    """Raise DatasetNotMade unless a node has so much beside what placement groups hold, or soon will."""
+    deadline = time.monotonic() + ROOM_SECONDS
+    while per_task and not any(covers(free, per_task) for free in unreserved_resources().values()):
+        if time.monotonic() > deadline:
+            amounts = ", ".join(f"{amount:g} {name}" for name, amount in per_task.items())
+            message = (
+                f"no node has room for a task of the datasets, which reserves {amounts} by trainer.data.preprocess_on: "
+                "the workers of trials hold the rest. Leave preprocess_on.resources out, so that these tasks reserve "
+                "nothing, or use fewer or smaller workers"
+            )
+            raise DatasetNotMade(Failure(CANNOT_START, message))
+        time.sleep(CHECK_SECONDS)
+
+
+def answer_of(call: Callable[[], Any]) -> Answer:
+    try:
+        return call(), None
+    except DatasetNotMade as error:
+        return None, asdict(error.failure)
