@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.cluster.test_nodes import SecondNode, second_node
 from tests.trainer.fake_service import FakeService
-from tests.trainer.test_nodes import SecondNode, second_node
 from trainer.wire import FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.spans import recorded_spans
-from tests.trainer.slot.played_attempt import Played, play, played
+from tests.trainer.slot.attempt.played_attempt import Played, play, played
 from trainer.process_log.context import log_context
 from trainer.traces import tracing
 from trainer.worker.messages import WorkerEnded

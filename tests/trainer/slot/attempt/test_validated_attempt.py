@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import set_constant, until
-from tests.trainer.slot.played_attempt import SECONDS, Played, play, played
+from tests.trainer.slot.attempt.played_attempt import SECONDS, Played, play, played
 from trainer.slot.attempt.attempt_state import Killed, Preempted, State, Stopping
 from trainer.slot.attempt.outcome import Outcome
 from trainer.slot.checkpoints.validations import Validations

@@ -12,8 +12,8 @@ from service.settings import Settings
 from service.store.tables import AgentRow, AttemptRow
 from tests.conftest import Api, a_spec, changed, running
 from tests.processes import is_alive
+from tests.trainer.cluster.network import Cable
 from tests.trainer.conftest import USER_CODE, another_agent, until
-from tests.trainer.network import Cable
 from trainer.wire import FailureKind
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)]

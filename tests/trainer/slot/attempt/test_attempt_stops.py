@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.slot.played_attempt import (
+from tests.trainer.slot.attempt.played_attempt import (
     STARTED,
     play,
     played,

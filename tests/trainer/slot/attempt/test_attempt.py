@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import RayActorError
 
 from tests.trainer.conftest import set_constant
-from tests.trainer.slot.played_attempt import (
+from tests.trainer.slot.attempt.played_attempt import (
     SECONDS,
     STARTED,
     play,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import set_constant, until
-from tests.trainer.slot.played_attempt import (
+from tests.trainer.slot.attempt.played_attempt import (
     SECONDS,
     STARTED,
     play,
