@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = ROOT / "trainer" / "ray_train"
-TESTS_OF_INTERNALS = ROOT / "tests" / "trainer" / "test_ray_internals.py"
+TESTS_OF_INTERNALS = ROOT / "tests" / "trainer" / "ray_train" / "test_ray_internals.py"
 
 PRIVATE_MODULE = re.compile(r"^ray(\.\w+)*(\._\w+|\.core\.generated)")
 """A module of Ray with a private part in its path, such as `ray._private` and `ray.train.v2._internal`."""
