@@ -36,13 +36,13 @@ from service.api.http.routes import refuse_unknown_query
 from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
 from service.api.openapi import overview
 from service.app_base import RequestsLogged, add_middleware, new_state, running
+from service.background.age_retention import Retention
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
 from service.background.lease_expiry import LeaseExpiry
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
-from service.background.retention import Retention
 from service.background.sweeping import Sweeping
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role

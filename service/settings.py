@@ -32,7 +32,7 @@ class Settings:
     `advertised_url` is the address at which agents and their slots reach this service, if it may be named to them; with
     several services on one database, they then go to another one when this one does not answer. `hosts` are the names
     by which callers without a token may reach the service, besides loopback and its own address.
-    The `keep_…_days` are described in `service.operations.retention`; 0 is no limit.
+    The `keep_…_days` are described in `service.operations.age_retention`; 0 is no limit.
     `picture_seconds` is the interval at which the charts on a running experiment's MLflow run are redrawn; 0 is never.
     `system_metrics_seconds` is the interval at which the nodes of running trials are sampled; 0 is never.
     """

@@ -17,7 +17,7 @@ from service.api.views.agents import AgentView
 from service.domain.roles import Role
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.attempts import claim
-from service.operations.checkpoints.deletion import take_deletion_results
+from service.operations.checkpoints.experiment_deletion import take_deletion_results
 from service.runtime.events.notifier import wait_for_notification
 from service.store.agents import CONNECTED, nodes_of, page_of_agents
 from service.store.attempts import living_attempts

@@ -10,13 +10,13 @@ from service.api.http.dependencies import Ctx, ExperimentName, TrialId
 from service.api.http.error_responses import problems
 from service.api.http.pages import NUMBER_KEY, REPORT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
-from service.api.views.retention import CheckpointPlan
+from service.api.views.checkpoint_retention import CheckpointPlan
 from service.api.views.trials import CheckpointView
 from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailable, WrongState
 from service.operations.checkpoints import pin
 from service.operations.checkpoints.archive import open_archive
-from service.operations.checkpoints.removal import plan_of
 from service.operations.checkpoints.retention import Verdict
+from service.operations.checkpoints.retention_removal import plan_of
 from service.runtime.caches.spec_cache import spec_of
 from service.store.lookup import experiment_named, trial_named
 from service.store.trials.trials import page_of_checkpoints

@@ -14,7 +14,7 @@ from service.api.http.dependencies import Ctx, ExperimentName
 from service.api.http.error_responses import problems
 from service.api.http.routes import Route
 from service.api.views.rows import View
-from service.domain.grounds import Grounds
+from service.domain.decision_grounds import Grounds
 from service.errors import NotFound, TooMuchWork
 from service.operations.early_stopping.replay import Replayed, replay_experiment
 from service.store.sql.database import Database

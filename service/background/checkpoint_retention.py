@@ -1,6 +1,6 @@
 """The loop that removes the checkpoints that their experiments no longer keep."""
 
-from service.operations.checkpoints.removal import remove_unneeded
+from service.operations.checkpoints.retention_removal import remove_unneeded
 from service.runtime.context import Context
 from service.store.checkpoints.checkpoints import experiments_with_retention
 

@@ -32,7 +32,7 @@ from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.space import Space
-from service.specification.mistakes.trainer_mistakes import mistakes_in_trainer
+from service.specification.cross_field_checks.trainer_mistakes import mistakes_in_trainer
 from service.specification.secrets import mistakes_in_secrets, secret_warnings
 from trainer.wire import Kind, Trainer
 

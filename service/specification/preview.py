@@ -10,7 +10,7 @@ from search.mistakes import Mistake
 from search.study import Study
 from service.errors import Invalid
 from service.specification.documents import read_document
-from service.specification.first_choice import first_choice
+from service.specification.initial_rule import initial_rule
 from service.specification.parser import parse_spec
 
 MAX_SAMPLES = 1000
@@ -47,7 +47,7 @@ def preview_document(body: bytes, is_json: bool) -> SpecPreview:
         raise Invalid([*mistakes, *error.mistakes], error.more) from error
     if mistakes:
         raise Invalid(mistakes)
-    spec, chosen_rule = first_choice(spec)
+    spec, chosen_rule = initial_rule(spec)
     seed = SEED if spec.search.seed is None else spec.search.seed
     why = chosen_rule.reason if chosen_rule else None
     return SpecPreview(preview(Study(spec.problem, spec.search, seed), count), spec.early_stopping, why, spec.warnings)

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from search.early_stopping.decision import Grounds
-from service.domain import grounds
+from service.domain import decision_grounds
 from service.mirror import trial_events
 from service.store.tables import DecisionRow
 
@@ -11,7 +11,7 @@ FIELDS = {field.name for field in fields(Grounds)}
 
 
 def test_views_and_replays_show_all_grounds() -> None:
-    assert set(grounds.Grounds.model_fields) == FIELDS
+    assert set(decision_grounds.Grounds.model_fields) == FIELDS
 
 
 def test_stored_decisions_have_all_grounds() -> None:

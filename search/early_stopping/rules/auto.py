@@ -1,4 +1,4 @@
-"""Stands for a rule that is not chosen yet; `search.early_stopping.choice` chooses it."""
+"""Stands for a rule that is not chosen yet; `search.early_stopping.auto_choice` chooses it."""
 
 from typing import ClassVar, Literal
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from service.api.views.rows import RowView
-from service.domain.grounds import Grounds
+from service.domain.decision_grounds import Grounds
 
 
 class DecisionView(Grounds, RowView):

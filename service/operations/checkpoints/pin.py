@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.errors import NotFound, WrongState
-from service.operations.checkpoints.removal import remove_unneeded
+from service.operations.checkpoints.retention_removal import remove_unneeded
 from service.runtime.context import Context
 from service.store.checkpoints.checkpoints import checkpoint_at
 from service.store.events import append_event

@@ -11,12 +11,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping.choice import ChosenRule, Training, choose_rule, trials_needed
+from search.early_stopping.auto_choice import ChosenRule, Training, choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.wrappable import NoneSpec
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.spec_changes import store_spec
-from service.specification.first_choice import with_rule
+from service.specification.initial_rule import with_rule
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.whole_trials import longest_whole_trial, ran_to_its_end, training_of, with_ranks
 from service.store.events import append_event

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
-from service.operations.checkpoints.deletion import schedule_deletion
+from service.operations.checkpoints.experiment_deletion import schedule_deletion
 from service.operations.experiments.termination import advance_experiment, begin_ending
 from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.spec_cache import spec_of

@@ -6,7 +6,7 @@ import secrets
 
 from sqlalchemy.exc import IntegrityError
 
-from search.early_stopping.choice import ChosenRule
+from search.early_stopping.auto_choice import ChosenRule
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound
@@ -17,9 +17,9 @@ from service.operations.proposals.warm_start import WarmStart, gather_warm_start
 from service.operations.transitions import create_trial
 from service.runtime.caches.spec_cache import cache_spec, spec_of
 from service.runtime.context import Context
-from service.specification.first_choice import first_choice
-from service.specification.mistakes.dataset_mistakes import missing_files
-from service.specification.mistakes.runtime_env_mistakes import mistakes_in_requirements, package_warnings
+from service.specification.cross_field_checks.dataset_mistakes import missing_files
+from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings
+from service.specification.initial_rule import initial_rule
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment, find_experiment_by_key
@@ -44,7 +44,7 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, digest)):
         return earlier
     _check_code(context, spec)
-    spec, chosen_rule = first_choice(spec)
+    spec, chosen_rule = initial_rule(spec)
     warm_start = gather_warm_start(context, spec)
     try:
         experiment = _insert(context, spec, chosen_rule, idempotency_key, digest, warm_start)

@@ -26,10 +26,10 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
+from trainer.slot.attempt.failure_classification import classify, slot_failed, undelivered
 from trainer.slot.attempt.outcome import End, Outcome, outcome_of
 from trainer.slot.attempt.phases import phase_seconds
 from trainer.slot.attempt.ranks import Ranks, Remains
-from trainer.slot.attempt.ray_errors import classify, slot_failed, undelivered
 from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.timers import Timers

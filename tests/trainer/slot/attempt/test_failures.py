@@ -17,7 +17,7 @@ from ray.exceptions import (
 from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
-from trainer.slot.attempt.ray_errors import classify, to_json
+from trainer.slot.attempt.failure_classification import classify, to_json
 from trainer.worker import failures
 from trainer.worker.failures import Failure, describe
 from trainer.worker.user_code import call, find_function, unpack

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.early_stopping.choice import MIN_TRIALS, Training, choose_rule, concordance
+from search.early_stopping.auto_choice import MIN_TRIALS, Training, choose_rule, concordance
 from search.early_stopping.rule import MAX_COUNT
 from search.early_stopping.rules.hyperband import Hyperband
 from search.early_stopping.rules.wrappable import NoneSpec

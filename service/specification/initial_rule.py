@@ -1,13 +1,13 @@
 """The early-stopping rule of a specification that leaves it to the service, before the first trial."""
 
 from search.early_stopping import Rule
-from search.early_stopping.choice import ChosenRule, choose_rule
+from search.early_stopping.auto_choice import ChosenRule, choose_rule
 from search.early_stopping.rules.auto import Auto
 from service.specification.models import ExperimentSpec
 from service.specification.stored_spec import parse_stored_spec
 
 
-def first_choice(spec: ExperimentSpec) -> tuple[ExperimentSpec, ChosenRule | None]:
+def initial_rule(spec: ExperimentSpec) -> tuple[ExperimentSpec, ChosenRule | None]:
     """The spec with the rule that is chosen, and that rule with its reason; None if it is the user's own."""
     if not isinstance(spec.early_stopping, Auto):
         return spec, None

@@ -5,9 +5,9 @@ from typing import Any
 
 from search.mistakes import Mistake
 from search.space.space import Space
-from service.specification.mistakes.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
-from service.specification.mistakes.runtime_env_mistakes import mistakes_in_runtime_env
-from service.specification.mistakes.scaling_mistakes import mistakes_in_scaling
+from service.specification.cross_field_checks.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
+from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_runtime_env
+from service.specification.cross_field_checks.scaling_mistakes import mistakes_in_scaling
 from trainer.wire import Kind, Placeholder, Trainer, placeholders
 
 TORCH_KINDS = (Kind.TORCH, Kind.LIGHTNING, Kind.TRANSFORMERS)

@@ -3,8 +3,8 @@
 from typing import Literal, Self
 
 from service.api.views.rows import View
-from service.operations.checkpoints.removal import Plan
 from service.operations.checkpoints.retention import Verdict
+from service.operations.checkpoints.retention_removal import Plan
 
 
 class PlannedCheckpoint(View):

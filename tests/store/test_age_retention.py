@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from service.background.retention import Retention
-from service.operations import retention
+from service.background.age_retention import Retention
+from service.operations import age_retention
 from service.operations.packages import storage
 from service.runtime.context import Context
 from service.settings import Settings
@@ -64,15 +64,15 @@ def test_the_logs_of_an_old_experiment_are_removed_and_say_so(keeps_logs: Api) -
     live = service.ask(service.create()["name"])
     assert live
     live.call("logs", 204, {"rank": 0, "offset": 0, "text": "I train\n"})
-    assert retention.remove_old_logs(context, in_days(6.9)) == 0
-    assert retention.remove_old_logs(context, in_days(7.1)) == 1
+    assert age_retention.remove_old_logs(context, in_days(6.9)) == 0
+    assert age_retention.remove_old_logs(context, in_days(7.1)) == 1
     assert log_of(service, live.trial) == "[rank 0] I train\n"
     assert log_of(service, trial) == ""
     with context.database.write() as session:
         query = sqlalchemy.text("UPDATE experiments SET ended_at = :at WHERE ended_at IS NOT NULL")
         session.execute(query, {"at": at(context, in_days(-8))})
     assert "removed 7 days after the experiment's end (PACELINE_KEEP_LOGS_DAYS)" in log_of(service, trial)
-    assert retention.remove_old_logs(context, in_days(7.1)) == 0
+    assert age_retention.remove_old_logs(context, in_days(7.1)) == 0
 
 
 def at(context: Context, time: datetime) -> Any:
@@ -84,8 +84,8 @@ def test_logs_of_unknown_trials_are_kept_until_they_are_old_themselves(service: 
     context = with_settings(service, keep_logs_days=7)
     other = context.settings.logs_dir / "t-other"
     (other / "1").mkdir(parents=True)
-    assert retention.remove_old_logs(context, in_days(6)) == 0
-    assert retention.remove_old_logs(context, in_days(8)) == 1
+    assert age_retention.remove_old_logs(context, in_days(6)) == 0
+    assert age_retention.remove_old_logs(context, in_days(8)) == 1
     assert not other.exists()
 
 
@@ -93,14 +93,14 @@ def test_a_package_is_removed_once_no_experiment_uses_it(service: Api) -> None:
     context = with_settings(service, keep_packages_days=7)
     used, unused = package(service, CODE), package(service, CODE + b"# other\n")
     name = service.create(trainer={"entrypoint": "train:train", "package": used})["name"]
-    assert retention.remove_unused_packages(context, in_days(6)) == 0
-    assert retention.remove_unused_packages(context, in_days(8)) == 1
+    assert age_retention.remove_unused_packages(context, in_days(6)) == 0
+    assert age_retention.remove_unused_packages(context, in_days(8)) == 1
     service.get(f"/v1/packages/{unused}", 404)
     assert service.http.get(f"/v1/packages/{used}").content == CODE
     assert not path_of(context, unused).exists()
     service.post(f"/v1/experiments/{name}/cancel", 200)
     service.http.delete(f"/v1/experiments/{name}").raise_for_status()
-    assert retention.remove_unused_packages(context, in_days(8)) == 1
+    assert age_retention.remove_unused_packages(context, in_days(8)) == 1
     refused = service.post("/v1/experiments", 422, json=a_spec(trainer={"entrypoint": "train:train", "package": used}))
     assert "send it with POST /v1/packages" in str(refused["errors"])
 
@@ -119,9 +119,9 @@ def test_a_package_that_is_sent_again_is_kept(service: Api) -> None:
     found = package(service, CODE)
     make_old(path_of(context, found), days=20)
     assert package(service, CODE) == found
-    assert retention.remove_unused_packages(context, in_days(0)) == 0
+    assert age_retention.remove_unused_packages(context, in_days(0)) == 0
     make_old(path_of(context, found), days=20)
-    assert retention.remove_unused_packages(context, in_days(0)) == 1
+    assert age_retention.remove_unused_packages(context, in_days(0)) == 1
     assert package(service, CODE) == found
     assert service.http.get(f"/v1/packages/{found}").content == CODE
 
@@ -132,7 +132,7 @@ def test_a_package_that_is_removed_while_it_is_sent_is_written_again(
     context = with_settings(service, keep_packages_days=7)
     found = package(service, CODE)
     write = storage._write
-    once: list[Callable[[], Any]] = [lambda: retention.remove_unused_packages(context, in_days(8))]
+    once: list[Callable[[], Any]] = [lambda: age_retention.remove_unused_packages(context, in_days(8))]
 
     def write_and_remove(path: Path, body: bytes) -> None:
         write(path, body)
@@ -150,7 +150,7 @@ def test_a_package_that_is_removed_after_the_checks_of_a_spec_is_asked_for_again
     context = with_settings(service, keep_packages_days=7)
     spec = a_spec(trainer={"entrypoint": "train:train", "package": package(service, CODE)})
     gather = "service.operations.experiments.create.gather_warm_start"
-    monkeypatch.setattr(gather, lambda *_: retention.remove_unused_packages(context, in_days(8)) and None)
+    monkeypatch.setattr(gather, lambda *_: age_retention.remove_unused_packages(context, in_days(8)) and None)
     assert "send it with POST /v1/packages" in str(service.post("/v1/experiments", 422, json=spec)["errors"])
     assert not list(service.get("/v1/experiments")["items"])
 
@@ -158,10 +158,10 @@ def test_a_package_that_is_removed_after_the_checks_of_a_spec_is_asked_for_again
 def test_old_experiments_are_deleted_only_when_asked(service: Api) -> None:
     name, trial = ended_with_a_log(service)
     live = service.create()["name"]
-    assert retention.delete_old_experiments(context_of(service), in_days(10_000)) == 0
+    assert age_retention.delete_old_experiments(context_of(service), in_days(10_000)) == 0
     context = with_settings(service, keep_experiments_days=30)
-    assert retention.delete_old_experiments(context, in_days(29)) == 0
-    assert retention.delete_old_experiments(context, in_days(31)) == 1
+    assert age_retention.delete_old_experiments(context, in_days(29)) == 0
+    assert age_retention.delete_old_experiments(context, in_days(31)) == 1
     service.get(f"/v1/experiments/{name}", 404)
     service.get(f"/v1/experiments/{live}")
     assert not (context.settings.logs_dir / trial).exists()
@@ -171,7 +171,7 @@ def test_an_experiment_that_is_not_in_mlflow_yet_is_not_deleted(settings: Settin
     away = replace(settings, mlflow_uri="http://127.0.0.1:9", keep_experiments_days=30)
     with running(away) as service:
         ended_with_a_log(service)
-        assert retention.delete_old_experiments(context_of(service), in_days(31)) == 0
+        assert age_retention.delete_old_experiments(context_of(service), in_days(31)) == 0
 
 
 def test_one_pass_of_the_loop_removes_everything(service: Api) -> None:

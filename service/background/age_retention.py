@@ -1,6 +1,6 @@
 """The loop that removes what has become too old."""
 
-from service.operations.retention import delete_old_experiments, remove_old_logs, remove_unused_packages
+from service.operations.age_retention import delete_old_experiments, remove_old_logs, remove_unused_packages
 from service.runtime.context import Context
 from service.store.sql.database import database_now
 

@@ -13,7 +13,7 @@ from service.errors import NotFound, WrongState
 from service.operations.experiments import control
 from service.operations.packages.storage import remove_unused_package
 from service.runtime.context import Context
-from service.store import retention
+from service.store.age_retention import ends_of_experiments, experiments_that_ended_before
 from service.store.packages import packages_without_experiment
 from service.store.tables import ExperimentRow
 
@@ -31,7 +31,7 @@ def remove_old_logs(context: Context, now: datetime) -> int:
     removed = 0
     for logs in _batches(context):
         with context.database.read() as session:
-            ends = retention.ends_of_experiments(session, [path.name for path in logs])
+            ends = ends_of_experiments(session, [path.name for path in logs])
         old = [path for path in logs if _is_before(ends.get(path.name, _last_change(path)), _before(now, days))]
         for path in old:
             shutil.rmtree(path, ignore_errors=True)
@@ -68,7 +68,7 @@ def delete_old_experiments(context: Context, now: datetime) -> int:
         return 0
     with context.database.read() as session:
         mirrored = context.settings.mlflow_uri is not None
-        old = retention.experiments_that_ended_before(session, _before(now, days), only_mirrored=mirrored)
+        old = experiments_that_ended_before(session, _before(now, days), only_mirrored=mirrored)
     deleted = 0
     for experiment in old:
         with contextlib.suppress(NotFound, WrongState):  # a user has deleted it, or one of its trials runs again
