@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, model_validator
 
-from trainer.wire_types import Message, WorldSize
+from trainer.wire.field_types import Message, WorldSize
 
 PAIR = 2
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from trainer.wire_types import Bool, EnvironmentName, JsonNumber, Key, Message, Text
+from trainer.wire.field_types import Bool, EnvironmentName, JsonNumber, Key, Message, Text
 
 FROM_PACKAGE = "from_package"
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
 
-from trainer.wire_types import Amount, Bool, Key, LabelSelector, Message, Text
+from trainer.wire.field_types import Amount, Bool, Key, LabelSelector, Message, Text
 
 ENTRYPOINT = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 

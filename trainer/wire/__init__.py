@@ -1,0 +1,116 @@
+"""The HTTP bodies that the service exchanges with agents, slots and external workers.
+
+This contract is shared by all callers, including people with curl. It needs only pydantic, so that both sides can
+import it. Times are UTC; durations are seconds.
+"""
+
+# The service takes some rules from here that are not bodies, since it imports nothing else of the trainer.
+from trainer.command_template import Placeholder, placeholders
+from trainer.node_labels import selector_text, selects
+from trainer.package_files import REQUIREMENTS_FILE, is_in_package, requirements_in
+from trainer.resources import Room, WorkerGroup, describe_labels
+from trainer.storable import is_storable_text, storable_float, storable_text
+from trainer.wire.agent import (
+    Claim,
+    Deletion,
+    DeletionResults,
+    FailedDeletion,
+    HeldAttempt,
+    HeldAttempts,
+    Instance,
+    LostAttempt,
+    Node,
+    PartlyNeededFolder,
+)
+from trainer.wire.assignment import Assignment, CheckpointRef, Lease
+from trainer.wire.attempt import (
+    Answer,
+    Decision,
+    Failure,
+    FailureKind,
+    Finish,
+    Finished,
+    Heartbeat,
+    LogChunk,
+    Outcome,
+    PhaseSeconds,
+    PhaseTime,
+    RankError,
+    Report,
+    Reports,
+    SystemSample,
+    SystemSamples,
+)
+from trainer.wire.datasets import DataConfig, DatasetFiles, DatasetFormat, DatasetFunction, Datasets, UnionMember
+from trainer.wire.field_types import MAX_COUNT, Count, SelectorMember, Text
+from trainer.wire.num_workers import WorkerRange
+from trainer.wire.runtime_env import Pip, RuntimeEnv, Uv
+from trainer.wire.trainer import STOP_GRACE_SECONDS, CommandMetrics, Kind, Scaling, SecretSource, TorchConfig, Trainer
+from trainer.wire.validation import Validation
+
+__all__ = [
+    "MAX_COUNT",
+    "REQUIREMENTS_FILE",
+    "STOP_GRACE_SECONDS",
+    "Answer",
+    "Assignment",
+    "CheckpointRef",
+    "Claim",
+    "CommandMetrics",
+    "Count",
+    "DataConfig",
+    "DatasetFiles",
+    "DatasetFormat",
+    "DatasetFunction",
+    "Datasets",
+    "Decision",
+    "Deletion",
+    "DeletionResults",
+    "FailedDeletion",
+    "Failure",
+    "FailureKind",
+    "Finish",
+    "Finished",
+    "Heartbeat",
+    "HeldAttempt",
+    "HeldAttempts",
+    "Instance",
+    "Kind",
+    "Lease",
+    "LogChunk",
+    "LostAttempt",
+    "Node",
+    "Outcome",
+    "PartlyNeededFolder",
+    "PhaseSeconds",
+    "PhaseTime",
+    "Pip",
+    "Placeholder",
+    "RankError",
+    "Report",
+    "Reports",
+    "Room",
+    "RuntimeEnv",
+    "Scaling",
+    "SecretSource",
+    "SelectorMember",
+    "SystemSample",
+    "SystemSamples",
+    "Text",
+    "TorchConfig",
+    "Trainer",
+    "UnionMember",
+    "Uv",
+    "Validation",
+    "WorkerGroup",
+    "WorkerRange",
+    "describe_labels",
+    "is_in_package",
+    "is_storable_text",
+    "placeholders",
+    "requirements_in",
+    "selector_text",
+    "selects",
+    "storable_float",
+    "storable_text",
+]
