@@ -6,6 +6,7 @@ from typing import Self
 from pydantic import ConfigDict, Field, model_validator
 
 from search.json_types import JsonModel
+from search.number_texts import distinct_texts
 
 
 class Constraint(JsonModel):
@@ -37,11 +38,13 @@ class Constraint(JsonModel):
     def broken_by(self, value: float | None) -> str | None:
         """How `value` violates the constraint, in words; None if it does not. A missing value violates it."""
         if value is None:
-            return f"{self.metric} was not reported"
+            return f"{self.metric} was not reported, or was not a finite number"
         if self.max is not None and value > self.max:
-            return f"{self.metric} {value:g} is above {self.max:g}"
+            found, bound = distinct_texts(value, self.max)
+            return f"{self.metric} {found} is above {bound}"
         if self.min is not None and value < self.min:
-            return f"{self.metric} {value:g} is below {self.min:g}"
+            found, bound = distinct_texts(value, self.min)
+            return f"{self.metric} {found} is below {bound}"
         return None
 
 

@@ -104,7 +104,7 @@ def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
     """What a ranking with one configuration or more shows, as a sentence."""
     first = ranking[0]
     if first.mean is None:
-        return "no confirmation has run to its end: the best trial is that of the search"
+        return "no confirmation has ended with a value that counts: the best trial is that of the search"
     error = "" if first.standard_error is None else f", standard error {first.standard_error:.2g}"
     found = f"trial {first.number} has mean {first.mean:.6g} (n={first.n}{error})"
     if len(ranking) == 1:
@@ -123,7 +123,7 @@ def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
 
 def _why_no_test(first: Confirmed, second: Confirmed) -> str:
     if first.failed_count != second.failed_count:
-        failed = f"{first.failed_count} of its confirmations failed, and {second.failed_count}"
+        failed = f"{first.failed_count} of its confirmations failed or broke a constraint, and {second.failed_count}"
         return f"{failed} of those of the next one, trial {second.number}"
     if min(first.n, second.n) < 2:  # noqa: PLR2004 - no variance
         return f"too few confirmations have ended to compare it with trial {second.number}"

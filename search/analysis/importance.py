@@ -77,5 +77,6 @@ def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -
 
 
 def _too_few(count: int) -> str:
-    trials = "1 trial has" if count == 1 else f"{count} trials have"
-    return f"{trials} a value or a curve score; at least {MIN_TRIALS} are needed"
+    trials = "1 trial" if count == 1 else f"{count} trials"
+    verb = "is" if count == 1 else "are"
+    return f"{trials} with a value or a curve score {verb} inside the present space; at least {MIN_TRIALS} are needed"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from search.early_stopping.history import Peer, Peers
+from search.number_texts import distinct_texts
 from search.problem import Direction
 from search.space.space import Params
 
@@ -75,9 +76,8 @@ def numbers_of(peers: Sequence[Peer]) -> tuple[int, ...]:
 def compared(value: float, cutoff: float) -> tuple[str, str]:
     """`0.71` and `below 0.83`, with as many digits as are needed to distinguish them."""
     relation = "equal to" if value == cutoff else "above" if value > cutoff else "below"
-    digits = next((count for count in range(6, 17) if f"{value:.{count}g}" != f"{cutoff:.{count}g}"), 17)
-    digits = 6 if value == cutoff else digits
-    return f"{value:.{digits}g}", f"{relation} {cutoff:.{digits}g}"
+    found, bound = distinct_texts(value, cutoff)
+    return found, f"{relation} {bound}"
 
 
 def if_finite(value: float) -> float | None:

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from search.mistakes import Mistake, listed
+from search.number_texts import distinct_texts
 from search.space.conditions import Condition
 from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, position
 from search.space.scalars import shown
@@ -63,13 +64,13 @@ def _with_conditions(item: Any, when: dict[str, Any]) -> Any:
 def _mistakes(before: Space, after: Space) -> Iterator[Mistake]:
     for name in after.root:
         if name not in before.root:
-            yield Mistake((name,), f"cannot be added while the experiment runs; the space has {listed(before.root)}")
+            yield Mistake((name,), f"cannot be added after the submission; the space has {listed(before.root)}")
     for name, old in before.root.items():
         if name in after.root:
             for mistake in _parameter_mistakes(old, after.root[name]):
                 yield mistake.under(name)
         elif not _is_dead(old, after):
-            yield Mistake((name,), "cannot be removed while the experiment runs; it can be narrowed to one value")
+            yield Mistake((name,), "cannot be removed after the submission; it can be narrowed to one value")
 
 
 def _is_dead(old: Parameter, after: Space) -> bool:
@@ -111,8 +112,10 @@ def _range_mistakes(old: FloatParameter | IntParameter, new: FloatParameter | In
     if old.step != new.step:
         yield Mistake(("step",), f"cannot be changed: it is {shown(old.step)}")
     if new.low < old.low:
-        yield Mistake(("low",), f"bounds can only be narrowed: must be {old.low:g} or more, not {new.low:g}")
+        bound, given = distinct_texts(old.low, new.low)
+        yield Mistake(("low",), f"bounds can only be narrowed: must be {bound} or more, not {given}")
     elif new.low <= old.high and (wrong := old.mistake_in(new.low)):
         yield Mistake(("low",), wrong)
     if new.high > old.high:
-        yield Mistake(("high",), f"bounds can only be narrowed: must be {old.high:g} or less, not {new.high:g}")
+        bound, given = distinct_texts(old.high, new.high)
+        yield Mistake(("high",), f"bounds can only be narrowed: must be {bound} or less, not {given}")

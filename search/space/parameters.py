@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, refuse
+from search.number_texts import distinct_texts
 from search.space.conditions import Condition
 from search.space.prior import Prior
 from search.space.scalars import Scalar, repetitions, same, shown
@@ -118,7 +119,8 @@ class FloatParameter(ParameterBase):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"must be a number, not {shown(value)}"
         if not self.low <= value <= self.high:
-            return f"must be between {self.low:g} and {self.high:g}, not {value:g}"
+            low, high, given = distinct_texts(self.low, self.high, value)
+            return f"must be between {low} and {high}, not {given}"
         if self.step is not None and position(Steps(self.low, self.high, self.step), value) is None:
             return f"must be {self.low:g} plus a multiple of {self.step:g}, not {value:g}"
         return None

@@ -1,6 +1,7 @@
 """Reports, the busiest call, without FastAPI's routing. It is the first that a service answers after its start.
 
-The fields of the call and of its answer are in `trainer/wire/attempt.py`; `operations/reports/ingest.py` fills the answer.
+The fields of the call and of its answer are in `trainer/wire/attempt.py`;
+`operations/reports/ingest.py` fills the answer.
 """
 
 from starlette.requests import Request

@@ -20,10 +20,14 @@ Json = dict[str, Any]
 
 
 class Unreachable(Exception):
-    """No service answers at the URL."""
+    """A call to the URL got no answer, or not the whole of it."""
 
     def __init__(self, url: str, error: Exception) -> None:
-        super().__init__(f"no service answers at {url} ({error}); start it with `paceline up`, or set PACELINE_URL")
+        if isinstance(error, httpx.ConnectError):
+            message = f"no service answers at {url} ({error}); start it with `paceline up`, or set PACELINE_URL"
+        else:
+            message = f"a call to the service at {url} failed: {error or type(error).__name__}"
+        super().__init__(message)
 
 
 class Refused(Exception):

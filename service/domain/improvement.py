@@ -33,6 +33,7 @@ def describe_stagnation(
     if best is not None and sign * (best_before.value - best.value) > min_delta:
         return None
     margin = f" by more than {min_delta:g}" if min_delta else ""
-    outcome = f"the best of them: {best.value:g} (trial {best.number})" if best else "none of them ran to its end"
+    none = "none of them ran to its end with a value that counts"
+    outcome = f"the best of them: {best.value:g} (trial {best.number})" if best else none
     trials = f"the last {len(newest)} finished trials" if len(newest) > 1 else "the last finished trial"
     return f"{trials} did not improve {metric} {best_before.value:g} (trial {best_before.number}){margin}; {outcome}"

@@ -112,7 +112,7 @@ class TrackingClient:
             refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
             if refused:
                 raise MlflowRefused(f"MLflow refused: {error.message}") from error
-            message = f"MLflow at {self.uri} does not answer: {error.message}"
+            message = f"MLflow at {self.uri} cannot be used: {error.message}"
             raise MlflowUnavailable(without_password(message)) from error
 
 

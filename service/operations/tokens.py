@@ -26,10 +26,11 @@ class Access:
 
 @dataclass(frozen=True)
 class Expired:
-    """A token that was valid until `at`."""
+    """A token that was valid until `at`. `is_replaced`: there is a newer one."""
 
     name: str
     at: datetime
+    is_replaced: bool
 
 
 def create_token(database: Database, name: str, role: Role, lifetime: timedelta | None = None) -> str:
@@ -96,7 +97,7 @@ def access_of(database: Database, token: str) -> Access | Expired | None:
     row, now = found
     until = row.expires_at if row.digest == digest else row.previous_expires_at
     if until is not None and until <= now:
-        return Expired(row.name, until)
+        return Expired(row.name, until, is_replaced=row.digest != digest)
     return Access(row.name, Role(row.role), digest)
 
 

@@ -49,7 +49,7 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
         raise Invalid([Mistake((), f"must be an object of changes; these fields can be changed: {_changeable()}")])
     before = spec.model_dump(mode="json")
     document = _merge(before, patch)
-    reason = f"cannot be changed while the experiment is live; these fields can: {_changeable()}"
+    reason = f"cannot be changed after the submission; these fields can: {_changeable()}"
     refused = [
         Mistake((name,), reason)
         for name in patch

@@ -71,4 +71,4 @@ def _texts(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[tuple[Path, 
 
 def _warning(path: Path, advice: str) -> Mistake:
     message = "looks like a secret, and the specification is stored, shown to readers and copied to MLflow."
-    return Mistake(path, f"{message} {advice}. Replace the value that you sent, because it is stored now")
+    return Mistake(path, f"{message} {advice}. A value that has been submitted is stored already: replace it")

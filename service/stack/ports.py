@@ -1,6 +1,7 @@
 """TCP ports of this machine: which are free, and whether a server listens."""
 
 import contextlib
+import errno
 import random
 import shlex
 import socket
@@ -12,16 +13,25 @@ MAX_COMMAND = 120
 PORTS = range(20_000, 32_768)
 """Below the ports that systems assign to outgoing connections, so that a restarted server gets its port back."""
 
+HINTS = {
+    errno.EACCES: " (ports below 1024 need privileges)",
+    errno.EADDRNOTAVAIL: " (this machine does not have the address)",
+}
+
 
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen there now."""
+    return _why_not_free(host, port) is None
+
+
+def _why_not_free(host: str, port: int) -> OSError | None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def becomes_free(host: str, port: int) -> bool:
@@ -48,6 +58,9 @@ def holder_of(port: int) -> str | None:
 
 def taken(host: str, port: int) -> str:
     """What to say of a port that does not become free."""
+    error = _why_not_free(host, port)
+    if error is not None and error.errno != errno.EADDRINUSE:
+        return f"port {port} of {host} cannot be used: {error.strerror}{HINTS.get(error.errno or 0, '')}. Correct that"
     holder = holder_of(port)
     return f"port {port} of {host} is already taken{f' by {holder}' if holder else ''}. Stop what listens there"
 

@@ -105,7 +105,11 @@ def _base_for_ray(data_dir: Path) -> Path:
     for base in bases:
         if _is_short(base) and os.access(base, os.W_OK):
             return base
-    raise CannotStart(f"Ray needs a directory with a short path, and {bases[0]} is too long: set TMPDIR=/tmp")
+    tried = ", ".join(dict.fromkeys(map(str, bases)))
+    raise CannotStart(
+        f"Ray needs a directory that can be written and has a short path, and none of {tried} is one: make /tmp "
+        "writable, or set TMPDIR to such a directory"
+    )
 
 
 def _is_short(base: Path) -> bool:

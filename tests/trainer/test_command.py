@@ -189,7 +189,7 @@ def test_a_program_that_does_not_exist_cannot_start(service: FakeService) -> Non
     error = service.finished(service.add_trial({"kind": "command", "command": ["trian"]})).error
     assert error is not None
     assert error.kind == FailureKind.CANNOT_START
-    assert "the command's program 'trian' does not exist on this node" in error.message
+    assert "'trian' is neither on the PATH of this node nor a file of the package" in error.message
 
 
 def test_a_kill_ends_the_program_and_its_children(service: FakeService, add_command: AddCommand, record: Path) -> None:

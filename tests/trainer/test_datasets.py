@@ -171,7 +171,7 @@ WRONG = [
     (
         {"val": {"read": "csv", "paths": ["numbers.csv"]}},
         FailureKind.CANNOT_START,
-        "there is no dataset 'train'; trainer.datasets has: val",
+        "there is no dataset 'train'; the trial has: val",
     ),
     (
         {"train": {"read": "csv", "paths": ["/nowhere/at/all"]}},

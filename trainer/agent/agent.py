@@ -380,13 +380,13 @@ class Agent:
                 answer = call()
             except (ServiceUnreachable, ServiceFailed) as error:
                 if not has_warned:
-                    logger.warning("%s; trying again until it does", error)
+                    logger.warning("%s; the agent tries again until the call succeeds", error)
                 has_warned = True
                 if self._stopping.wait(delay):
                     return None
                 continue
             if has_warned:
-                logger.info("%s answers again", self._addresses.current)
+                logger.info("%s answers calls again", self._addresses.current)
             return answer
         raise AssertionError("backoff_delays() never ends")
 

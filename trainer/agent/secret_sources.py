@@ -63,8 +63,8 @@ class SecretSources:
         value = os.environ.get(variable)
         if not value:
             raise SecretNotAvailable(
-                f"agent {self.agent!r} has no environment variable {variable}, which trainer.secrets.{name} asks for; "
-                f"set it where the agent runs, and start the agent again"
+                f"agent {self.agent!r} has no environment variable {variable}, or an empty one, which "
+                f"trainer.secrets.{name} asks for; set it where the agent runs, and start the agent again"
             )
         return value
 
@@ -81,13 +81,18 @@ class SecretSources:
             if not file.is_file():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             with file.open("rb") as opened:
-                content = opened.read(MAX_BYTES + 1).decode()
+                content = _decoded(opened.read(MAX_BYTES + 1))
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
             raise SecretNotAvailable(
                 f"agent {self.agent!r} cannot read the file {path}, which trainer.secrets.{name} asks for: {why}"
             ) from None
         return content.removesuffix("\n").removesuffix("\r")
+
+
+def _decoded(content: bytes) -> str:
+    """Raises UnicodeDecodeError. A longer content, which is refused for its length, may end within a character."""
+    return content.decode(errors="ignore" if len(content) > MAX_BYTES else "strict")
 
 
 def _storable(name: str, value: str) -> str:

@@ -108,7 +108,8 @@ def _describe_end(code: int) -> str:
         return "another agent has taken this agent's name"
     if code < 0:
         return f"the agent's process was ended by {signal.Signals(-code).name}"
-    return f"the agent's process ended with code {code}, as Ray ends it when its node is gone"
+    why = "its last lines say why, or Ray has ended it because its node is gone"
+    return f"the agent's process ended with code {code}: {why}"
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def headline(error: BaseException) -> str:
     if isinstance(error, BadEntrypoint | CommandFailed | DatasetNotMade):
         return str(error)
     if isinstance(error, SystemExit):
-        return f"the training function called sys.exit({error.code!r}); return from it instead"
+        return f"sys.exit({error.code!r}) was called; return, or raise an exception, instead"
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause  # Ray wraps what a worker raised
     first_line = next(iter(str(error).strip().splitlines()), "")

@@ -38,7 +38,7 @@ def stop(
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Stop an experiment, or one trial. Running trials save a checkpoint first."""
+    """Stop an experiment, or one trial. Running trials leave at their next report, with its checkpoint, if any."""
     is_trial = target.startswith("t-")
     if is_trial and cancel:
         raise typer.BadParameter("applies to experiments only", param_hint="--cancel")

@@ -68,7 +68,10 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
         claimant = Claimant(f"{ASK_HOLDER}{experiment_id}", request_id or secrets.token_hex(16))
         earlier = earlier_answer(context, session, claimant) if request_id else None
     if isinstance(earlier, AttemptEnded):
-        raise WrongState("the trial that was given for this Idempotency-Key is over; ask with a new key")
+        raise WrongState(
+            "the attempt that was given for this Idempotency-Key has ended, or its lease is not known any more; ask "
+            "with a new key"
+        )
     try:
         assignment = assign(context, experiment_id, claimant, earlier)
     except ProposalFailed as error:

@@ -8,7 +8,14 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import LIVE_EXPERIMENT, EndReason, ExperimentStatus, StopCause, TrialStatus
+from service.domain.statuses import (
+    EXPERIMENT_REVIVALS,
+    LIVE_EXPERIMENT,
+    EndReason,
+    ExperimentStatus,
+    StopCause,
+    TrialStatus,
+)
 from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
 from service.operations.experiments.termination import advance_experiment, begin_ending
@@ -75,8 +82,14 @@ def _locked(
 
 def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: ExperimentStatus) -> None:
     if experiment.status != to and not move_experiment(session, experiment, to, reason=None, at=now):
+        ended = f"experiment {experiment.name} is {experiment.status}"
+        if experiment.end_reason in EXPERIMENT_REVIVALS:
+            advice = f"to continue it, raise the limit that has ended it: PATCH /v1/experiments/{experiment.name}"
+            message = f"{ended} ({experiment.end_reason}); {advice}"
+        else:
+            message = f"{ended}, which is final; start a new one"
         raise WrongState(
-            f"experiment {experiment.name} is {experiment.status}, which is final; start a new one",
+            message,
             experiment_status=experiment.status,
             allowed=[],
         )

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 
 from search.mistakes import Mistake
 from search.space.space import Params
+from service.domain.statuses import EndReason
 from service.errors import Conflict, Invalid, WrongState
 from service.operations.experiments.termination import check_not_ended
 from service.operations.transitions import create_trial
@@ -73,9 +74,13 @@ def _mistakes_in(configurations: Sequence[Params], spec: ExperimentSpec) -> list
 
 def _check_searching(experiment: ExperimentRow) -> None:
     if has_ended_search(experiment):
+        if experiment.end_reason == EndReason.SPACE_EXHAUSTED:
+            advice = "every configuration has been tried, so it takes no more trials"
+        else:
+            advice = f"raise the limit that has ended it first: PATCH /v1/experiments/{experiment.name}"
         raise WrongState(
             f"the search of experiment {experiment.name} has ended ({experiment.end_reason}) and its winners are being "
-            f"confirmed; raise the limit that has ended it first: PATCH /v1/experiments/{experiment.name}",
+            f"confirmed; {advice}",
             experiment_status=experiment.status,
             end_reason=experiment.end_reason,
         )

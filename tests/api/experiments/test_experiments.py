@@ -230,6 +230,16 @@ def test_a_stopped_experiment_ends_after_its_trials_have_stopped(service: Api) -
     assert service.post(f"/v1/experiments/{name}/resume", 409)["experiment_status"] == "stopped"
 
 
+def test_what_a_limit_has_ended_is_continued_by_raising_it(service: Api) -> None:
+    name = service.create(limits={"max_trials": 1})["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.5)
+    held.finish()
+    detail = service.post(f"/v1/experiments/{name}/resume", 409)["detail"]
+    assert "is completed (max_trials); to continue it, raise the limit" in detail
+
+
 def test_a_cancel_tells_holders_to_end_the_workers_now(service: Api) -> None:
     name = service.create()["name"]
     held = service.ask(name)

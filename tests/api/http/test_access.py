@@ -178,7 +178,8 @@ def test_a_rotated_token_is_valid_for_the_overlap(guarded: Api, database: Databa
     for headers in (first, second):
         guarded.get("/v1/experiments", headers=headers)
     let_pass(database, timedelta(hours=2))
-    guarded.get("/v1/experiments", 401, headers=first)
+    detail = guarded.get("/v1/experiments", 401, headers=first)["detail"]
+    assert "this token of 'cluster' was replaced" in detail, "to rotate it again would end the new one"
     guarded.get("/v1/experiments", headers=second)
     third = bearer(rotate_token(database, "cluster"))
     guarded.get("/v1/experiments", 401, headers=second)

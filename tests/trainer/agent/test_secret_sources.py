@@ -44,7 +44,7 @@ def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path, monkey
 
 
 def test_a_missing_secret_is_named_with_the_agent(tmp_path: Path) -> None:
-    assert "agent 'gpu-1' has no environment variable NOT_THERE" in refusal(env("NOT_THERE"), {})
+    assert "agent 'gpu-1' has no environment variable NOT_THERE, or an empty one" in refusal(env("NOT_THERE"), {})
     missing = refusal(file(tmp_path / "none"), {"PACELINE_SECRET_FILES": str(tmp_path)})
     assert f"agent 'gpu-1' cannot read the file {tmp_path}/none" in missing
     assert "a source that agent 'gpu-1' does not know" in refusal({"from_vault": "x"}, {})
@@ -87,6 +87,10 @@ def test_what_cannot_be_a_variable_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"\n", b"a\0b", b"x" * (MAX_BYTES + 1)):
         (tmp_path / "odd").write_bytes(content)
         assert "cannot be an environment variable" in refusal(file(tmp_path / "odd"), settings)
+    (tmp_path / "odd").write_bytes(
+        b"x" + "é".encode() * MAX_BYTES
+    )  # its first MAX_BYTES + 1 bytes end within a character
+    assert f"more than {MAX_BYTES} bytes" in refusal(file(tmp_path / "odd"), settings)
     (tmp_path / "odd").write_bytes(b"\xff\xfe")
     assert "no UTF-8 text" in refusal(file(tmp_path / "odd"), settings)
     assert "cannot read" in refusal(file(tmp_path), settings)

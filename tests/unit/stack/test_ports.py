@@ -45,6 +45,16 @@ def test_a_port_that_stays_taken_names_the_process_that_holds_it(
             Options(tmp_path, port=port, mlflow=False).resolved()
 
 
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("192.0.2.1", "this machine does not have the address"), ("no-such.invalid", "cannot be used: ")],
+)
+def test_a_port_that_cannot_be_used_for_another_reason_is_not_called_taken(host: str, reason: str) -> None:
+    said = ports.taken(host, 8000)
+    assert reason in said
+    assert "taken" not in said
+
+
 @pytest.mark.slow
 def test_a_free_port_has_no_holder() -> None:
     assert ports.holder_of(free_port()) is None

@@ -1,6 +1,7 @@
 """Why an attempt failed, where no rank has reported it: what the errors of Ray Train mean."""
 
 import re
+import traceback
 from typing import Any
 
 from trainer.client.http import CallRefused, ServiceFailed
@@ -36,6 +37,9 @@ CREATION_FAILED = re.compile(
     r"raised in its creation task.*\bStorageContext\b.*^(\w*Error: .*?)$", re.DOTALL | re.MULTILINE
 )
 """What Ray tells of a controller that could not use the storage: one that went away after the slot had checked it."""
+
+STORAGE_FILES = re.compile(r"train/v2/_internal/execution/(storage\.py|checkpoint/)|\bpyarrow\b")
+"""The source files, in a traceback, in which Ray Train uses the storage. Other OSErrors are not of the storage."""
 
 RAY_FAILURES = CONNECTION_FAILURES | {"OwnerDiedError", "WorkerCrashedError"}
 """Ray's errors that mean the death of a part of Ray, or of the connection to it."""
@@ -96,7 +100,15 @@ def _not_stored(error: BaseException, links: list[BaseException], storage: str) 
     storage_error = next((link for link in links if isinstance(link, OSError)), None)
     if storage_error is None:
         return None
-    return Failure(LOST, _not_storable(storage, headline(storage_error)), user_traceback(error))
+    why, shown = headline(storage_error), user_traceback(error)
+    is_of_storage = any(STORAGE_FILES.search(text) for text in (*map(str, links), *map(_files_of, links)))
+    message = _not_storable(storage, why) if is_of_storage else f"the workers could not be set up: {why}"
+    return Failure(LOST, message, shown)
+
+
+def _files_of(link: BaseException) -> str:
+    """Those that the exception has passed."""
+    return " ".join(frame.filename for frame in traceback.extract_tb(link.__traceback__))
 
 
 def _not_storable(storage: str, why: str) -> str:

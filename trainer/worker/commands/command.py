@@ -284,10 +284,7 @@ class _Rank:
     def _start(self, env: dict[str, str]) -> CommandProcess:
         program = self._command.argv[0]
         if (found := shutil.which(program, path=env["PATH"])) is None:
-            problem = "is not executable" if Path(program).is_file() else "does not exist on this node"
-            raise BadEntrypoint(
-                f"the command's program {program!r} {problem}; files are sent without their mode: use sh"
-            )
+            raise BadEntrypoint(_why_not_run(program))
         captures = self._rank == 0 and bool(self._command.stdout)
         return CommandProcess([found, *self._command.argv[1:]], env, captures=captures)
 
@@ -324,3 +321,11 @@ def _next_for_others(message: Message | None) -> str:
     if isinstance(message, Report):
         return REPORT
     return END if isinstance(message, Exited) else WAIT
+
+
+def _why_not_run(program: str) -> str:
+    if Path(program).is_file():
+        reason = f"is a file that is not executable: files are sent without their mode, so write [sh, {program}]"
+    else:
+        reason = "is neither on the PATH of this node nor a file of the package"
+    return f"the command's program {program!r} {reason}"

@@ -160,8 +160,12 @@ class DatasetServer:
         datasets = self._maker.datasets()
         if name is None and len(datasets) == 1:
             (name,) = datasets
-        if name is None or name not in datasets:
-            raise DatasetNotMade(no_dataset(str(name), list(datasets)))
+        if name is None:
+            known = ", ".join(sorted(datasets))
+            message = f"get_dataset_shard() needs a name, because there are several datasets: {known}"
+            raise DatasetNotMade(Failure(CANNOT_START, message))
+        if name not in datasets:
+            raise DatasetNotMade(no_dataset(name, list(datasets)))
         with self._lock:
             if (name, rank) not in self._shards:
                 self._shards |= self._split(name, datasets[name], rank)

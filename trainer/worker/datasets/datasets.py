@@ -147,7 +147,7 @@ def no_dataset(name: str, known: list[str] | None) -> Failure:
         example = f"trainer.datasets: {{{name}: {{read: parquet, paths: [/data/{name}]}}}}"
         message = f"there is no dataset {name!r}, because the specification has none; add {example}"
     else:
-        message = f"there is no dataset {name!r}; trainer.datasets has: {', '.join(sorted(known))}"
+        message = f"there is no dataset {name!r}; the trial has: {', '.join(sorted(known))}"
     return Failure(CANNOT_START, message)
 
 

@@ -77,6 +77,11 @@ def _access(context: Context, token: str) -> Access:
             raise Unauthorized(
                 "this service does not know the token; an admin creates one with `paceline token create`"
             )
+        case Expired(name=name, at=at, is_replaced=True):
+            raise Unauthorized(
+                f"this token of {name!r} was replaced, and is not valid any more since {at:%Y-%m-%d %H:%M} UTC; use "
+                f"the new one, which `paceline token rotate {name}` showed to an admin"
+            )
         case Expired(name=name, at=at):
             raise Unauthorized(
                 f"the token {name!r} is not valid any more since {at:%Y-%m-%d %H:%M} UTC; an admin makes a new one "

@@ -124,6 +124,11 @@ def test_a_storage_that_goes_away_before_rays_controller_starts_is_named(tmp_pat
     assert re.match(r"checkpoints cannot be stored at /storage: \w+Error: .*directory", failure.message)
 
 
+def test_an_os_error_that_is_not_of_the_storage_does_not_blame_it() -> None:
+    failure = classified(OSError("libcublas.so.12: cannot open shared object file: No such file or directory"))
+    assert failure.message.startswith("the workers could not be set up: OSError: libcublas.so.12")
+
+
 def test_a_checkpoint_whose_storage_is_away_is_not_the_users_error(tmp_path: Path) -> None:
     """On a file system the user's code opens the checkpoint's files itself."""
     assert kind_of_reading(tmp_path / "away" / "checkpoint", "state.pt") == "lost"

@@ -53,7 +53,9 @@ def test_failures_come_before_means_and_the_lower_number_decides_between_equals(
     equal = Confirmed(7, 0.9, A.values)
     assert [one.number for one in ranked([fails, empty, equal, B, A], "maximize")] == [3, 7, 1, 2, 0]
     assert lead_in([A, fails], "maximize") is None
-    assert "0 of its confirmations failed, and 1 of those of the next one, trial 2" in verdict_of([A, fails], None)
+    assert "0 of its confirmations failed or broke a constraint, and 1 of those of the next one, trial 2" in verdict_of(
+        [A, fails], None
+    )
 
 
 def test_a_lead_needs_two_values_of_both() -> None:

@@ -1,0 +1,10 @@
+"""Numbers in messages."""
+
+
+def distinct_texts(*numbers: float) -> list[str]:
+    """Each number with six significant digits, or with as many more as it takes to tell different ones apart."""
+    for digits in range(6, 17):
+        texts = [f"{number:.{digits}g}" for number in numbers]
+        if len(set(texts)) == len(set(numbers)):
+            return texts
+    return [f"{number:.17g}" for number in numbers]
