@@ -95,4 +95,4 @@ def test_a_verdict_is_a_sentence() -> None:
     worse = Confirmed(1, 0.9, (0.1, 0.11, 0.12))
     assert "more than noise" in verdict_of([A, worse], lead(A, worse))
     assert verdict_of([A], None) == "trial 3 has mean 0.743333 (n=3, standard error 0.02)"
-    assert "no confirmation has run" in verdict_of([Confirmed(0, 1.0, ())], None)
+    assert "no confirmation has ended with a value" in verdict_of([Confirmed(0, 1.0, ())], None)
