@@ -1,4 +1,4 @@
-"""What an agent tells of itself and its cluster, and what it is told."""
+"""What an agent reports of itself and its cluster, and what the service answers."""
 
 from pydantic import Field
 
