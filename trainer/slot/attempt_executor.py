@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -82,9 +82,9 @@ class AttemptExecutor:
         self._answer_seconds = answer_seconds
         self.attempt: Attempt | None = None
         self.runner: Runner | None = None
-        self.secrets: Mapping[str, str] = {}
+        self.secrets: dict[str, str] = {}
         self.lost_count = 0
-        self._key = ""
+        self.key: str | None = None
         self._accepted: Assignment | None = None
         self._idle_since: float | None = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,12 +107,12 @@ class AttemptExecutor:
         attempt = self.attempt
         return attempt.assignment if attempt is not None else self._accepted
 
-    def accept(self, assignment: Assignment, key: str, secrets: Mapping[str, str]) -> None:
+    def accept(self, assignment: Assignment, key: str, secrets: dict[str, str]) -> None:
         """It is about to be executed. Called in the event loop that answers its workers.
 
         `key` names what it needs of a slot, `secrets` the values for it and for the assignments that follow it.
         """
-        self._key, self.secrets = key, secrets
+        self.key, self.secrets = key, secrets
         log_context.mask = Masker(secrets.values()).mask
         self._idle_since, self._accepted = None, assignment
         self._loop = asyncio.get_running_loop()
@@ -179,7 +179,7 @@ class AttemptExecutor:
             watchdog.start()
 
         train = train_function(self._host.job(attempt), self._code)
-        plan = self._host.plan(attempt, self._key, frozenset(self._nodes.lost), on_success)
+        plan = self._host.plan(attempt, self.key or "", frozenset(self._nodes.lost), on_success)
         limit = start_limit(plan.runtime_env, self._answer_seconds)
         with start_limited(attempt, limit, partial(self._give_up, attempt)):
             error = runner.fit(train, plan) if attempt.state.is_running else None

@@ -79,7 +79,6 @@ class Slot(WorkerCalls):
             tracing.set_up_on_node("slot", traces)
         self._name = name
         self._spare = spare
-        self._key: str | None = None
         self._scaling: dict[str, Any] | None = None
         self._inbox: queue.Queue[Assignment | None] = queue.Queue()
         self._package = UserPackage(name)
@@ -122,7 +121,7 @@ class Slot(WorkerCalls):
         self._received_count += 1
         if self._state.takes_no_more or not self._executor.is_idle:
             return False
-        self._key, self._scaling = key, scaling
+        self._scaling = scaling
         accepted = Assignment.from_json(assignment)
         self._executor.accept(accepted, key, secrets or {})
         self._inbox.put(accepted)
@@ -135,7 +134,7 @@ class Slot(WorkerCalls):
         return {
             "name": self._name,
             "pid": os.getpid(),
-            "key": self._key,
+            "key": self._executor.key,
             "scaling": self._scaling,
             "trial": assignment.trial if assignment else None,
             "attempt": assignment.attempt if assignment else None,
@@ -184,7 +183,7 @@ class Slot(WorkerCalls):
 
     async def secrets(self, run: str) -> dict[str, str]:
         """The values that the workers of the running attempt get as environment variables."""
-        return dict(self._executor.secrets) if self._attempt_of(run) is not None else {}
+        return self._executor.secrets if self._attempt_of(run) is not None else {}
 
     async def checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
         self._checkpoint_saved(run, sequence, path)
