@@ -40,10 +40,10 @@ from service.background.age_retention import Retention
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
+from service.background.file_cleanup import FileCleanup
 from service.background.lease_expiry import LeaseExpiry
 from service.background.loop import Loop
 from service.background.mirroring import Mirroring
-from service.background.sweeping import Sweeping
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
 from service.runtime.computation import numeric_libraries
@@ -159,7 +159,7 @@ def _loops(context: Context) -> list[Loop]:
         if context.settings.picture_seconds:
             loops.append(Loop(_charting(context, context.settings.mlflow_uri), needed=False))
     loops.append(Loop(CheckpointRetention(context), needed=False))
-    loops.append(Loop(Sweeping(context.settings), needed=False))
+    loops.append(Loop(FileCleanup(context.settings), needed=False))
     loops.append(Loop(Retention(context), needed=False))
     return loops
 

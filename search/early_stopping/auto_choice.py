@@ -10,7 +10,7 @@ from itertools import combinations
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.hyperband import Hyperband
-from search.early_stopping.rules.wrappable import NoneSpec
+from search.early_stopping.rules.standalone_rules import NoneSpec
 from search.mistakes import listed
 from search.problem import Problem
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.auto import Auto
-from search.early_stopping.rules.wrappable import NoneSpec
+from search.early_stopping.rules.standalone_rules import NoneSpec
 from search.mistakes import Mistake, listed
 from search.problem import Problem
 

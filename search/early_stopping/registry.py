@@ -7,7 +7,7 @@ from search.early_stopping.rule_parser import one_of
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.patient import Patient
 from search.early_stopping.rules.pbt import Pbt
-from search.early_stopping.rules.wrappable import PLUGINS, WRAPPABLE_RULES
+from search.early_stopping.rules.standalone_rules import PLUGINS, WRAPPABLE_RULES
 
 # A new rule has a line here, or in WRAPPABLE_RULES if `patient` may wrap it.
 RULES: dict[str, type[Rule]] = {

@@ -8,7 +8,7 @@ from search.mistakes import Mistake
 from service.api.http.bodies.bodies import MERGE_PATCH, YAML, JsonOrYaml, SpecAndCode, Submission
 from service.api.http.bodies.json_body import JSON
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
-from service.api.http.error_responses import problems
+from service.api.http.openapi_errors import problems
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.experiments import ExperimentView, SpecWarning, experiment_views

@@ -8,7 +8,7 @@ from service.store.sql.database import database_now
 class Retention:
     """Removes by the database's clock what is older than the settings allow."""
 
-    name = "retention"
+    name = "age retention"
     every = 3600.0
     is_behind = False
 

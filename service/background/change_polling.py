@@ -7,7 +7,7 @@ from service.store.trials.trials import stop_requested_ids
 class ChangePolling:
     """With several service processes, one may store a stop request while the trial's holder waits at another."""
 
-    name = "telling"
+    name = "change polling"
     every = 1.0
     is_behind = False
 

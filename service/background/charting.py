@@ -33,7 +33,7 @@ class Charting:
     again; they replace the artifacts with the same names.
     """
 
-    name = "picturing"
+    name = "charting"
     is_behind = False
 
     def __init__(

@@ -28,7 +28,7 @@ class LeaseExpiry:
     answer. Then every holder first gets a whole lease. `clock` returns seconds.
     """
 
-    name = "rescuing"
+    name = "lease expiry"
     every = 1.0
     is_behind = False
 

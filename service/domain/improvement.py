@@ -36,4 +36,5 @@ def describe_stagnation(
     none = "none of them ran to its end with a value that counts"
     outcome = f"the best of them: {best.value:g} (trial {best.number})" if best else none
     trials = f"the last {len(newest)} finished trials" if len(newest) > 1 else "the last finished trial"
-    return f"{trials} did not improve {metric} {best_before.value:g} (trial {best_before.number}){margin}; {outcome}"
+    before = f"{metric} {best_before.value:g} (trial {best_before.number})"
+    return f"{trials} did not improve on {before}{margin}; {outcome} (limits.no_improvement)"

@@ -13,12 +13,12 @@ from service.background.lease_expiry import LeaseExpiry
 from service.domain.failures import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
 from service.operations.attempts import lease_expiry
-from service.operations.attempts.assign import assign
 from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.claim import ask, register_agent
 from service.operations.attempts.finish import finish
 from service.operations.attempts.lease_expiry import enforce_time_limits, expire_leases, extend_all_leases
 from service.operations.attempts.leases import LeasedAttempt
+from service.operations.attempts.next_trial import assign
 from service.operations.attempts.repeated_claims import Claimant
 from service.operations.experiments.control import stop
 from service.operations.experiments.create import create_experiment

@@ -1,7 +1,7 @@
 """The agent: a process beside a Ray cluster that claims trials for it and starts slots for them.
 
 It has no state that a new agent of the same name could not restore: slots report to the service by themselves, living
-slots are adopted, and the audit (`trainer.agent.audit`) finds attempts that were lost on the way.
+slots are adopted, and the audit (`trainer.agent.lost_attempts`) finds attempts that were lost on the way.
 """
 
 import logging
@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError
 
-from trainer.agent.audit import Audit
 from trainer.agent.checkpoint_deletions import CheckpointDeletions
 from trainer.agent.cluster import ClusterUnreachable, connect
 from trainer.agent.liveness_lock import LivenessLock
+from trainer.agent.lost_attempts import LostAttemptAudit
 from trainer.agent.pending_assignment import PendingAssignment
 from trainer.agent.process_identity import Instance, instance_of, is_dead
 from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
@@ -174,7 +174,7 @@ class Agent:
         self._claim_call: Future[Answer] | None = None
         self._claimed_at: float | None = None
         self._held_call: Future[set[AttemptId]] | None = None
-        self._audit: Audit | None = None
+        self._audit: LostAttemptAudit | None = None
         self._audit_at = time.monotonic()
         # Found and not yet reported to the service; and whether any of its workers may have begun.
         self._lost: dict[AttemptId, bool] = {}
@@ -280,7 +280,7 @@ class Agent:
         """Find the attempts that the service believes to run here and no slot runs."""
         if self._held_call is not None and self._held_call.done():
             held, self._held_call = self._held_call.result(), None
-            self._audit = Audit(held, self._pool.slots.values())
+            self._audit = LostAttemptAudit(held, self._pool.slots.values())
         found = self._audit.lost(self._pool.slots) if self._audit is not None else None
         if found is not None:
             self._audit, self._audit_at = None, time.monotonic() + AUDIT_SECONDS

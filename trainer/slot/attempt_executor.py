@@ -18,6 +18,7 @@ from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
+from trainer.slot.attempt.failure_classification import slot_failed
 from trainer.slot.attempt.outcome import Outcome
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.checkpoints.validation_task import validation_starter
@@ -25,7 +26,7 @@ from trainer.slot.job import Host
 from trainer.slot.loaded_libraries import LoadedLibraries
 from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
 from trainer.slot.nodes.slot_nodes import SlotNodes
-from trainer.slot.start_limit import WorkersNotStarted, start_limit, start_limited
+from trainer.slot.start_limit import start_limit, start_limited
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
@@ -149,7 +150,7 @@ class AttemptExecutor:
             attempt.start()
             return self._fit(attempt, runner)
         except Exception as error:
-            attempt.abandon(error)
+            attempt.abandon(slot_failed(error))
             raise
         finally:
             self.attempt = None
@@ -194,12 +195,12 @@ class AttemptExecutor:
         self._state.is_broken |= error is not None and is_from_restarted_head(error)
         return following
 
-    def _give_up(self, attempt: Attempt, error: WorkersNotStarted) -> None:
+    def _give_up(self, attempt: Attempt, failure: Failure) -> None:
         """Called from a timer's thread, while the slot's own waits for Ray."""
         with log_context.resumed(attempt.log_fields):
-            logger.error("slot %s closes itself: %s", self._name, error)
+            logger.error("slot %s closes itself: %s", self._name, failure.message)
             self._state.is_closing = True
-            attempt.abandon(error)
+            attempt.abandon(failure)
             self._end_slot()
 
     def _download_package(self, attempt: Attempt) -> None:

@@ -11,13 +11,10 @@ from typing import Any
 
 from trainer.ray_train.runners import START_SECONDS
 from trainer.slot.attempt.attempt import Attempt
+from trainer.worker.failures import LOST, Failure
 
 SETUP_SECONDS = 600
 """Ray's default for how long a runtime environment may take to be set up."""
-
-
-class WorkersNotStarted(Exception):
-    """They have not started in time."""
 
 
 def start_limit(runtime_env: Mapping[str, Any], answer_seconds: float) -> float | None:
@@ -33,7 +30,7 @@ def start_limit(runtime_env: Mapping[str, Any], answer_seconds: float) -> float 
 
 
 @contextlib.contextmanager
-def start_limited(attempt: Attempt, seconds: float | None, end: Callable[[WorkersNotStarted], None]) -> Iterator[None]:
+def start_limited(attempt: Attempt, seconds: float | None, end: Callable[[Failure], None]) -> Iterator[None]:
     """Call `end` if not all workers have started after so many seconds, in a thread of its own."""
     if seconds is None:
         yield
@@ -47,7 +44,8 @@ def start_limited(attempt: Attempt, seconds: float | None, end: Callable[[Worker
         timer.cancel()
 
 
-def _end_unless_started(attempt: Attempt, seconds: float, end: Callable[[WorkersNotStarted], None]) -> None:
+def _end_unless_started(attempt: Attempt, seconds: float, end: Callable[[Failure], None]) -> None:
     ranks = attempt.ranks
     if not ranks.have_all_started and not attempt.state.is_concluded:
-        end(WorkersNotStarted(f"{len(ranks.started)} of {ranks.world_size} workers have started within {seconds:g} s"))
+        started = f"{len(ranks.started)} of {ranks.world_size} workers have started within {seconds:g} s"
+        end(Failure(LOST, f"{started}; Ray's logs of their nodes may say why"))

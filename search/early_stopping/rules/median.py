@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from search.early_stopping.rules.quantile import Quantile
+from search.early_stopping.rules.quantile_base import Quantile
 
 
 class Median(Quantile):

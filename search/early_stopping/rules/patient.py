@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from search.early_stopping.decision import Verdict, compared, if_finite
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.rule import Rule, StoppingRule
-from search.early_stopping.rules.wrappable import NoneSpec, WrappableRule
+from search.early_stopping.rules.standalone_rules import NoneSpec, WrappableRule
 from search.mistakes import Mistake, refuse
 
 _COMMON = tuple(name for name in StoppingRule.model_fields if name != "rule")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from search.early_stopping.rules.quantile import Quantile
+from search.early_stopping.rules.quantile_base import Quantile
 
 
 class Percentile(Quantile):

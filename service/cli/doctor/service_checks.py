@@ -86,10 +86,11 @@ def _readiness(readiness: Json) -> Iterator[Check]:
     storage = readiness["storage"]
     if storage.startswith("ok"):
         yield ok("storage", "all connected agents can write to it")
-    elif readiness["ready"] or storage.startswith("unknown"):
+    elif storage.startswith("unknown"):
         yield warning("storage", storage, "connect an agent; it writes a small file to the storage to find out")
     else:
-        yield failed("storage", storage, "see the agents below, and PACELINE_STORAGE of the service")
+        advice = "see the agents below, and PACELINE_STORAGE of the service"
+        yield (warning if readiness["ready"] else failed)("storage", storage, advice)
 
 
 def _mlflow_page(readiness: Json) -> Iterator[Check]:
@@ -136,7 +137,7 @@ def _waiting(client: Client) -> Iterator[Check]:
             advice = (
                 "install the library where the service runs, or start the search anew with another sampler"
                 if experiment["waiting_for"].startswith("a library")
-                else "give its trials less in `trainer.scaling`, or add nodes to a cluster"
+                else "provide what it names, or have its trials ask for less in `trainer.scaling`"
             )
             yield warning(f"experiment {experiment['name']}", f"waits for {experiment['waiting_for']}", advice)
 

@@ -84,7 +84,9 @@ def _may_have_begun(leased: LeasedAttempt, lease_seconds: float) -> bool:
 
 def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> Failure | None:
     if outcome is Outcome.FAILED:
-        return reported or Failure(kind=FailureKind.USER_ERROR, message="failed; its holder did not say why")
+        return reported or Failure(
+            kind=FailureKind.USER_ERROR, message="the client that ran it reported a failure without a message"
+        )
     if leased.attempt.uncounted_report_count:
         return None
     missing = missing_objectives(leased.spec, leased.trial)
@@ -148,7 +150,7 @@ def _paused(trial: TrialRow) -> Ending:
 
 
 def _why_holder_stopped(leased: LeasedAttempt) -> str:
-    return _limit_passed(leased, HOLDERS_CLOCK) or "its holder stopped it"
+    return _limit_passed(leased, HOLDERS_CLOCK) or "the client that ran it stopped it"
 
 
 def _limit_passed(leased: LeasedAttempt, tolerance: float = 0.0) -> str | None:

@@ -3,7 +3,11 @@
 import contextlib
 
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assign import (
+from service.operations.attempts.attempt_cost import note_last_phases
+from service.operations.attempts.attempt_end import end_attempt
+from service.operations.attempts.capacity import is_first_in_line
+from service.operations.attempts.leases import LeasedAttempt, lease_lost, lock_attempt_by_token
+from service.operations.attempts.next_trial import (
     NothingToRun,
     Outcome,
     ProposalFailed,
@@ -12,10 +16,6 @@ from service.operations.attempts.assign import (
     propose_ahead,
     try_assign,
 )
-from service.operations.attempts.attempt_cost import note_last_phases
-from service.operations.attempts.attempt_end import end_attempt
-from service.operations.attempts.capacity import is_first_in_line
-from service.operations.attempts.leases import LeasedAttempt, lease_lost, lock_attempt_by_token
 from service.operations.attempts.repeated_claims import Claimant
 from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context

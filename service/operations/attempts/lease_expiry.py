@@ -119,7 +119,7 @@ def _expire_lease(context: Context, attempt_id: int, reachability: Reachability)
         if not reachability.still() or _last_call_possible(context, leased) < expires_at:
             return False
         silence = context.settings.lease_seconds + (leased.now - expires_at).total_seconds()
-        message = f"its holder {leased.attempt.holder!r} was silent for {silence:.0f} s"
+        message = f"no heartbeat from {leased.attempt.holder!r}, which ran it, for {silence:.0f} s"
         end_as_lost(leased, message, context.settings.lease_seconds)
         return True
 

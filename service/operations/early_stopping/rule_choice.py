@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping.auto_choice import ChosenRule, Training, choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
-from search.early_stopping.rules.wrappable import NoneSpec
+from search.early_stopping.rules.standalone_rules import NoneSpec
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.spec_changes import store_spec
 from service.specification.initial_rule import with_rule

@@ -90,7 +90,7 @@ def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
         raise WrongState(f"{state}, which is final; a new one can learn from its trials: {successor}", **facts)
     if (remaining := _why_still_over(session, experiment, spec, now)) is not None:
         raise WrongState(
-            f"{state} and would end again immediately: {remaining}; change that limit to continue it", **facts
+            f"{state} and would end again immediately: {remaining}; change that limit or target to continue it", **facts
         )
     revive_experiment(session, experiment, at=now)
 

@@ -11,9 +11,9 @@ from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound
 from service.operations.early_stopping.rule_choice import announce, stored_choice
+from service.operations.experiments.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.packages.entrypoint import mistakes_in_entrypoint, read_member
 from service.operations.packages.storage import find_package, unknown_package
-from service.operations.proposals.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.transitions import create_trial
 from service.runtime.caches.spec_cache import cache_spec, spec_of
 from service.runtime.context import Context

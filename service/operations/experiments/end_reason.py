@@ -46,7 +46,7 @@ def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
             stagnation = _stagnation(session, experiment, spec)
             return Ending(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
         case _:
-            return Ending(reason, _failure_detail(session, experiment, reason, progress.common_failure))
+            return Ending(reason, _failure_detail(session, experiment, reason, progress, limits))
 
 
 def _of_max_trials(spec: ExperimentSpec) -> str:
@@ -94,8 +94,9 @@ def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
 
 
 def _failure_detail(
-    session: Session, experiment: ExperimentRow, reason: EndReason, common: CommonFailure | None
+    session: Session, experiment: ExperimentRow, reason: EndReason, progress: Progress, limits: Limits
 ) -> str | None:
+    common = progress.common_failure
     if reason is EndReason.CANNOT_START:
         return f"{_trials(common)} could not start: {common.first.message}" if common else None
     if common is not None and common.is_conclusive and never_started(common.first):
@@ -107,7 +108,9 @@ def _failure_detail(
     if common is not None and 1 < common.count == len(failed):
         return f"{_trials(common)} failed in the same way: {common.first.message}"
     count = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
-    return f"{count} failed; the last: {failed[-1].reason}" if failed else None
+    limit = limits.max_failed_trials
+    passed = "" if limit is None or progress.failed <= limit else f" (failures.max_failed_trials is {limit})"
+    return f"{count} failed{passed}; the last: {failed[-1].reason}" if failed else None
 
 
 def _trials(failure: CommonFailure) -> str:

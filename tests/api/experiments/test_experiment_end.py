@@ -38,8 +38,8 @@ def test_an_experiment_ends_after_the_given_number_of_trials_without_an_improvem
     status, reason, detail = ending(service, name)
     assert (status, reason) == ("completed", "no_improvement")
     assert detail == (
-        "the last 3 finished trials did not improve accuracy 0.6 (trial 2) by more than 0.01; "
-        "the best of them: 0.609 (trial 5)"
+        "the last 3 finished trials did not improve on accuracy 0.6 (trial 2) by more than 0.01; "
+        "the best of them: 0.609 (trial 5) (limits.no_improvement)"
     )
 
 
@@ -132,4 +132,4 @@ def test_too_many_failed_trials_fail_the_experiment(service: Api) -> None:
         held.fail(message=message)
     status, reason, detail = ending(service, name)
     assert (status, reason) == ("failed", "too_many_failures")
-    assert detail == "2 trials failed; the last: ValueError: two"
+    assert detail == "2 trials failed (failures.max_failed_trials is 1); the last: ValueError: two"

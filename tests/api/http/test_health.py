@@ -21,7 +21,7 @@ def test_a_service_with_its_database_is_ready(service: Api) -> None:
     assert service.get("/healthz") == {"status": "alive"}
     ready = service.get("/readyz")
     assert ready["ready"]
-    assert ready["loops"]["rescuing"]["error"] is None
+    assert ready["loops"]["lease expiry"]["error"] is None
 
 
 def test_a_database_without_the_schema_is_not_ready(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_metrics_count_requests_by_route_and_status(service: Api) -> None:
         "paceline_leases 1.0",
         "paceline_agents_connected 0.0",
         "paceline_database_up 1.0",
-        'paceline_loop_ok{loop="rescuing"} 1.0',
+        'paceline_loop_ok{loop="lease expiry"} 1.0',
         'paceline_http_request_seconds_count{method="GET",route="/v1/trials/{trial}",status="200"} 1.0',
         'paceline_http_request_seconds_count{method="GET",route="/v1/trials/{trial}",status="404"} 1.0',
         'paceline_http_request_seconds_count{method="GET",route="none",status="404"} 1.0',

@@ -92,7 +92,7 @@ def _could_not_store(snapshot: Snapshot, attempt: Attempt) -> bool:
 
 def _was_silent_by_a_cut(snapshot: Snapshot, attempt: Attempt) -> bool:
     """Whether its lease expired because the network between its agent with its slots and the services was cut."""
-    return "was silent for" in (attempt.message or "") and was_cut_off(snapshot, attempt)
+    return "no heartbeat from" in (attempt.message or "") and was_cut_off(snapshot, attempt)
 
 
 def _ran_below_a_killed_up(snapshot: Snapshot, attempt: Attempt) -> bool:

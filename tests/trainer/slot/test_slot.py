@@ -19,6 +19,7 @@ from trainer.worker.messages import WorkerEnded
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 SCALING = {"num_workers": 1}
+SLOT_FAILED = "the process that ran it for the agent (its slot) failed:"
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_slot_that_fails_reports_its_trial_as_lost_and_ends(alone: FakeService
     actor = running(Broken, trial, alone)
     error = alone.finished(trial).error
     assert error is not None
-    assert (error.kind, error.message) == (FailureKind.LOST, "the slot failed: MemoryError: no room left")
+    assert (error.kind, error.message) == (FailureKind.LOST, f"{SLOT_FAILED} MemoryError: no room left")
     assert ended(actor)
 
 
@@ -257,7 +258,7 @@ def test_workers_that_never_answer_are_given_up_and_the_slot_ends(
     error = alone.finished(trial).error
     assert error is not None
     assert error.kind == FailureKind.LOST
-    assert error.message == "the slot failed: WorkersNotStarted: 0 of 1 workers have started within 10 s"
+    assert error.message == "0 of 1 workers have started within 10 s; Ray's logs of their nodes may say why"
     assert ended(actor)
     until(lambda: not reserved(), "nothing is reserved")
 

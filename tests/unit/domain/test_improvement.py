@@ -13,11 +13,12 @@ def test_a_trial_that_beats_the_best_by_more_than_min_delta_is_an_improvement() 
 def test_stagnation_is_described_with_its_figures() -> None:
     sentence = describe_stagnation([EndedTrial(5, 0.94), EndedTrial(4, 0.1)], BEST, "maximize", "accuracy", 0.05)
     assert sentence == (
-        "the last 2 finished trials did not improve accuracy 0.9 (trial 3) by more than 0.05; "
-        "the best of them: 0.94 (trial 5)"
+        "the last 2 finished trials did not improve on accuracy 0.9 (trial 3) by more than 0.05; "
+        "the best of them: 0.94 (trial 5) (limits.no_improvement)"
     )
     assert describe_stagnation([EndedTrial(5, 0.9)], BEST, "maximize", "accuracy", 0.0) == (
-        "the last finished trial did not improve accuracy 0.9 (trial 3); the best of them: 0.9 (trial 5)"
+        "the last finished trial did not improve on accuracy 0.9 (trial 3); "
+        "the best of them: 0.9 (trial 5) (limits.no_improvement)"
     )
 
 

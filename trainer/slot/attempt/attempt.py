@@ -26,7 +26,7 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
-from trainer.slot.attempt.failure_classification import classify, slot_failed, undelivered
+from trainer.slot.attempt.failure_classification import classify, undelivered
 from trainer.slot.attempt.outcome import End, Outcome, outcome_of
 from trainer.slot.attempt.phases import phase_seconds
 from trainer.slot.attempt.ranks import Ranks, Remains
@@ -347,9 +347,8 @@ class Attempt:
         if self._began_at is not None:
             tracing.add_span("train", began, ended)
 
-    def abandon(self, error: Exception) -> None:
-        """End it as lost, because the slot has failed. Reports that are not delivered yet are dropped."""
-        failure = slot_failed(error)
+    def abandon(self, failure: Failure) -> None:
+        """End it as lost, because the slot cannot go on. Reports that are not delivered yet are dropped."""
         if self.state.abandon(failure):
             self._close()
             self.finish(self.failed(failure), wants_next=False)

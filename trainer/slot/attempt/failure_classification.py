@@ -150,7 +150,9 @@ def undelivered(error: Exception) -> Failure:
 
 
 def slot_failed(error: Exception) -> Failure:
-    return Failure(LOST, f"the slot failed: {headline(error)}", user_traceback(error))
+    return Failure(
+        LOST, f"the process that ran it for the agent (its slot) failed: {headline(error)}", user_traceback(error)
+    )
 
 
 def to_json(failure: Failure, *, began: bool) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _checked(entrypoint: str, made: Any) -> dict[str, Any]:
         return made
     what = type(made).__name__
     if isinstance(made, dict):
-        what = f"a dict of {', '.join(sorted({type(one).__name__ for one in made.values()}) or ['nothing'])}"
+        what = "{" + ", ".join(f"{name!r}: {type(one).__name__}" for name, one in made.items()) + "}"
     message = (
         f"the dataset function {entrypoint} returned {what}; it must return datasets of Ray Data by name, as in "
         '{"train": ray.data.read_parquet(path)}'

@@ -104,7 +104,7 @@ def test_a_lost_lease_ends_the_workers_and_there_is_no_outcome(tmp_path: Path) -
             one.service.lose(one.trial)
             await one.comes_to(LeaseLost)
             one.attempt.stop("too late")
-            one.attempt.abandon(RuntimeError("too late"))
+            one.attempt.abandon(Failure(LOST, "too late"))
             assert await one.conclude() is None
             assert one.attempt.state.current == LeaseLost()
             assert one.runner.ended_count == 1
@@ -164,11 +164,11 @@ def test_a_slot_that_fails_after_the_conclusion_reports_the_attempt_as_lost(tmp_
         async with played(tmp_path) as one:
             await one.attempt.worker_ended(0, WorkerEnded())
             await one.conclude()
-            await asyncio.to_thread(one.attempt.abandon, MemoryError("no room left"))
+            await asyncio.to_thread(one.attempt.abandon, Failure(LOST, "no room left"))
             assert isinstance(one.attempt.state.current, Abandoned)
             error = one.service.finishes[one.trial].error
             assert error is not None
-            assert (error.kind, error.message) == ("lost", "the slot failed: MemoryError: no room left")
+            assert (error.kind, error.message) == ("lost", "no room left")
 
     play(run)
 

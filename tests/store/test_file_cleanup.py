@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.background.charting import FOLDER_PREFIX
-from service.background.sweeping import MAX_AGE_SECONDS, Sweeping
+from service.background.file_cleanup import MAX_AGE_SECONDS, FileCleanup
 from service.settings import Settings
 
 
@@ -43,8 +43,8 @@ def left_in(settings: Settings) -> dict[str, Path]:
 
 def test_what_a_killed_service_leaves_is_removed_when_it_is_old(settings: Settings) -> None:
     left = left_in(settings)
-    assert Sweeping(settings).run_once() == 0
+    assert FileCleanup(settings).run_once() == 0
     later = time.time() + MAX_AGE_SECONDS + 60
-    assert Sweeping(settings, clock=lambda: later).run_once() == 4
+    assert FileCleanup(settings, clock=lambda: later).run_once() == 4
     assert {name for name, path in left.items() if os.path.lexists(path)} == {"package", "other"}
-    assert Sweeping(settings, clock=lambda: later).run_once() == 0
+    assert FileCleanup(settings, clock=lambda: later).run_once() == 0

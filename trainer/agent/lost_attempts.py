@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from trainer.agent.slot_pool import AttemptId, PooledSlot
 
 
-class Audit:
+class LostAttemptAudit:
     """Compares the attempts that the service has named (`held`) with the status of every slot afterwards.
 
     The order matters, because a slot gets its next assignment from the service itself. What a slot was given after the

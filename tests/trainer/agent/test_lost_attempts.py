@@ -116,9 +116,9 @@ def pooled(name: str = "slot", **fields: Any) -> Any:
 
 
 def audit(held: set[tuple[str, int]], *slots: Any) -> Any:
-    from trainer.agent.audit import Audit  # noqa: PLC0415 - heavy
+    from trainer.agent.lost_attempts import LostAttemptAudit  # noqa: PLC0415 - heavy
 
-    return Audit(held, slots)
+    return LostAttemptAudit(held, slots)
 
 
 def by_name(*slots: Any) -> dict[str, Any]:
