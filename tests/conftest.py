@@ -67,11 +67,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     pytest-xdist gives whole files to its workers in this order, so that none has a long one left at the end.
     """
+    items[:] = [item for item in items if _is_for_its_database(item)]
     ranks: dict[Path, int] = {}
     for item in items:
         rank = sum(item.get_closest_marker(name) is not None for name in ("ray", "slow"))
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
     items.sort(key=lambda item: (_place_among_longest(item.nodeid), -ranks[item.path]))
+
+
+def _is_for_its_database(item: pytest.Item) -> bool:
+    """Whether its mark `databases`, if it has one, names the database of this repetition."""
+    mark, callspec = item.get_closest_marker("databases"), getattr(item, "callspec", None)
+    return mark is None or callspec is None or callspec.params.get("database_url", mark.args[0]) in mark.args
 
 
 def _place_among_longest(nodeid: str) -> int:

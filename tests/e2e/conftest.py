@@ -34,7 +34,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 240) -> Non
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)
+        time.sleep(0.25)  # each look takes the service milliseconds
 
 
 @dataclass

@@ -41,7 +41,7 @@ def train_fn(config):
             step = int(Path(folder, "step").read_text())
     while not Path(config["done"]).exists():
         step += 1
-        time.sleep(0.2)
+        time.sleep(0.5)
         with tempfile.TemporaryDirectory() as folder:
             saved = None
             if context.get_world_rank() == 0:

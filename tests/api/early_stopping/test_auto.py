@@ -13,6 +13,8 @@ from service.store.tables import AttemptRow, ReportRow
 from tests.api.early_stopping.promotion import asked, decisions, experiment, given, patched, train, trials
 from tests.conftest import Api, Held, a_spec, running
 
+pytestmark = pytest.mark.databases("sqlite")
+
 STEPS = 9
 LIMITS = {"max_trials": 30, "parallelism": 1}
 LR = {"type": "float", "low": 0, "high": 1}
@@ -66,6 +68,7 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
     assert previewed["early_stopping"] == shown["early_stopping"]
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("trains", "wanted", "reason"),
@@ -116,6 +119,7 @@ def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
     assert len(chosen(service, name)) == 3
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -276,6 +280,7 @@ def test_changed_limits_change_the_choice(service: Api) -> None:
     assert rule(service, name) == {"rule": "none"}
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.slow
 @pytest.mark.parametrize("saves_every", [1, None], ids=["promoting", "stopping"])
 def test_a_raised_parallelism_keeps_the_rule_that_stops_trials(service: Api, saves_every: int | None) -> None:
@@ -296,6 +301,7 @@ def test_a_raised_parallelism_keeps_the_rule_that_stops_trials(service: Api, sav
     assert "so far" not in experiment(service, name)["early_stopping"]["why"]
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_raised_parallelism_counts_the_trials_that_ran_to_their_ends(service: Api) -> None:
     """One that makes few reports was enough to choose `none`, so that nothing was stopped."""
     name = created(service)["name"]

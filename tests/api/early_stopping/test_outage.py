@@ -11,6 +11,8 @@ import pytest
 from tests.api.early_stopping.population import a_population, decisions, is_running, loss_of, trials
 from tests.conftest import Api, Held, a_spec
 
+pytestmark = pytest.mark.databases("sqlite")
+
 STEPS = 6
 SLOW = pytest.mark.slow  # together they take ten seconds
 Trains = Callable[[Held], None]
@@ -107,6 +109,7 @@ COURSES = [
 ]
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "train"), COURSES)
 def test_an_experiment_comes_out_as_without_the_outage(service: Api, rule: str, train: Trains) -> None:
@@ -118,6 +121,7 @@ def test_an_experiment_comes_out_as_without_the_outage(service: Api, rule: str, 
     assert any(one["decision"] in ("stop", "pause") for made in undisturbed["decisions"] for one in made)
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_what_does_not_count_is_kept_aside_with_the_reason(service: Api) -> None:
     name = service.create(**a_population(early_stopping={"rule": "threshold", "upper": 1.5}))["name"]
     _good, bad = service.ask(name), service.ask(name)
@@ -144,6 +148,7 @@ def test_what_does_not_count_is_kept_aside_with_the_reason(service: Api) -> None
     assert (kinds.count("report"), kinds.count("report.uncounted")) == (4, 4)
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize(
     ("values", "status", "step"), [([0.9, 0.1, 0.8], "completed", 2), ([0.9, "NaN", 0.1], "failed", 2)]
 )
@@ -160,6 +165,7 @@ def test_a_target_and_a_divergence_end_the_curve_where_they_were_reported(
     assert held.shown()["value"] == (values[1] if status == "completed" else 0.9)
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_failure_after_the_decision_is_charged_to_no_budget(service: Api) -> None:
     rule = {"rule": "asha", "min_step": 2, "reduction_factor": 3, "promote": True}
     spec = a_population(early_stopping=rule, failures={"max_retries": 1}, limits={"max_trials": 1, "parallelism": 1})

@@ -18,6 +18,8 @@ from tests.api.early_stopping.population import (
 )
 from tests.conftest import Api
 
+pytestmark = pytest.mark.databases("sqlite")
+
 
 @pytest.mark.slow
 def test_after_each_generation_the_worst_members_resume_from_the_best(service: Api) -> None:
@@ -127,6 +129,7 @@ def test_the_curve_of_an_exploited_trial_continues_in_its_new_generation(service
     assert decisions(service, second.shown())[-1]["value"] == 0.04
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_donor_is_taken_at_the_milestone_whatever_it_reported_later(service: Api) -> None:
     """Both reported beyond the milestone while the service was slow."""
     name = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
@@ -201,6 +204,7 @@ def test_a_donors_checkpoint_is_kept_until_no_trial_resumes_from_it(service: Api
     assert len(again["earlier_runs"]) == 2
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.slow
 def test_a_donor_without_a_checkpoint_of_its_own_passes_on_the_one_it_resumed_from(service: Api) -> None:
     """Its checkpoint is kept for a trial that resumes from it indirectly."""
@@ -318,6 +322,7 @@ def test_a_live_experiment_may_change_to_pbt(service: Api) -> None:
     assert second.report(loss=0.3)["decision"] == "continue"
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.slow
 def test_a_population_is_no_larger_than_its_space(service: Api) -> None:
     space = {"units": {"type": "categorical", "choices": [16, 32, 64]}}

@@ -21,6 +21,8 @@ from tests.api.early_stopping.population import (
 )
 from tests.conftest import Api, Held, running
 
+pytestmark = pytest.mark.databases("sqlite")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["failed", "stopped by a user", "completed"])
@@ -97,6 +99,7 @@ def test_paused_members_may_be_the_best_when_the_experiment_ends_early(
     assert first["checkpoint"]["uri"] == "/checkpoints/0-1-2"
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize("ends_as", ["completed", "stopped"])
 def test_an_exploited_trial_that_ends_before_its_next_report_has_its_donors_values(service: Api, ends_as: str) -> None:
     """Its own earlier values belong to params and weights that were discarded."""

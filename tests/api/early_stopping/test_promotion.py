@@ -26,6 +26,8 @@ from tests.api.early_stopping.promotion import (
 )
 from tests.conftest import Api, a_spec, running
 
+pytestmark = pytest.mark.databases("sqlite")
+
 
 @pytest.mark.slow
 def test_of_nine_trials_three_reach_the_second_rung_and_one_the_last(service: Api) -> None:
@@ -173,6 +175,7 @@ def test_a_trial_promoted_while_it_leaves_for_its_pause_continues_after_it_has_l
     assert report(again, 0.9) == "continue"
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.slow
 def test_a_report_beyond_the_next_rung_is_judged_there_when_its_trial_continues(service: Api) -> None:
     """The first report was of step 4: the trial was paused at rung 1, and had reached rung 3 as well."""
@@ -209,6 +212,7 @@ def test_a_paused_experiment_promotes_trials_and_starts_none(service: Api) -> No
     assert given(service, name).assignment["number"] == 1
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.slow
 def test_a_trial_is_promoted_among_the_trials_of_its_bracket(service: Api) -> None:
     name = started(service, early_stopping=IN_BRACKETS)

@@ -26,7 +26,10 @@ from tests.api.early_stopping.promotion import (
 )
 from tests.conftest import Api, Held
 
+pytestmark = pytest.mark.databases("sqlite")
 
+
+@pytest.mark.databases("sqlite", "postgresql")
 def test_all_trials_continue_under_a_new_rule_without_pauses(service: Api) -> None:
     name = paused_ones(service, [0.9, 0.1])
     leaving = given(service, name)
@@ -59,6 +62,7 @@ def test_paused_trials_move_to_the_brackets_of_a_new_rule(service: Api) -> None:
     assert paused == {number for _, number in lowest} - best
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize("end", ["stop", "fail"])
 def test_a_trial_retried_after_a_rule_change_is_judged_only_beyond_its_earlier_reports(service: Api, end: str) -> None:
     """The trial was asked to pause at rung 1 by its report of step 4, which is beyond the new rule's second rung."""

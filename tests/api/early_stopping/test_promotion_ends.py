@@ -26,6 +26,8 @@ from tests.api.early_stopping.promotion import (
 )
 from tests.conftest import Api, Held
 
+pytestmark = pytest.mark.databases("sqlite")
+
 
 @pytest.mark.parametrize("kind", ["lost", "preempted"])
 def test_a_trial_that_is_lost_while_leaving_for_its_pause_is_paused(service: Api, kind: str) -> None:
@@ -49,6 +51,7 @@ def test_a_trial_that_fails_while_leaving_for_its_pause_has_failed(service: Api)
     assert held.fail()["status"] == "paused"
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_trial_that_ends_when_asked_to_pause_has_completed(service: Api) -> None:
     name = started(service)
     held = given(service, name)
@@ -57,6 +60,7 @@ def test_a_trial_that_ends_when_asked_to_pause_has_completed(service: Api) -> No
     assert held.shown()["reason"] is None
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_stop_ends_a_paused_trial_immediately_and_a_leaving_one_after_it_has_left(service: Api) -> None:
     name = paused_ones(service, [0.9])
     [paused] = trials(service, name)

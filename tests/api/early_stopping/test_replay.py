@@ -7,6 +7,8 @@ import pytest
 
 from tests.conftest import Api, Held
 
+pytestmark = pytest.mark.databases("sqlite")
+
 RULES: list[dict[str, Any]] = [
     {"rule": "none"},
     {"rule": "asha", "reduction_factor": 2},
@@ -81,6 +83,7 @@ def facts(decision: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(decision[fact] for fact in STOP)
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize(
     "rule",
     [*RULES[:2], *(pytest.param(rule, marks=pytest.mark.slow) for rule in RULES[2:])],

@@ -13,6 +13,8 @@ from service.store.tables import TrialRow
 from tests.api.early_stopping.promotion import asked, decisions, given, patched, run_out, train, trials
 from tests.conftest import Api, Held, running
 
+pytestmark = pytest.mark.databases("sqlite")
+
 STEPS = 8
 RULE = {"rule": "hyperband", "max_step": STEPS, "reduction_factor": 2, "weighted": True}
 BY_NUMBER = Hyperband(max_step=STEPS, reduction_factor=2)
@@ -137,6 +139,7 @@ def test_a_trial_keeps_its_bracket_when_the_rule_is_changed(service: Api) -> Non
             assert {own[other] for other in one["compared_with"]} <= {own[one["number"]]}
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_trials_of_an_earlier_version_have_the_bracket_of_their_number(service: Api, settings: Settings) -> None:
     name = started(service)
     ran(service, name, 6)
@@ -149,6 +152,7 @@ def test_trials_of_an_earlier_version_have_the_bracket_of_their_number(service: 
     assert brackets(service, name)[-1]["share"] is not None
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_paused_trial_that_a_weighted_rule_would_not_have_compared_there_continues(service: Api) -> None:
     rule = RULE | {"promote": True, "weighted": False, "extra_count": 0}
     name = started(service, early_stopping=rule)

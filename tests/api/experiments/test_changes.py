@@ -15,6 +15,8 @@ from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, running
 
+pytestmark = pytest.mark.databases("sqlite")
+
 SPACE: dict[str, dict[str, Any]] = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "hidden": {"type": "int", "low": 16, "high": 256, "step": 16},
@@ -326,6 +328,7 @@ def test_a_stopped_experiment_stays_stopped_and_names_the_alternative(service: A
     patched(service, "nothing", 404, priority=1)
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_labels_can_be_changed_after_the_end(service: Api) -> None:
     name = service.create()["name"]
     service.post(f"/v1/experiments/{name}/stop")
@@ -350,6 +353,7 @@ def test_raising_the_limit_that_ended_an_experiment_continues_it(service: Api) -
     assert (shown["status"], shown["end_reason"], shown["best"]["number"]) == ("completed", "max_trials", 2)
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_moving_each_kind_of_limit_reopens_the_experiment(service: Api) -> None:
     objective = {"metric": "accuracy", "direction": "maximize", "target": 0.9}
     name = service.create(objectives=[objective])["name"]

@@ -19,6 +19,8 @@ from tests.api.experiments.confirmed_search import (
 )
 from tests.conftest import Api, Held, running
 
+pytestmark = pytest.mark.databases("sqlite")
+
 
 def test_the_best_configurations_run_again_with_other_seeds_inside_the_budget(service: Api) -> None:
     name = started(service)
@@ -256,6 +258,7 @@ def test_a_confirmation_that_a_user_stops_is_in_no_mean(service: Api) -> None:
     assert ranking == {1: (2, 0), 3: (3, 0)}
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_confirmations_are_no_observations_of_a_later_search(service: Api) -> None:
     name = started(service)
     searched(service, name)
