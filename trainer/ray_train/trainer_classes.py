@@ -39,43 +39,46 @@ class ReportedCheckpoints(ReportCallback):  # type: ignore[misc]
             self._on_saved(sequence, training_report.checkpoint)
 
 
-class InProcessFit:
-    """Mixed into a trainer: its `fit()` runs the controller in this process, over a warm group."""
+class ChosenCallbacks:
+    """Mixed into a trainer: it runs without Ray's default callbacks that are `omitted`, and with `callbacks`."""
 
-    warm: WarmGroup
-    on_saved: Callable[[int, Any], None]
+    omitted: tuple[type[Any], ...]
     callbacks: list[Any]
 
     def _create_default_callbacks(self) -> list[Any]:
         defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        kept = [callback for callback in defaults if not isinstance(callback, OMITTED_CALLBACKS)]
-        return [*kept, *self.callbacks, ReportedCheckpoints(self.on_saved)]
+        return [*(one for one in defaults if not isinstance(one, self.omitted)), *self.callbacks]
+
+
+class InProcessFit(ChosenCallbacks):
+    """Its `fit()` runs the controller in this process, over a warm group."""
+
+    omitted = OMITTED_CALLBACKS
+    warm: WarmGroup
 
     def _initialize_and_run_controller(self, *, scaling_policy: Any, **arguments: Any) -> Any:
         return self.warm.run({**arguments, "scaling_policy": self.warm.scaling_policy(scaling_policy)})
 
 
-def in_process_trainer(
-    trainer: type[Any], group: WarmGroup, on_saved: Callable[[int, Any], None], callbacks: list[Any]
-) -> type[Any]:
-    """The trainer's class with `InProcessFit`; `on_saved` as in `ReportedCheckpoints`, `callbacks` beside Ray's own."""
-    attributes = {"warm": group, "on_saved": staticmethod(on_saved), "callbacks": callbacks}
-    return type(f"InProcess{trainer.__name__}", (InProcessFit, trainer), attributes)
-
-
-class OutOfProcessFit:
-    """Mixed into a trainer: its plain `fit()` starts no PlacementGroupCleaner, and no process for absent datasets.
+class OutOfProcessFit(ChosenCallbacks):
+    """Its plain `fit()` starts no PlacementGroupCleaner, and no process for absent datasets.
 
     The cleaner, a detached actor, outlives a slot that is killed, and without Ray's dashboard it never notices and
     never ends. The agent removes the placement groups of dead slots instead.
     """
 
-    callbacks: list[Any]
+    omitted = (PlacementGroupCleanerCallback, DatasetsCallback)
 
-    def _create_default_callbacks(self) -> list[Any]:
-        defaults: list[Any] = super()._create_default_callbacks()  # type: ignore[misc]
-        omitted = (PlacementGroupCleanerCallback, DatasetsCallback)
-        return [*(callback for callback in defaults if not isinstance(callback, omitted)), *self.callbacks]
+
+def in_process_trainer(
+    trainer: type[Any], group: WarmGroup, on_saved: Callable[[int, Any], None], callbacks: list[Any]
+) -> type[Any]:
+    """The trainer's class with `InProcessFit`, for one run.
+
+    `on_saved` as in `ReportedCheckpoints`, `callbacks` beside Ray's own.
+    """
+    attributes = {"warm": group, "callbacks": [*callbacks, ReportedCheckpoints(on_saved)]}
+    return type(f"InProcess{trainer.__name__}", (InProcessFit, trainer), attributes)
 
 
 def out_of_process_trainer(trainer: type[Any], callbacks: list[Any]) -> type[Any]:
