@@ -12,7 +12,6 @@ from functools import partial
 import ray
 from ray.exceptions import RayError
 
-from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
@@ -62,8 +61,6 @@ class AttemptExecutor:
 
     def __init__(
         self,
-        name: str,
-        addresses: ServiceAddresses,
         host: Host,
         nodes: SlotNodes,
         state: SlotState,
@@ -72,8 +69,6 @@ class AttemptExecutor:
         end_slot: Callable[[], None],
         answer_seconds: float,
     ) -> None:
-        self._name = name
-        self._addresses = addresses
         self._host = host
         self._nodes = nodes
         self._state = state
@@ -136,7 +131,7 @@ class AttemptExecutor:
         runner = self.runner = self.runner or self._make_runner(assignment.trainer)
         attempt = Attempt(
             assignment,
-            self._addresses,
+            self._host.addresses,
             self._loop,
             runner,
             self._remove_checkpoint,
@@ -198,7 +193,7 @@ class AttemptExecutor:
     def _give_up(self, attempt: Attempt, failure: Failure) -> None:
         """Called from a timer's thread, while the slot's own waits for Ray."""
         with log_context.resumed(attempt.log_fields):
-            logger.error("slot %s closes itself: %s", self._name, failure.message)
+            logger.error("slot %s closes itself: %s", self._host.name, failure.message)
             self._state.is_closing = True
             attempt.abandon(failure)
             self._end_slot()
@@ -237,7 +232,7 @@ class AttemptExecutor:
         try:
             self.close()
         except RayError as error:
-            logger.warning("slot %s cannot free its workers, and closes: %s", self._name, error)
+            logger.warning("slot %s cannot free its workers, and closes: %s", self._host.name, error)
             self._state.is_broken = True
 
     def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:

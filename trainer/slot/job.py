@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainer.client.addresses import ServiceAddresses
 from trainer.command_template import filled_in
 from trainer.process_log.setup import LogSettings
 from trainer.ray_train.runners import RunPlan
@@ -19,7 +20,9 @@ from trainer.worker.session import Job
 class Host:
     """The slot as its attempts see it. `slot` is its actor's handle, `log_fields` what each line of its log shows."""
 
+    name: str
     slot: Any
+    addresses: ServiceAddresses
     package: UserPackage
     log_settings: LogSettings
     log_fields: Mapping[str, Any]

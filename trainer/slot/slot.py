@@ -90,9 +90,7 @@ class Slot(WorkerCalls):
         self._remover = DirectoryRemover()
         self._handle = ray.get_runtime_context().current_actor
         self._executor = AttemptExecutor(
-            name,
-            ServiceAddresses(service_url),
-            Host(self._handle, self._package, settings, self._log_fields),
+            Host(name, self._handle, ServiceAddresses(service_url), self._package, settings, self._log_fields),
             self._nodes,
             self._state,
             self._remover,

@@ -349,11 +349,10 @@ class Attempt:
 
     def abandon(self, failure: Failure) -> None:
         """End it as lost, because the slot cannot go on. Reports that are not delivered yet are dropped."""
-        if self.state.abandon(failure):
-            self._close()
+        is_to_be_told = self.state.abandon(failure)
+        self._close()
+        if is_to_be_told:
             self.finish(self.failed(failure), wants_next=False)
-        else:
-            self._close()
 
     def failed(self, failure: Failure) -> Outcome:
         return Outcome.failed(failure, began=bool(self.ranks.started))
