@@ -77,6 +77,8 @@ def test_agents_show_their_resources_and_a_storage_that_they_cannot_write(run: R
     found = checked(run, own_url, code=1)
     assert (found["agent there"]["state"], found["agent there"]["found"]) == ("failed", "/mnt/x cannot be written")
     assert found["agent here"]["state"] == "ok"
+    assert found["storage"]["found"].startswith("1 of 2 connected agents cannot write to it")
+    assert found["storage"]["advice"] == "see the agents below, and PACELINE_STORAGE of the service"
 
 
 def test_a_service_that_does_not_answer_fails(run: Run) -> None:
