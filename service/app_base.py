@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from service.api import reports
 from service.api.http.direct_routes import DirectRoute
-from service.api.http.guard import Guard
+from service.api.http.request_limits import RequestLimits
 from service.api.http.request_log import RequestLog
 from service.api.http.request_metrics import RequestMetrics, request_seconds
 from service.api.http.security.cross_origin import CrossOriginProtection
@@ -19,7 +19,7 @@ from service.operations.reports.ingest import ingest_reports
 from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.threads import limit_ordinary_threads
 from service.runtime.context import Context
-from service.runtime.events.open_streams import follower_streams
+from service.runtime.events.open_stream_limit import follower_streams
 from service.runtime.group_commit import GroupCommit
 from service.settings import Settings
 from service.store.sql.database import Database
@@ -56,7 +56,7 @@ class RequestsLogged(Starlette):
 def add_middleware(app: Starlette) -> None:
     """Around what was added before. The application must have its state and its exception handlers."""
     app.add_middleware(DirectRoute, reports.POST_REPORTS, reports.serve_reports, app.exception_handlers)
-    app.add_middleware(Guard)
+    app.add_middleware(RequestLimits)
     app.add_middleware(CrossOriginProtection, app.state.context)
     app.add_middleware(RequestMetrics, app.state.request_seconds)
 

@@ -30,7 +30,7 @@ from service.api import (
     trial_history,
     trials,
 )
-from service.api.http.head import HeadAsGet
+from service.api.http.head_requests import HeadAsGet
 from service.api.http.route_problems import add_error_handlers
 from service.api.http.routes import refuse_unknown_query
 from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease

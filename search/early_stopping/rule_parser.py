@@ -16,9 +16,9 @@ from pydantic import (
 
 from search.early_stopping.rule import Rule
 from search.field_descriptions import field_descriptions
+from search.fields_of_later_versions import without_unused
 from search.mistakes import MISSING, Mistake, listed, parse, refuse
 from search.plugins import is_accepted
-from search.unused_fields import without_unused
 
 log = logging.getLogger(__name__)
 

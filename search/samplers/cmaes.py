@@ -10,7 +10,7 @@ from search.mistakes import Mistake, refuse
 from search.problem import Feature, Problem
 from search.samplers.optuna.ask import without_warning
 from search.samplers.optuna.internals_checks import usable
-from search.samplers.optuna.replay import ReplayProposer
+from search.samplers.optuna.public_api_fallback import ReplayProposer
 from search.samplers.sampler import Proposer, Sampler, too_large
 from search.thread_safe_import import import_modules
 

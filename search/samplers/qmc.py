@@ -8,7 +8,7 @@ from optuna.samplers import QMCSampler
 from search.problem import Problem
 from search.samplers.optuna.ask import without_warning
 from search.samplers.optuna.internals_checks import usable
-from search.samplers.optuna.replay import ReplayProposer
+from search.samplers.optuna.public_api_fallback import ReplayProposer
 from search.samplers.sampler import Proposer, Sampler
 from search.thread_safe_import import import_modules
 

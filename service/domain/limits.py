@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from service.domain.failures import CommonFailure, never_started
+from service.domain.common_failure import CommonFailure
+from service.domain.retry_policy import never_started
 from service.domain.statuses import EndReason
 from trainer.wire import FailureKind
 

@@ -9,7 +9,7 @@ from service.clock import Clock, utc_now
 from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.threads import Threads
 from service.runtime.events.notifier import KeyedNotifier, Notifier
-from service.runtime.events.open_streams import OpenStreams, download_streams, follower_streams
+from service.runtime.events.open_stream_limit import OpenStreams, download_streams, follower_streams
 from service.runtime.lease_tokens import LeaseTokens
 from service.runtime.slot_handover import SlotHandover
 from service.runtime.token_use import TokenUse

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from search.fields_of_later_versions import unknown_fields, without_unused
 from search.plugins import STORED
-from search.unused_fields import unknown_fields, without_unused
 from service.errors import Unavailable
 from service.specification.models import ExperimentSpec
 

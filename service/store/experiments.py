@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, literal, or_, select, tuple_
+from sqlalchemy import Select, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import (
@@ -12,14 +12,9 @@ from service.domain.statuses import (
     LIVE_EXPERIMENT,
     NO_NEW_TRIALS,
     EndReason,
-    ExperimentStatus,
-    TrialStatus,
 )
 from service.store.sql.column_types import UtcDateTime
-from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
-
-PAGE = 20
-"""The number of experiments read at a time when it is not known how many are needed."""
+from service.store.tables import ExperimentRow, WarmStartRow
 
 
 def may_run_trials(experiment: ExperimentRow) -> bool:
@@ -53,29 +48,6 @@ def lock_for(ids: Select[str]) -> Select[ExperimentRow]:
     """
     query = select(ExperimentRow).where(ExperimentRow.id.in_(ids)).order_by(ExperimentRow.id)
     return query.with_for_update().execution_options(populate_existing=True)
-
-
-def startable_experiment_ids(session: Session) -> list[Sequence[str]]:
-    """Experiments that may start trials, the next in line first: by priority, then fewest running trials, then age.
-
-    In pages: the first page is mostly enough, and reading a thousand specs takes 0.1 s.
-    """
-    running = (
-        select(func.count())
-        .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.RUNNING)
-        .scalar_subquery()
-    )
-    query = select(ExperimentRow.id).where(
-        ExperimentRow.status == ExperimentStatus.RUNNING,
-        or_(
-            ExperimentRow.end_reason.is_(None),
-            ExperimentRow.end_reason.in_(NO_NEW_TRIALS),
-            ExperimentRow.end_reason.in_(CONFIRMED_ENDS)
-            & ExperimentRow.spec[("confirm", "top")].as_string().is_not(None),
-        ),
-    )
-    ids = session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
-    return [ids[first : first + PAGE] for first in range(0, len(ids), PAGE)]
 
 
 def experiments_with(session: Session, ids: Sequence[str]) -> list[ExperimentRow]:

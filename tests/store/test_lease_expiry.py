@@ -10,7 +10,7 @@ from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
 from service.background.lease_expiry import LeaseExpiry
-from service.domain.failures import MAX_LOSSES
+from service.domain.retry_policy import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
 from service.operations.attempts import lease_expiry
 from service.operations.attempts.attempt_end import end_as_lost

@@ -27,7 +27,7 @@ from trainer.agent.lost_attempts import LostAttemptAudit
 from trainer.agent.pending_assignment import PendingAssignment
 from trainer.agent.process_identity import Instance, instance_of, is_dead
 from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
-from trainer.agent.slot_pool import AttemptId, SlotPool
+from trainer.agent.slot_pool import IDLE_SLOT_SECONDS, AttemptId, SlotPool
 from trainer.agent.storage_probe import StorageProbe
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import (
@@ -86,7 +86,7 @@ def run_agent(
     namespace: str = "paceline",
     token: str | None = None,
     *,
-    idle_seconds: float = 5.0,
+    idle_seconds: float = IDLE_SLOT_SECONDS,
     state: Path | None = None,
     spare_slot: bool = False,
     prestarted: int = 0,

@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 4.0
 
+IDLE_SLOT_SECONDS = 5.0
+"""How long a slot without work stays, other than a spare one: its experiment's next trial may be about to start."""
+
 SILENT_SECONDS = 120.0
 """A slot that does not answer for so long is killed. It may not answer while its placement group starts."""
 

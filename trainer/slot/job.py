@@ -10,7 +10,7 @@ from trainer.process_log.setup import LogSettings
 from trainer.ray_train.runners import RunPlan
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.datasets import dataset_server_starter
+from trainer.slot.dataset_server_start import dataset_server_starter
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
 from trainer.worker.session import Job

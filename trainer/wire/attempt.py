@@ -147,7 +147,7 @@ class Outcome(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt failed. `service.domain.failures` says which kinds are retried and on whose budget."""
+    """Why an attempt failed. `service.domain.retry_policy` says which kinds are retried and on whose budget."""
 
     LOST = "lost"
     PREEMPTED = "preempted"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from service.domain.failures import Retry, counted_failures, decide_retry
+from service.domain.retry_policy import Retry, counted_failures, decide_retry
 from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
 from service.operations.attempts.attempt_cost import add_to_sums
 from service.operations.attempts.leases import LeasedAttempt

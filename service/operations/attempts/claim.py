@@ -21,7 +21,8 @@ from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.store.agents import set_nodes
 from service.store.attempts import ASK_HOLDER, living_attempts
-from service.store.experiments import experiments_with, startable_experiment_ids
+from service.store.experiment_queue import startable_experiment_ids
+from service.store.experiments import experiments_with
 from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
 from service.store.stored_values import stored

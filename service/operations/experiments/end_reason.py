@@ -5,9 +5,10 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.domain.failures import FAILURES_TO_GIVE_UP, CommonFailure, common_failure, never_started
+from service.domain.common_failure import FAILURES_TO_GIVE_UP, CommonFailure, common_failure
 from service.domain.improvement import describe_stagnation
 from service.domain.limits import Limits, Progress, reason_to_end
+from service.domain.retry_policy import never_started
 from service.domain.statuses import EndReason, TrialStatus
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures

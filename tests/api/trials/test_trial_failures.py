@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.domain import failures
+from service.domain import retry_policy
 from service.runtime.caches.proposal_cache import ProposalCache
 from service.store.sql.database import Database
 from tests.conftest import Api
@@ -107,9 +107,9 @@ def test_an_experiment_ends_when_its_first_trials_fail_in_the_same_way(
 def test_an_experiment_ends_when_no_worker_of_its_first_trials_ever_ran(
     service: Api, monkeypatch: pytest.MonkeyPatch, how: str, status: str
 ) -> None:
-    monkeypatch.setattr(failures, "MAX_LOST_STARTS", 1)
-    monkeypatch.setattr(failures, "MAX_LOSSES", 1)
-    monkeypatch.setattr(failures, "MIN_LOST_START_INTERVAL", timedelta(0))
+    monkeypatch.setattr(retry_policy, "MAX_LOST_STARTS", 1)
+    monkeypatch.setattr(retry_policy, "MAX_LOSSES", 1)
+    monkeypatch.setattr(retry_policy, "MIN_LOST_START_INTERVAL", timedelta(0))
     name = service.create(limits={"max_trials": 20, "parallelism": 4})["name"]
     first = [held for _ in range(3) if (held := service.ask(name))]
     other = service.ask(name) if how == "another may have begun" else None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.failures import MAX_LOSSES
+from service.domain.retry_policy import MAX_LOSSES
 from service.domain.statuses import TRIAL_REVIVALS, TrialStatus
 from tests.conftest import Api, Held
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from service.domain.failures import (
+from service.domain.retry_policy import (
     MAX_LOSSES,
     MAX_LOST_STARTS,
     MIN_LOST_START_INTERVAL,

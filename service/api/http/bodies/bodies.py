@@ -20,7 +20,7 @@ from service.api.http.bodies.json_body import (
 )
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
-from service.api.http.guard import body_too_large
+from service.api.http.request_limits import body_too_large
 from service.errors import TooLarge
 from service.operations.packages.size_limit import package_too_large
 from service.operations.packages.storage import CheckedPackage, check_package, packed

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from search.mistakes import mistakes_of, shortened
-from service.api.http.bodies.message_size import check_parts, read_json
-from service.api.http.guard import body_too_large
+from service.api.http.bodies.json_body_limits import check_parts, read_json
+from service.api.http.request_limits import body_too_large
 from service.errors import Invalid, TooLarge, UnsupportedMediaType
 from service.runtime.context import Context
 

@@ -1,11 +1,8 @@
-"""The kinds of failures: which of them are retried, from which budget, and when they fail the whole experiment."""
+"""Which failed attempts of a trial are followed by another one, and what that is charged to."""
 
-import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import takewhile
 from typing import Literal
 
 from trainer.wire import Failure, FailureKind
@@ -31,15 +28,6 @@ MIN_LOST_START_INTERVAL = timedelta(seconds=10)
 slots at the same time, and each of them loses its trial within a second. With this interval, a trial fails only after
 it could not start for MAX_LOST_STARTS times as long, which is longer than a head takes to restart."""
 
-FAILURES_TO_GIVE_UP: dict[FailureKind, int] = {
-    FailureKind.LOST: 3,
-    FailureKind.CANNOT_START: 3,
-    FailureKind.USER_ERROR: 5,
-    FailureKind.SILENT: 5,
-}
-"""How many of the first trials must fail in the same way, with no trial that fared better, to fail the experiment: its
-code is wrong. Of lost trials, only those count whose workers never ran."""
-
 
 @dataclass(frozen=True)
 class Retry:
@@ -49,28 +37,6 @@ class Retry:
 @dataclass(frozen=True)
 class GiveUp:
     reason: str
-
-
-@dataclass(frozen=True)
-class CommonFailure:
-    """The first `count` failed trials failed in the same way as the very first one."""
-
-    first: Failure
-    count: int
-
-    @property
-    def is_conclusive(self) -> bool:
-        """Whether `count` reaches the limit of FAILURES_TO_GIVE_UP."""
-        lost_while_running = self.first.kind is FailureKind.LOST and self.first.began
-        return not lost_while_running and self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
-
-
-def common_failure(failures: Sequence[Failure]) -> CommonFailure | None:
-    """`failures` are those of the first failed trials, oldest first. The rank that failed makes no difference."""
-    if not failures:
-        return None
-    same = takewhile(lambda failure: _signature(failure) == _signature(failures[0]), failures)
-    return CommonFailure(failures[0], sum(1 for _ in same))
 
 
 def never_started(failure: Failure) -> bool:
@@ -106,13 +72,6 @@ def decide_retry(failure: Failure, earlier: Sequence[Failure], max_retries: int)
     spent = sum(_budget_of(other) == budget for other in earlier)
     limits = {"infrastructure": MAX_LOSSES, "start": MAX_LOST_STARTS, "user": max_retries}
     return Retry(kind) if spent < limits[budget] else GiveUp(kind)
-
-
-def _signature(failure: Failure) -> tuple[FailureKind, str]:
-    """What two equal failures share. Ray's message for workers that never ran names processes, so it is left out."""
-    if never_started(failure):
-        return failure.kind, ""
-    return failure.kind, re.sub(r"\brank \d+", "rank", failure.message)
 
 
 def _budget_of(failure: Failure) -> Budget | None:

@@ -13,7 +13,7 @@ OWN_LIMITS = {"/v1/packages", "/v1/experiments"}
 """Routes that set the limit of their body themselves, as reports do."""
 
 
-class Guard:
+class RequestLimits:
     """Refuses NUL characters in URLs, which no stored name has, and bodies that are too large."""
 
     def __init__(self, app: ASGIApp) -> None:

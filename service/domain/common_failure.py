@@ -1,0 +1,48 @@
+"""Whether trials fail in the same way, so that the whole experiment fails."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from service.domain.retry_policy import never_started
+from trainer.wire import Failure, FailureKind
+
+FAILURES_TO_GIVE_UP: dict[FailureKind, int] = {
+    FailureKind.LOST: 3,
+    FailureKind.CANNOT_START: 3,
+    FailureKind.USER_ERROR: 5,
+    FailureKind.SILENT: 5,
+}
+"""How many of the first trials must fail in the same way, with no trial that fared better, to fail the experiment: its
+code is wrong. Of lost trials, only those count whose workers never ran."""
+
+
+@dataclass(frozen=True)
+class CommonFailure:
+    """The first `count` failed trials failed in the same way as the very first one."""
+
+    first: Failure
+    count: int
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether `count` reaches the limit of FAILURES_TO_GIVE_UP."""
+        lost_while_running = self.first.kind is FailureKind.LOST and self.first.began
+        return not lost_while_running and self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
+
+
+def common_failure(failures: Sequence[Failure]) -> CommonFailure | None:
+    """`failures` are those of the first failed trials, oldest first. The rank that failed makes no difference."""
+    if not failures:
+        return None
+    same = takewhile(lambda failure: _signature(failure) == _signature(failures[0]), failures)
+    return CommonFailure(failures[0], sum(1 for _ in same))
+
+
+def _signature(failure: Failure) -> tuple[FailureKind, str]:
+    """What two equal failures share. Ray's message for workers that never ran names processes, so it is left out."""
+    if never_started(failure):
+        return failure.kind, ""
+    return failure.kind, re.sub(r"\brank \d+", "rank", failure.message)
