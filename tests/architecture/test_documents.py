@@ -15,6 +15,7 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 PATH = re.compile(r"`((?:service|search|trainer|tests|migrations|examples|docs)/[\w./-]+)`")
+LAYER_PATH = re.compile(r"`((?:api|operations|store)/[\w./-]+)`")  # within the service
 
 
 def _prose(document: Path) -> str:
@@ -57,7 +58,9 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md"])
 def test_documents_for_developers_name_paths_that_exist(name: str) -> None:
-    missing = [path for path in PATH.findall((ROOT / name).read_text()) if not (ROOT / path).exists()]
+    text = (ROOT / name).read_text()
+    paths = [*PATH.findall(text), *(f"service/{path}" for path in LAYER_PATH.findall(text))]
+    missing = [path for path in paths if not (ROOT / path).exists()]
     assert not [path for path in missing if not re.search("NAME|NOUN|RESOURCE", path)]
 
 
