@@ -22,12 +22,14 @@ Respond = Callable[..., Any]
 class S3Server:
     """`is_away`: every call is answered with 503, as by an overloaded S3; `is_slow`: only each fifth, after a while.
 
-    `refuses_reading` says for each file that is read, by its path, whether that is answered with 503.
+    `refuses_reading` says for each file that is read, by its path, whether that is answered with 503, and so is every
+    deletion before `deletes_from`, of `time.monotonic`.
     """
 
     def __init__(self) -> None:
         self.is_away = self.is_slow = False
         self.refuses_reading: Callable[[str], bool] | None = None
+        self.deletes_from = 0.0
         self.refused = 0
         self._calls = itertools.count(1)
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
@@ -72,6 +74,9 @@ class S3Server:
         is_read = environ["REQUEST_METHOD"] == "GET" and not environ.get("QUERY_STRING")
         if is_read and self.refuses_reading is not None:
             return self.refuses_reading(environ["PATH_INFO"])
+        deletes = environ["REQUEST_METHOD"] == "DELETE" or "delete" in environ.get("QUERY_STRING", "")
+        if deletes and time.monotonic() < self.deletes_from:
+            return True
         if not self.is_slow or environ.get("HTTP_USER_AGENT", "").startswith("python-httpx"):  # the test's own calls
             return self.is_away
         time.sleep(DELAY_SECONDS)

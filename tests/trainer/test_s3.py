@@ -1,8 +1,10 @@
 """Checkpoints in a bucket: saved, resumed from, downloaded and deleted, also after the bucket was away for a while."""
 
 import io
+import math
 import shutil
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from tests.conftest import Api, a_spec, running
 from tests.trainer.conftest import USER_CODE, another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.s3_server import S3Server
+from trainer.agent.slot_pool import IDLE_SLOT_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -58,9 +61,10 @@ def shards(s3: S3Server, folder: str) -> list[str]:
 def test_checkpoints_in_a_slow_and_overloaded_bucket_are_kept_downloaded_and_deleted(
     api: Api, s3: S3Server, record: Path
 ) -> None:
-    s3.is_slow = True
+    s3.is_slow, s3.deletes_from = True, math.inf
     name, trial = started(api, record, do="save", steps=3)
     shown = ended(api, trial)
+    s3.deletes_from = time.monotonic() + 2 * IDLE_SLOT_SECONDS
     assert (shown["status"], shown["failure_kind"]) == ("completed", None), [one["error"] for one in shown["attempts"]]
     assert shown["checkpoint"]["step"] == 3
     folder = f"runs/{name}-{shown['experiment_id']}/"

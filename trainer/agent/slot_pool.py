@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 4.0
 
 IDLE_SLOT_SECONDS = 5.0
-"""How long a slot without work stays, other than a spare one: its experiment's next trial may be about to start."""
+"""How long a slot without work stays, other than a spare one: its experiment's next trial may be about to start. One
+that still removes checkpoints stays until it has, unless its resources are needed: nobody else would remove them."""
 
 SILENT_SECONDS = 120.0
 """A slot that does not answer for so long is killed. It may not answer while its placement group starts."""
@@ -81,6 +82,7 @@ class PooledSlot:
     runs: AttemptId | None = None
     began: bool = False
     idle_seconds: float | None = None
+    is_removing: bool = False
     is_closing: bool = False
     lost_count: int = 0
     placement_group: str | None = None
@@ -191,6 +193,7 @@ class SlotPool:
         slot.runs = (status["trial"], status["attempt"]) if status["trial"] else None
         slot.began = status.get("began", True)  # a slot of an earlier version leaves it out
         slot.idle_seconds = status["idle_seconds"]
+        slot.is_removing = status.get("removing", False)  # as above
         slot.placement_group = status["placement_group"]
         slot.is_closing = status["closing"]
         lost_count = status.get("lost_count", 0)  # as above
@@ -324,8 +327,9 @@ class SlotPool:
         return placement.nodes[0] if placement else None
 
     def _make_room(self, scaling: Scaling) -> None:
-        """Close idle slots, longest idle first, until the worker group fits."""
-        idle = sorted((s for s in self.slots.values() if s.is_idle), key=lambda s: -(s.idle_seconds or 0))
+        """Close idle slots, longest idle first, until the worker group fits; those that remove checkpoints last."""
+        idle = [slot for slot in self.slots.values() if slot.is_idle]
+        idle.sort(key=lambda slot: (slot.is_removing, -(slot.idle_seconds or 0)))
         labels = node_labels() if idle else {}
         for slot in idle:
             if find_placement(bundles_of(scaling), self._unclaimed(Reservations()), labels) is not None:
@@ -333,8 +337,9 @@ class SlotPool:
             self.close([slot])
 
     def close_idle(self, seconds: float) -> None:
-        """Close the slots that have been idle for longer."""
-        self.close([slot for slot in self.slots.values() if slot.is_idle and (slot.idle_seconds or 0) > seconds])
+        """Close the slots that have been idle for longer, and have no checkpoints to remove."""
+        idle = [slot for slot in self.slots.values() if slot.is_idle and not slot.is_removing]
+        self.close([slot for slot in idle if (slot.idle_seconds or 0) > seconds])
 
     def close_all(self) -> None:
         self._spare.close()

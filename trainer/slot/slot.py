@@ -138,6 +138,7 @@ class Slot(WorkerCalls):
             "attempt": assignment.attempt if assignment else None,
             "began": attempt is not None and bool(attempt.ranks.started),
             "idle_seconds": self._executor.idle_seconds,
+            "removing": self._remover.has_work,
             "placement_group": (runner and runner.placement_group) or self._placement_group,
             "nodes": sorted(self._nodes.used),
             "given_count": self._received_count,

@@ -29,6 +29,18 @@ def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
     return PooledSlot(name, None, **{"key": key_of(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE, **fields})
 
 
+def test_an_idle_slot_that_still_removes_checkpoints_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, closed = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), list[str]()
+    monkeypatch.setattr(pool, "close", lambda slots: closed.extend(slot.name for slot in slots))
+    removing = pooled("removing", runs=None, idle_seconds=9.0, is_removing=True)
+    pool.slots = {"removing": removing, "done": pooled("done", runs=None, idle_seconds=9.0)}
+    pool.close_idle(5.0)
+    assert closed == ["done"]
+    removing.is_removing = False
+    pool.close_idle(5.0)
+    assert closed[1:] == ["removing", "done"]
+
+
 def test_what_a_log_would_say_of_a_slot_has_no_secret() -> None:
     assert "s3cr3t" not in repr(pooled(secrets={"KEY": "s3cr3t"}))
 

@@ -69,10 +69,16 @@ class DirectoryRemover(threading.Thread):
         """Remove something else than checkpoints."""
         self._tasks.put(task)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether something is still to be removed, or to be tried again."""
+        return self._tasks.unfinished_tasks > 0 or bool(self._retries)
+
     def run(self) -> None:
         while (task := self._next()) is not None:
             if task() is False and self._delays:
                 self._retries.append(Retry(task, time.monotonic() + self._delays[0]))
+            self._tasks.task_done()
         while self._retry_all() and (left := self._end - time.monotonic()) > 0:
             time.sleep(min(LAST_RETRY_SECONDS, left))
 

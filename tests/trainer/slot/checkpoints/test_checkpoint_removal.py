@@ -36,10 +36,14 @@ def come_back(storage: Path) -> None:
 def test_what_could_not_be_removed_is_removed_when_the_storage_is_back(
     storage: Path, remover: DirectoryRemover, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert not remover.has_work
     remover.remove(str(storage / "old"))
+    assert remover.has_work
     until(lambda: "could not be removed" in caplog.text, "the removal fails")
+    assert remover.has_work, "it is to be tried again"
     come_back(storage)
-    until(lambda: not (storage / "old").exists(), "the removal is tried again")
+    until(lambda: not remover.has_work, "the removal is tried again")
+    assert not (storage / "old").exists()
     assert (storage / "new").exists()
 
 
