@@ -119,6 +119,7 @@ def test_an_agent_that_ends_releases_its_name(settings: Settings, monkeypatch: p
     monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
     monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
     monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: pool)
+    monkeypatch.setattr(agent, "LEAVE_SECONDS", PATIENCE_SECONDS)  # a busy machine may need longer than an agent waits
     with running(settings) as api:
         first = threading.Thread(
             target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs={"stop": stop}
