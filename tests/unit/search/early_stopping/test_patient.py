@@ -55,7 +55,8 @@ def test_patient_stops_the_trials_that_optuna_prunes(
     options, pruner = WRAPPED[wrapped]
     rule = rule_of(rule="patient", wrapped_rule=options, patience=patience, min_delta=min_delta)
     patient = optuna.pruners.PatientPruner(pruner(), patience, min_delta)
-    decisions_agree(data, rule, patient, direction, jump=3, by_average=wrapped == "wilcoxon")
+    last_step, by_average = options.get("max_step"), wrapped == "wilcoxon"
+    decisions_agree(data, rule, patient, direction, jump=3, by_average=by_average, last_step=last_step)
 
 
 def test_every_rule_that_patient_may_wrap_is_compared_with_optuna() -> None:
