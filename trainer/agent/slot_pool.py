@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 CLOSE_SECONDS = 4.0
 
 IDLE_SLOT_SECONDS = 5.0
-"""How long a slot without work stays, other than a spare one: its experiment's next trial may be about to start. One
-that still removes checkpoints stays until it has, unless its resources are needed: nobody else would remove them."""
+"""How long a slot without work stays, other than a spare one: its experiment's next trial may be about to start. A slot
+that still removes checkpoints stays longer, unless its resources are needed, because no other process removes them."""
 
 SILENT_SECONDS = 120.0
 """A slot that does not answer for so long is killed. It may not answer while its placement group starts."""
