@@ -18,7 +18,7 @@ from search.samplers.constrained_draw import constrained_draw
 from search.samplers.sampler import Proposer, Source, source_of
 from search.samplers.seeds import derived_seed
 from search.space.parameters import Parameter, Params, coded
-from search.standings import ranked
+from search.trial_ranking import ranked
 
 CHANGE = 0.5
 """The probability that a parameter of the best trial is changed; one always is."""

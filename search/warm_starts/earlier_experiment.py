@@ -12,7 +12,7 @@ from search.samplers.tpe import Tpe
 from search.space.parameters import CategoricalParameter, Parameter, Params, position
 from search.space.space import Space
 from search.space.unit_scale import to_unit
-from search.standings import ranked
+from search.trial_ranking import ranked
 
 NEIGHBOURS = 3
 """The number of its trials by which the standing of another configuration is predicted."""

@@ -14,7 +14,7 @@ from search.problem import Observation, Problem
 from search.samplers.sampler import Proposer, Source, source_of
 from search.samplers.seeds import derived_seed
 from search.space.parameters import Params
-from search.standings import ranked
+from search.trial_ranking import ranked
 from search.warm_starts.earlier_experiment import EarlierExperiment
 from search.warm_starts.similarity import MAX_RANKED, MIN_RANKED, share, similarity
 

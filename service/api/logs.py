@@ -17,7 +17,7 @@ from service.api.http.security.revocation import RevocableStream
 from service.domain.statuses import LIVE_TRIAL
 from service.errors import NotFound
 from service.operations.age_retention import removal_note
-from service.operations.attempts.logs import Log, missing_end
+from service.operations.attempts.rank_logs import Log, missing_end
 from service.runtime.context import Context
 from service.store.attempts import attempts_of
 from service.store.lookup import trial_named

@@ -21,11 +21,11 @@ from trainer.slot.attempt.failure_classification import slot_failed
 from trainer.slot.attempt.outcome import Outcome
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.checkpoints.validation_task import validation_starter
-from trainer.slot.job import Host
 from trainer.slot.loaded_libraries import LoadedLibraries
 from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.start_limit import start_limit, start_limited
+from trainer.slot.worker_job import Host
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import tracing
 from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head

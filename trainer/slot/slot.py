@@ -23,11 +23,11 @@ from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt_executor import AttemptExecutor, SlotState
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
-from trainer.slot.job import Host
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.orphan_check import OrphanCheck
 from trainer.slot.user_package import UserPackage
-from trainer.slot.worker_calls import WorkerCalls
+from trainer.slot.worker_job import Host
+from trainer.slot.worker_message_handlers import WorkerMessageHandlers
 from trainer.traces import tracing
 from trainer.worker.messages import WorkerStarted
 
@@ -45,7 +45,7 @@ SWITCH_SECONDS = 0.0005
 """The interpreter's switch interval. The threads here often wait for each other; the default is ten times as long."""
 
 
-class Slot(WorkerCalls):
+class Slot(WorkerMessageHandlers):
     """Its first assignment decides what it can run: the same experiment, package and shape. A `spare` one has none yet.
 
     `log` has the fields of the agent's `LogSettings`, `traces` its variables OTEL_*, None without tracing.
@@ -170,7 +170,7 @@ class Slot(WorkerCalls):
         """Never returns: what depends on this slot waits for the call to fail."""
         await asyncio.Event().wait()
 
-    # Called by the workers and by Ray's controller, as what WorkerCalls has.
+    # Called by the workers and by Ray's controller, as what WorkerMessageHandlers has.
 
     async def worker_started(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         started = WorkerStarted(**fields)

@@ -36,7 +36,7 @@ from trainer.worker.commands.command import Command, run_command
 from trainer.worker.datasets.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
 from trainer.worker.failures import Failure, describe, not_read, not_saved
-from trainer.worker.logs.logs import LogTail
+from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills

@@ -21,7 +21,7 @@ from trainer.worker.failures import (
     user_location,
     user_traceback,
 )
-from trainer.worker.logs.logs import LogTail
+from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.metrics import json_metrics
 from trainer.worker.user_code import enter_package, find_function

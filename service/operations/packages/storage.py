@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from service.errors import InsufficientStorage, NotFound
-from service.operations.packages.contents import check_contents, safe_filename
+from service.operations.packages.package_check import check_contents, safe_filename
 from service.operations.packages.size_limit import package_too_large
 from service.runtime.context import Context
 from service.store.packages import has_experiment

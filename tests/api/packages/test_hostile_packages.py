@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import Invalid, ServiceError
-from service.operations.packages.contents import check_contents
+from service.operations.packages.package_check import check_contents
 from tests.conftest import Api
 
 TRAIN = b"def train_fn(config): pass\n"

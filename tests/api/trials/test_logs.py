@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.operations.attempts import log_file, logs
+from service.operations.attempts import log_file, rank_logs
 from service.settings import BadSettings, Settings
 from tests.conftest import Api, Held, changed, running
 from tests.patience import PATIENCE_SECONDS
@@ -165,16 +165,16 @@ def test_a_tail_reads_only_the_end(service: Api, monkeypatch: pytest.MonkeyPatch
         send(held, text, offset)
         offset += len(text)
     read: list[int] = []
-    before = logs._block_before
+    before = rank_logs._block_before
 
     def counted(*arguments: object) -> tuple[bytes, int]:
         block, start = before(*arguments)  # type: ignore[arg-type]
         read.append(len(block))
         return block, start
 
-    monkeypatch.setattr(logs, "_block_before", counted)
-    assert logged(held, rank=0, tail=1) == "a" * (logs.MAX_TAIL_LINE_BYTES - 1) + "\n"
-    assert sum(read) <= logs.MAX_TAIL_LINE_BYTES
+    monkeypatch.setattr(rank_logs, "_block_before", counted)
+    assert logged(held, rank=0, tail=1) == "a" * (rank_logs.MAX_TAIL_LINE_BYTES - 1) + "\n"
+    assert sum(read) <= rank_logs.MAX_TAIL_LINE_BYTES
     assert logged(held, rank=0, tail=20).startswith("6\n") or logged(held, rank=0, tail=20).endswith("a\n")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.slot.nodes.node_tasks import read_rest
-from trainer.worker.logs.logs import OutputFile
+from trainer.worker.logs.log_follower import OutputFile
 from trainer.worker.logs.masker import Masker
 
 SECRET = 's3cr3t/+token=with odd&chars"é'  # noqa: S105

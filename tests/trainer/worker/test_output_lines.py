@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.logs import logs
-from trainer.worker.logs.logs import OutputFile
+from trainer.worker.logs import log_follower
+from trainer.worker.logs.log_follower import OutputFile
 from trainer.worker.logs.masker import Masker
 
 CHUNK_BYTES = 20
@@ -26,7 +26,7 @@ def chunks(path: Path, content: bytes) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(log_follower, "CHUNK_BYTES", CHUNK_BYTES)
 
 
 def test_a_full_chunk_ends_with_a_line_so_that_the_other_file_does_not_come_into_its_middle(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 from search.mistakes import Mistake, shortened
 from service.errors import Invalid, TooLarge
-from service.operations.packages.member_content import fault_in_content
-from service.operations.packages.member_names import mistakes_in_names
+from service.operations.packages.member_content_check import fault_in_content
+from service.operations.packages.member_name_check import mistakes_in_names
 from service.operations.packages.zip_directory import Member, read_directory
 
 MAX_RATIO = 100

@@ -7,7 +7,7 @@ from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.messages import WorkerEnded
 
 
-class WorkerCalls:
+class WorkerMessageHandlers:
     """The part of a slot's actor that passes messages on. `run` names the attempt: a late message is ignored."""
 
     _executor: AttemptExecutor
