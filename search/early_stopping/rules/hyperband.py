@@ -1,7 +1,7 @@
 """Hyperband (Li et al., 2018) over asynchronous successive halving, as Optuna's HyperbandPruner does it."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Annotated, Literal, Self
 from zlib import crc32
@@ -18,8 +18,9 @@ class Hyperband(SuccessiveHalving):
 
     A trial is compared only within its bracket, which is a function of its number; with `weighted`, of what had
     completed when it was created. Trials are then recorded at all rungs, also at those below their first one, to see
-    how well early ranks predict those at the end. `max_step` is the last step of a trial that is not stopped. There is
-    no rung at that step, because the trial ends there; Optuna prunes most trials that have got so far.
+    how well early ranks predict those at the end; and the last bracket always lets its trials run to the end, so that
+    trials go there if no rung tells anything. `max_step` is the last step of a trial that is not stopped. There is no
+    rung at that step, because the trial ends there; Optuna prunes most trials that have got so far.
     """
 
     rule: Literal["hyperband"] = "hyperband"
@@ -45,22 +46,24 @@ class Hyperband(SuccessiveHalving):
             return None
         from search.early_stopping.rules.bracket_weights import draw, weigh  # noqa: PLC0415 - NumPy is slow to import
 
-        weights = weigh(self._share_ends, self.first_rungs, self.max_step, completed)
+        ends = _share_ends(len(self.first_rungs), self.reduction_factor)
+        weights = weigh(ends, self.first_rungs, self.max_step, completed)
         position = crc32(f"hyperband_{seed}_{number}".encode()) / 2**32
         return draw(weights, self.first_rungs, position)
 
     def bracket_of(self, number: int, bracket: int | None = None) -> int:
         """The stored `bracket`, or that of the number: if the rule is not weighted, or was not when it was created."""
         if self.weighted and bracket is not None:
-            return min(bracket, self._bracket_count - 1)
-        position = crc32(f"hyperband_{number}".encode()) % self._share_ends[-1]
-        return next(own for own, end in enumerate(self._share_ends) if position < end)
+            return min(bracket, len(self.first_rungs) - 1)
+        ends = _share_ends(self._bracket_count, self.reduction_factor)
+        position = crc32(f"hyperband_{number}".encode()) % ends[-1]
+        return next(own for own, end in enumerate(ends) if position < end)
 
     def pool_of(self, number: int, bracket: int | None = None) -> int:
         return self.bracket_of(number, bracket)
 
     def pools_at(self, rung: int) -> Iterable[int]:
-        return (bracket for bracket in range(self._bracket_count) if self.compares_at(rung, bracket))
+        return (bracket for bracket in range(len(self.first_rungs)) if self.compares_at(rung, bracket))
 
     def compares_at(self, milestone: int, pool: int) -> bool:
         return milestone >= self.first_rung(pool)
@@ -69,13 +72,14 @@ class Hyperband(SuccessiveHalving):
     def rungs_end(self) -> int | None:
         return self.max_step
 
-    @property
+    @cached_property
     def first_rungs(self) -> Sequence[int]:
-        """By bracket."""
-        return [self.first_rung(bracket) for bracket in range(self._bracket_count)]
+        """By bracket. That of a bracket which stops no trial is `max_step`."""
+        found = [self.min_step * self.reduction_factor**bracket for bracket in range(self._bracket_count)]
+        return [*found, self.max_step] if self.weighted and found[-1] < self.max_step else found
 
     def first_rung(self, pool: int) -> int:
-        return self.min_step * int(self.reduction_factor**pool)
+        return self.first_rungs[pool]
 
     def first_recorded(self, pool: int) -> int:
         return self.min_step if self.weighted else self.first_rung(pool)
@@ -84,15 +88,18 @@ class Hyperband(SuccessiveHalving):
         return f"rung {rung} of bracket {pool}"
 
     @cached_property
-    def _share_ends(self) -> list[int]:
-        """The cumulative shares of the brackets among the trials; the last one is the total."""
-        count = self._bracket_count
-        return list(accumulate(-(-count * self.reduction_factor**s // (s + 1)) for s in reversed(range(count))))
-
-    @property
     def _bracket_count(self) -> int:
-        """In integers: Optuna's quotient of logarithms is below 5 for 1 to 243 at 3, which has 6 brackets."""
+        """Without the one that `weighted` may add.
+
+        In integers: Optuna's quotient of logarithms is below 5 for 1 to 243 at 3, which has 6 brackets.
+        """
         count = 0
-        while self.first_rung(count) <= self.max_step:
+        while self.min_step * self.reduction_factor**count <= self.max_step:
             count += 1
         return count
+
+
+@cache
+def _share_ends(count: int, factor: int) -> Sequence[int]:
+    """The cumulative shares of so many brackets among the trials; the last one is the total."""
+    return list(accumulate(-(-count * factor**s // (s + 1)) for s in reversed(range(count))))

@@ -61,6 +61,26 @@ def test_a_bracket_says_why_a_trial_got_it() -> None:
     assert (found[2].first_step, found[2].weight, found[2].agreement) == (LAST, 1.0, None)
 
 
+@pytest.mark.parametrize("last", [7, 8, 9, 10, 20, 50])
+def test_one_bracket_stops_no_trial_whatever_the_length_of_a_training(last: int) -> None:
+    rule = rule_of(**WEIGHTED | {"max_step": last})
+    assert isinstance(rule, Hyperband)
+    whole = len(rule.first_rungs) - 1
+    assert (rule.first_rungs[whole], rule.first_rungs[whole - 1] < last) == (last, True)
+    assert [pool for step in range(1, last) for pool in rule.pools_at(step) if pool == whole] == []
+
+
+def test_trials_train_to_the_end_where_no_rung_tells_anything() -> None:
+    trials = Trials(rule_of(**WEIGHTED | {"max_step": LAST - 1}))
+    for number in range(12):
+        trials.ran(number, [*[-number] * (LAST - 2), number])
+    assert shares(trials) == {
+        0: pytest.approx(0.02, abs=0.01),
+        1: pytest.approx(0.02, abs=0.01),
+        2: pytest.approx(0.96, abs=0.02),
+    }
+
+
 def test_the_same_history_gives_the_same_bracket_and_another_seed_another() -> None:
     one, again = after_trials(5, -1), after_trials(5, -1)
     assert brackets_after(one) == brackets_after(again)
