@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import ConfigDict, Field, model_validator
 
 from search.json_types import JsonModel
-from search.number_texts import distinct_texts
+from search.numbers_in_messages import distinct_texts
 
 
 class Constraint(JsonModel):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from search.early_stopping.history import Peer, Peers
-from search.number_texts import distinct_texts
+from search.numbers_in_messages import distinct_texts
 from search.problem import Direction
 from search.space.space import Params
 

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from search.mistakes import Mistake, listed
-from search.number_texts import distinct_texts
+from search.numbers_in_messages import distinct_texts
 from search.space.conditions import Condition
 from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, position
 from search.space.scalars import shown

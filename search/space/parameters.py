@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, refuse
-from search.number_texts import distinct_texts
+from search.numbers_in_messages import distinct_texts
 from search.space.conditions import Condition
 from search.space.prior import Prior
 from search.space.scalars import Scalar, repetitions, same, shown

@@ -14,8 +14,8 @@ from service.api.http.services_header import services_header
 from service.api.reports import BODY, REPORTS, submit
 from service.errors import LeaseLost, NotFound
 from service.operations.attempts.finish import finish
+from service.operations.attempts.heartbeat import current_order, take_heartbeat
 from service.operations.attempts.rank_logs import store_log
-from service.operations.reports.ingest import current_order, take_heartbeat
 from service.runtime.events.notifier import wait_for_notification
 from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk, Reports
 

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 
 from search.mistakes import Mistake
-from service.api.http.bodies.bodies import MERGE_PATCH, YAML, JsonOrYaml, SpecAndCode, Submission
-from service.api.http.bodies.json_body import JSON
+from service.api.http.bodies.body_reader import JSON
+from service.api.http.bodies.document_body import MERGE_PATCH, YAML, JsonOrYaml
+from service.api.http.bodies.submission_body import SpecAndCode, Submission
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
 from service.api.http.openapi_errors import problems
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from search.mistakes import Mistake
-from service.api.http.bodies.bodies import checked_package
-from service.api.http.bodies.json_body import read_body
+from service.api.http.bodies.body_reader import read_body
+from service.api.http.bodies.submission_body import checked_package
 from service.api.http.dependencies import Ctx
 from service.api.http.openapi_errors import problems
 from service.api.http.routes import Route

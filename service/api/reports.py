@@ -7,7 +7,8 @@ The fields of the call and of its answer are in `trainer/wire/attempt.py`;
 from starlette.requests import Request
 
 from service.api.http.bearer import bearer_token
-from service.api.http.bodies.json_body import JsonBody, header
+from service.api.http.bodies.body_reader import header
+from service.api.http.bodies.json_body import JsonBody
 from service.api.http.direct_routes import PostPath
 from service.api.http.error_precedence import look_up_lease, with_error_precedence
 from service.api.http.queries import check_query

@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import JsonValue
 
-from service.api.http.bodies.bodies import YAML, UnreadDocument
-from service.api.http.bodies.json_body import JSON
+from service.api.http.bodies.body_reader import JSON
+from service.api.http.bodies.document_body import YAML, UnreadDocument
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
 from service.api.http.openapi_errors import problems

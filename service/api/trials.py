@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from service.api.http.bodies.bodies import YAML, JsonOrYaml
-from service.api.http.bodies.json_body import JSON
+from service.api.http.bodies.body_reader import JSON
+from service.api.http.bodies.document_body import YAML, JsonOrYaml
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey, TrialId
 from service.api.http.openapi_errors import problems
 from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor

@@ -21,7 +21,7 @@ from service.store.events import events_after
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
 from service.store.trials.confirmations import confirmed_winners
-from service.store.trials.generations import generations_of_all
+from service.store.trials.param_generations import generations_of_all
 from service.store.trials.trials import counts_by_status
 from trainer.process_log.context import log_context
 

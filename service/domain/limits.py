@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from service.domain.common_failure import CommonFailure
+from service.domain.end_reasons import EndReason
 from service.domain.retry_policy import never_started
-from service.domain.statuses import EndReason
 from trainer.wire import FailureKind
 
 

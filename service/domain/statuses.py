@@ -28,20 +28,6 @@ class TrialStatus(StrEnum):
     STOPPED = "stopped"
 
 
-class EndReason(StrEnum):
-    """Why an experiment ended."""
-
-    MAX_TRIALS = "max_trials"
-    MAX_SECONDS = "max_seconds"
-    TARGET_REACHED = "target_reached"
-    NO_IMPROVEMENT = "no_improvement"
-    SPACE_EXHAUSTED = "space_exhausted"
-    TOO_MANY_FAILURES = "too_many_failures"
-    CANNOT_START = "cannot_start"
-    SEARCH_FAILED = "search_failed"
-    USER = "user"
-
-
 class StopCause(StrEnum):
     """Why a trial was asked to stop before its training function returned.
 
@@ -80,17 +66,6 @@ TRIAL_MOVES: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.STOPPED: frozenset(),
 }
 
-EXPERIMENT_REVIVALS = frozenset(
-    {
-        EndReason.MAX_TRIALS,
-        EndReason.MAX_SECONDS,
-        EndReason.TARGET_REACHED,
-        EndReason.NO_IMPROVEMENT,
-        EndReason.TOO_MANY_FAILURES,
-    }
-)
-"""The reasons that a user can undo: when the limit that ended the experiment is raised, it runs again."""
-
 TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.FAILED: frozenset({TrialStatus.QUEUED}),
     TrialStatus.STOPPED: frozenset({TrialStatus.QUEUED}),
@@ -102,26 +77,6 @@ LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targ
 
 CONTENDERS = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
 """Trials that may be the best: they ended by themselves or at a user's request, not by early stopping."""
-
-STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
-    EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
-    EndReason.MAX_SECONDS: ExperimentStatus.COMPLETED,
-    EndReason.TARGET_REACHED: ExperimentStatus.COMPLETED,
-    EndReason.NO_IMPROVEMENT: ExperimentStatus.COMPLETED,
-    EndReason.SPACE_EXHAUSTED: ExperimentStatus.COMPLETED,
-    EndReason.TOO_MANY_FAILURES: ExperimentStatus.FAILED,
-    EndReason.CANNOT_START: ExperimentStatus.FAILED,
-    EndReason.SEARCH_FAILED: ExperimentStatus.FAILED,
-    EndReason.USER: ExperimentStatus.STOPPED,
-}
-
-NO_NEW_TRIALS = frozenset({EndReason.SPACE_EXHAUSTED, EndReason.SEARCH_FAILED})
-"""Reasons for which no new trial is created while the existing ones continue. Any other reason replaces them."""
-
-CONFIRMED_ENDS = frozenset(
-    {EndReason.MAX_TRIALS, EndReason.SPACE_EXHAUSTED, EndReason.NO_IMPROVEMENT, EndReason.TARGET_REACHED}
-)
-"""Reasons that end a search but not yet an experiment with `confirm`: its winners run again first."""
 
 STATUS_AFTER_STOP: dict[StopCause, TrialStatus] = {
     StopCause.EARLY_STOPPING: TrialStatus.PRUNED,

@@ -13,7 +13,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException, RestException
 
 from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
-from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
+from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
 from service.mirror.run_update import RunUpdate
 from service.mirror.runs import EXPERIMENT_TAG, NewRun, experiment_tags
 from service.settings import without_password
@@ -27,8 +27,6 @@ _CLIENT_SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-# In one call MLflow accepts 1,000 metrics, 100 parameters, 100 tags, 1,000 of all together and a million bytes.
-_METRICS, _PARAMS, _TAGS = 800, 50, 50
 _SERVER_ERROR = 500
 
 
@@ -73,7 +71,11 @@ class TrackingClient:
         metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]
         params = [Param(name, value) for name, value in update.params.items()]
         tags = [RunTag(name, value) for name, value in update.tags.items()]
-        pieces = (_chunks(metrics, _METRICS), _chunks(params, _PARAMS), _chunks(tags, _TAGS))
+        pieces = (
+            _chunks(metrics, METRICS_PER_CALL),
+            _chunks(params, PARAMS_PER_CALL),
+            _chunks(tags, TAGS_PER_CALL),
+        )
         with self._translated_errors():
             for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
                 self._client.log_batch(run_id, metrics=some_metrics, params=some_params, tags=some_tags)

@@ -7,13 +7,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from search.space.space import Params
+from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
-    EXPERIMENT_REVIVALS,
     LIVE_TRIAL,
     TRIAL_MOVES,
     TRIAL_REVIVALS,
-    EndReason,
     ExperimentStatus,
     StopCause,
     TrialStatus,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.store.stored_values import stored
+from service.store.json_of_other_versions import stored
 from service.store.tables import AgentRow
 from trainer.wire import Node
 

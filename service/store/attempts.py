@@ -8,7 +8,8 @@ from itertools import takewhile
 from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, select
 from sqlalchemy.orm import Session, defer
 
-from service.domain.statuses import STATUS_AFTER_END, TrialStatus
+from service.domain.end_reasons import STATUS_AFTER_END
+from service.domain.statuses import TrialStatus
 from service.domain.token_digest import token_digest
 from service.store.experiments import lock_for
 from service.store.sql.database import clock_of

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import CONFIRMED_ENDS, NO_NEW_TRIALS, ExperimentStatus, TrialStatus
+from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN
+from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 
 PAGE = 20
@@ -26,7 +27,7 @@ def startable_experiment_ids(session: Session) -> list[Sequence[str]]:
         ExperimentRow.status == ExperimentStatus.RUNNING,
         or_(
             ExperimentRow.end_reason.is_(None),
-            ExperimentRow.end_reason.in_(NO_NEW_TRIALS),
+            ExperimentRow.end_reason.in_(ENDS_THAT_LET_TRIALS_RUN),
             ExperimentRow.end_reason.in_(CONFIRMED_ENDS)
             & ExperimentRow.spec[("confirm", "top")].as_string().is_not(None),
         ),

@@ -7,12 +7,8 @@ from typing import Any
 from sqlalchemy import Select, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import (
-    CONFIRMED_ENDS,
-    LIVE_EXPERIMENT,
-    NO_NEW_TRIALS,
-    EndReason,
-)
+from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN, EndReason
+from service.domain.statuses import LIVE_EXPERIMENT
 from service.store.sql.column_types import UtcDateTime
 from service.store.tables import ExperimentRow, WarmStartRow
 
@@ -29,7 +25,7 @@ def has_ended_search(experiment: ExperimentRow) -> bool:
 
 def _with_trials(experiment: ExperimentRow) -> frozenset[EndReason]:
     """The end reasons with which trials may still start."""
-    return NO_NEW_TRIALS | CONFIRMED_ENDS if experiment.spec.get("confirm") else NO_NEW_TRIALS
+    return ENDS_THAT_LET_TRIALS_RUN | CONFIRMED_ENDS if experiment.spec.get("confirm") else ENDS_THAT_LET_TRIALS_RUN
 
 
 def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:

@@ -201,8 +201,8 @@ class AttemptRow(Base):
     comes after it does not count. `began_at` is when the training function began, as far as its holder has told.
     `phases` are the seconds since then, as the holder has told them last: `trainer.wire.PhaseSeconds`. `queued_at` is
     when its trial was queued for it. `world_size` is the number of workers of an elastic group, once they have started.
-    `utilization` sums up the samples of its nodes: `service.domain.utilization.Utilization`. `traceparent` is of its
-    trace, where there is tracing. `service` names the one service process that the holder can
+    `utilization` sums up the samples of its nodes: `service.domain.system_metrics_summary.Utilization`.
+    `traceparent` is of its trace, where there is tracing. `service` names the one service process that the holder can
     reach; None if it has the addresses of others, too.
     `service.runtime.lease_tokens` computes the lease token, whose digest is stored, from `lease_salt`.
     """

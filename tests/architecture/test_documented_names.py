@@ -14,17 +14,10 @@ from search.early_stopping.registry import RULES
 from search.samplers.registry import SAMPLERS
 from service.cli.all_commands import app
 from service.complete_app import create_app
-from service.domain import statuses
+from service.domain import end_reasons
+from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.domain.roles import Role
-from service.domain.statuses import (
-    EXPERIMENT_MOVES,
-    EXPERIMENT_REVIVALS,
-    TRIAL_MOVES,
-    TRIAL_REVIVALS,
-    EndReason,
-    ExperimentStatus,
-    TrialStatus,
-)
+from service.domain.statuses import EXPERIMENT_MOVES, TRIAL_MOVES, TRIAL_REVIVALS, ExperimentStatus, TrialStatus
 from service.errors import ServiceError
 from service.settings import Settings
 from service.specification.models import ExperimentSpec
@@ -68,7 +61,7 @@ def test_the_documented_moves_of_experiments_are_those_of_the_code() -> None:
 
 def test_the_documented_status_of_an_ended_experiment_is_that_of_the_code() -> None:
     (status_after,) = (
-        value for value in vars(statuses).values() if isinstance(value, dict) and set(value) == {*EndReason}
+        value for value in vars(end_reasons).values() if isinstance(value, dict) and set(value) == {*EndReason}
     )
     documented = dict(END_REASON.findall(_page("concepts/experiments-and-trials.md")))
     assert {reason: documented.get(reason) for reason in status_after} == status_after

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.domain.token_digest import token_digest
 from service.errors import Unauthorized
-from service.operations.reports.ingest import take_heartbeat
+from service.operations.attempts.heartbeat import take_heartbeat
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.settings import Settings

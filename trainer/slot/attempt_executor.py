@@ -17,8 +17,8 @@ from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.attempt.failure_classification import slot_failed
 from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.ray_failures import slot_failed
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.checkpoints.validation_task import validation_starter
 from trainer.slot.loaded_libraries import LoadedLibraries
@@ -28,9 +28,9 @@ from trainer.slot.start_limit import start_limit, start_limited
 from trainer.slot.worker_job import Host
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import tracing
-from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 from trainer.worker.logs.masker import Masker
-from trainer.worker.session import run_job, train_function
+from trainer.worker.rank_session import run_job, train_function
+from trainer.worker.user_code_failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 
 logger = logging.getLogger("paceline")
 

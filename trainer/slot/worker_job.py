@@ -13,7 +13,7 @@ from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.dataset_server_start import dataset_server_starter
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
-from trainer.worker.session import Job
+from trainer.worker.rank_session import Job
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from trainer.command_template import Placeholder, placeholders
 from trainer.node_labels import selector_text, selects
 from trainer.package_files import REQUIREMENTS_FILE, is_in_package, requirements_in
 from trainer.resources import Room, WorkerGroup, describe_labels
-from trainer.storable import is_storable_text, storable_float, storable_text
+from trainer.storable_values import is_storable_text, storable_float, storable_text
 from trainer.wire.agent import (
     Claim,
     Deletion,
@@ -41,12 +41,27 @@ from trainer.wire.attempt import (
     SystemSample,
     SystemSamples,
 )
-from trainer.wire.datasets import DataConfig, DatasetFiles, DatasetFormat, DatasetFunction, Datasets, UnionMember
 from trainer.wire.field_types import MAX_COUNT, Count, SelectorMember, Text
-from trainer.wire.num_workers import WorkerRange
-from trainer.wire.runtime_env import Pip, RuntimeEnv, Uv
-from trainer.wire.trainer import STOP_GRACE_SECONDS, CommandMetrics, Kind, Scaling, SecretSource, TorchConfig, Trainer
-from trainer.wire.validation import Validation
+from trainer.wire.specification.datasets import (
+    DataConfig,
+    DatasetFiles,
+    DatasetFormat,
+    DatasetFunction,
+    Datasets,
+    UnionMember,
+)
+from trainer.wire.specification.num_workers import WorkerRange
+from trainer.wire.specification.runtime_env import Pip, RuntimeEnv, Uv
+from trainer.wire.specification.trainer import (
+    STOP_GRACE_SECONDS,
+    CommandMetrics,
+    Kind,
+    Scaling,
+    SecretSource,
+    TorchConfig,
+    Trainer,
+)
+from trainer.wire.specification.validation import Validation
 
 __all__ = [
     "MAX_COUNT",

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt
 from trainer.wire.field_types import (
     Message,
 )
-from trainer.wire.trainer import STOP_GRACE_SECONDS, Trainer
+from trainer.wire.specification.trainer import STOP_GRACE_SECONDS, Trainer
 
 
 class Lease(Message):

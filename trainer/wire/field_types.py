@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 
 from search.field_descriptions import describe_fields
 from trainer.node_labels import is_condition, is_label_key
-from trainer.storable import is_storable_text, storable_text
+from trainer.storable_values import is_storable_text, storable_text
 
 MAX_WORKERS = 100_000
 

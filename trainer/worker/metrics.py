@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainer.storable import storable_float, storable_text
+from trainer.storable_values import storable_float, storable_text
 
 NOT_JSON = object()
 
@@ -10,7 +10,7 @@ NOT_JSON = object()
 def json_metrics(metrics: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The metrics as JSON values, and the names of those that have none.
 
-    NumPy's scalars become numbers. NaN and the infinities become text, as in `trainer.storable`.
+    NumPy's scalars become numbers. NaN and the infinities become text, as in `trainer.storable_values`.
     """
     values = {storable_text(str(name)): _json(value) for name, value in metrics.items()}
     dropped = [name for name, value in values.items() if value is NOT_JSON]

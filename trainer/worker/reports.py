@@ -6,7 +6,7 @@ from typing import Any
 import ray
 
 from trainer.phase_times import PhaseTimes
-from trainer.storable import storable_text
+from trainer.storable_values import storable_text
 from trainer.worker.logs.masker import Masker
 from trainer.worker.metrics import json_metrics
 from trainer.worker.oom_counter import read_oom_kills

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainer.worker.logs.streams import StandardStreams
+from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.user_code import is_inside
 
 HARMLESS_THREADS = ("TMonitor", "tqdm_monitor", "asyncio_", "pin_memory", "InductorSubproc")

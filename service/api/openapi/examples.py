@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from service.api.http.bodies.bodies import MERGE_PATCH, YAML
-from service.api.http.bodies.json_body import JSON
+from service.api.http.bodies.body_reader import JSON
+from service.api.http.bodies.document_body import MERGE_PATCH, YAML
 
 _SPACE: dict[str, Any] = {
     "lr": {"type": "float", "low": 0.0001, "high": 1.0, "log": True},

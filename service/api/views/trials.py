@@ -19,7 +19,7 @@ from service.store.checkpoints.checkpoints import bytes_of_trials
 from service.store.early_stopping.brackets import stored_bracket_of
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
-from service.store.trials.generations import generations_of
+from service.store.trials.param_generations import generations_of
 from service.store.trials.trial_values import constraint_values, is_feasible, objective_values, only_value
 from service.store.trials.trials import newest_checkpoint, newest_checkpoints
 

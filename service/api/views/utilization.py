@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from service.api.views.rows import View
-from service.domain.utilization import Utilization
+from service.domain.system_metrics_summary import Utilization
 
 
 class UtilizationView(View):

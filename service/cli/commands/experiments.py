@@ -2,7 +2,7 @@
 
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -83,10 +83,6 @@ def best(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) 
     console.print_result(found, terminal_tables.best(found, metric), as_json=as_json)
 
 
-def exit_code_of(ended: dict[str, Any]) -> int:
-    return console.EXIT_FAILED if ended["status"] == "failed" else 0
-
-
 def _follow(client: Client, experiment: str) -> None:
     from service.cli.terminal.watch import watch_experiment  # noqa: PLC0415
 
@@ -99,4 +95,4 @@ def _follow(client: Client, experiment: str) -> None:
             highlight=False,
         )
         raise typer.Exit(128 + signal.SIGINT) from None
-    raise typer.Exit(exit_code_of(ended))
+    raise typer.Exit(console.exit_code_of(ended))

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from service.cli.commands.experiments import exit_code_of
 from service.cli.process_log import set_up_log
 from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port
 from service.cli.terminal import console
@@ -47,4 +46,4 @@ def demo(
         ended = digits_demo.run(data_dir, port, mlflow_port, console.out, keep=keep)
     except digits_demo.DemoFailed as error:
         console.fail([str(error)], console.EXIT_FAILED)
-    raise typer.Exit(exit_code_of(ended))
+    raise typer.Exit(console.exit_code_of(ended))

@@ -23,6 +23,11 @@ out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 
 err = Console(stderr=True)
 
 
+def exit_code_of(ended: dict[str, Any]) -> int:
+    """Of a command that has followed the experiment to its end."""
+    return EXIT_FAILED if ended["status"] == "failed" else 0
+
+
 def fail(errors: Iterable[str], exit_code: int, hints: Iterable[str] = ()) -> NoReturn:
     """A process whose log is JSON writes the errors there."""
     if writes_json():

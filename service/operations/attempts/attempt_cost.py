@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from service.domain.cost import AttemptTimes, Cost
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.trial_time import function_began_at
+from service.store.json_of_other_versions import stored
 from service.store.sql.write_session import change_later
-from service.store.stored_values import stored
 from service.store.tables import AttemptRow
 from trainer.wire import PhaseSeconds, Scaling
 

@@ -16,7 +16,7 @@ from service.operations.transitions import move_trial
 from service.runtime.search_view.objective_values import broken_constraints, missing_objectives
 from service.store.attempts import ASK_HOLDER, attempts_of
 from service.store.events import append_event
-from service.store.stored_values import stored
+from service.store.json_of_other_versions import stored
 from service.store.tables import TrialRow
 from service.store.trials.trials import reports_of
 from trainer.wire import Failure, FailureKind, Outcome, PhaseSeconds

@@ -23,9 +23,9 @@ from service.store.agents import set_nodes
 from service.store.attempts import ASK_HOLDER, living_attempts
 from service.store.experiment_queue import startable_experiment_ids
 from service.store.experiments import experiments_with
+from service.store.json_of_other_versions import stored
 from service.store.lookup import experiment_named
 from service.store.sql.database import database_now
-from service.store.stored_values import stored
 from service.store.tables import AgentRow, AttemptRow
 from service.store.trials.trials import counts_of_all
 from trainer.process_log.context import log_context

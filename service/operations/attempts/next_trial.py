@@ -12,20 +12,21 @@ from sqlalchemy.orm import Session
 
 from search.problem import SpaceExhausted
 from search.samplers import LibraryMissing
-from service.domain.statuses import EndReason, TrialStatus
+from service.domain.end_reasons import EndReason
+from service.domain.statuses import TrialStatus
 from service.operations.attempts.assignment import build_assignment
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
 from service.operations.attempts.repeated_claims import Assigned, AttemptEnded, Claimant, earlier_answer
 from service.operations.experiments.termination import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
-from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
+from service.runtime.caches.search_view_cache import Proposal, ProposalTarget
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials.generations import resume_point
+from service.store.trials.param_generations import resume_point
 from service.store.trials.trials import any_changed_after, counts_by_status, next_queued
 from trainer.process_log.context import log_context
 from trainer.traces import tracing

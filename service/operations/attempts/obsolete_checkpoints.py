@@ -21,7 +21,7 @@ from service.store.checkpoints.donated_checkpoints import (
     retryable_trial_ids,
 )
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials.generations import exploiters_beside, resume_points
+from service.store.trials.param_generations import exploiters_beside, resume_points
 from service.store.trials.trials import checkpoints_of
 from trainer.wire import Kind, PartlyNeededFolder
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from service.domain.utilization import Utilization
+from service.domain.system_metrics_summary import Utilization
 from service.operations.attempts.leases import LeasedAttempt
 from service.store.events import append_event
 from service.store.sql.write_session import change_later

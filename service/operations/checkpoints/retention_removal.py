@@ -34,7 +34,7 @@ from service.store.events import append_event
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
-from service.store.trials.generations import ResumePoint, resume_points
+from service.store.trials.param_generations import ResumePoint, resume_points
 from service.store.trials.trial_values import constraint_names, objective_names
 from trainer.wire import Kind
 

@@ -20,7 +20,7 @@ from service.store.lookup import experiment_named
 from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
 from service.store.sql.database import Database
 from service.store.tables import TrialRow
-from service.store.trials.generations import exploits_of
+from service.store.trials.param_generations import exploits_of
 from service.store.trials.trials import is_of_search
 
 MAX_REPORTS = 1_000_000

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from search.analysis.replay import Closing, Completion, Created, Event, Left, Report, TrialEvent
 from search.early_stopping.compared_metric import number_in
-from service.domain.statuses import NO_NEW_TRIALS, EndReason
+from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
 from service.store.recorded_events import RecordedEvent
-from service.store.trials.generations import Exploit
+from service.store.trials.param_generations import Exploit
 
 KINDS = ("trial.created", "report", "trial.completed", "experiment.ending", "experiment.running")
 
@@ -78,4 +78,4 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
 
 
 def _stops_trials(ending: RecordedEvent) -> bool:
-    return EndReason(ending.data["reason"]) not in NO_NEW_TRIALS
+    return EndReason(ending.data["reason"]) not in ENDS_THAT_LET_TRIALS_RUN

@@ -18,7 +18,7 @@ from service.store.early_stopping.brackets import stored_brackets
 from service.store.early_stopping.milestones import replace_milestones
 from service.store.recorded_events import recorded_events
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials.generations import exploits_of
+from service.store.trials.param_generations import exploits_of
 from service.store.trials.trials import is_of_search
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import EXPERIMENT_REVIVALS, EndReason
+from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change

@@ -8,14 +8,8 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import (
-    EXPERIMENT_REVIVALS,
-    LIVE_EXPERIMENT,
-    EndReason,
-    ExperimentStatus,
-    StopCause,
-    TrialStatus,
-)
+from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
+from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
 from service.operations.experiments.termination import advance_experiment, begin_ending

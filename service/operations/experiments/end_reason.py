@@ -6,15 +6,16 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.domain.common_failure import FAILURES_TO_GIVE_UP, CommonFailure, common_failure
+from service.domain.end_reasons import EndReason
 from service.domain.improvement import describe_stagnation
 from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.retry_policy import never_started
-from service.domain.statuses import EndReason, TrialStatus
+from service.domain.statuses import TrialStatus
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures
-from service.store.early_stopping.improvement import best_end_before, newest_ends
 from service.store.tables import ExperimentRow
 from service.store.trials.confirmations import confirmations_of
+from service.store.trials.ended_trials import best_end_before, newest_ends
 from service.store.trials.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
 
 _COUNTED = (TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED)

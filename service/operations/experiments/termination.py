@@ -5,15 +5,8 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import (
-    CONFIRMED_ENDS,
-    LIVE_EXPERIMENT,
-    NO_NEW_TRIALS,
-    STATUS_AFTER_END,
-    EndReason,
-    StopCause,
-    TrialStatus,
-)
+from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN, STATUS_AFTER_END, EndReason
+from service.domain.statuses import LIVE_EXPERIMENT, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.early_stopping.paused_trials import end_paused, release
 from service.operations.experiments.confirmation import begin_confirmation, end_confirmation
@@ -56,8 +49,8 @@ def begin_ending(
 ) -> None:
     """Records why the experiment ends, so that it creates no new trials.
 
-    Unless the reason is in NO_NEW_TRIALS, queued and paused trials end now and running ones are asked to stop. A reason
-    that ends the search has no effect when it has ended and its winners are confirmed.
+    Unless the reason is in ENDS_THAT_LET_TRIALS_RUN, queued and paused trials end now and running ones are asked to
+    stop. A reason that ends the search has no effect when it has ended and its winners are confirmed.
     """
     if not may_run_trials(experiment) or experiment.end_reason == reason:
         return
@@ -66,7 +59,7 @@ def begin_ending(
     experiment.end_reason = reason
     experiment.end_detail = detail
     append_event(session, experiment, "experiment.ending", {"reason": reason, "detail": detail}, at=now)
-    if reason not in NO_NEW_TRIALS:
+    if reason not in ENDS_THAT_LET_TRIALS_RUN:
         _dismiss_trials(session, experiment, reason, now)
 
 

@@ -8,7 +8,8 @@ from sqlalchemy import select
 
 from search.early_stopping.compared_metric import number_in
 from search.mistakes import Mistake
-from service.domain.statuses import EndReason, StopCause
+from service.domain.end_reasons import EndReason
+from service.domain.statuses import StopCause
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import Decider

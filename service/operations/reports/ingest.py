@@ -1,19 +1,17 @@
-"""Takes the reports and heartbeats of running attempts. An answer is sent after the commit."""
+"""Takes the reports of running attempts. An answer is sent after the commit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from service.domain.statuses import DECIDED_BY_REPORT, StopCause
+from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
-from service.operations.attempts.attempt_cost import note_phases
-from service.operations.attempts.leases import LeasedAttempt, check_lease, lock_leased_attempt, lock_leased_attempts
-from service.operations.attempts.system_metrics import note_system_metrics
+from service.operations.attempts.heartbeat import order_at_report
+from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts
 from service.operations.attempts.world_size import note_world_size
 from service.operations.early_stopping.paused_trials import has_released
 from service.operations.reports.checkpoints import add_checkpoint
@@ -21,9 +19,8 @@ from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
 from service.store.sql.database import affects_all_calls
 from service.store.sql.write_session import change_later
-from service.store.tables import AttemptRow, TrialRow
 from trainer.process_log.context import log_context
-from trainer.wire import Answer, Decision, Heartbeat, Report
+from trainer.wire import Answer, Report
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -
     kept: list[str] = []
     for report in ordered:
         kept = _ingest_report(leased, report, steps[report.sequence]) or kept
-    answer = answer_to(leased.trial, leased.attempt)
+    answer = order_at_report(leased.trial, leased.attempt)
     return answer.model_copy(update={"kept": kept}) if kept else answer
 
 
@@ -113,40 +110,3 @@ def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str
     if counts and report.checkpoint is not None:
         return add_checkpoint(leased, step, report.sequence, report.checkpoint, report.checkpoint_bytes)
     return []
-
-
-def take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat | None = None) -> Answer:
-    """Extend the lease, and note what the holder says. Raises LeaseLost, Unauthorized, NotFound."""
-    message = message or Heartbeat()
-    with context.database.write() as session:
-        leased = lock_leased_attempt(session, trial_id, token)
-        leased.extend_lease(context.settings.lease_seconds)
-        if message.running_seconds is not None and leased.attempt.began_at is None:
-            leased.attempt.began_at = leased.now - timedelta(seconds=message.running_seconds)
-        note_phases(leased, message.phases)
-        note_world_size(leased, message.world_size)
-        note_system_metrics(leased, message.system_metrics)
-        only_service = None if message.has_alternatives else context.service_name
-        if leased.attempt.service != only_service:
-            leased.attempt.service = only_service
-        return order_to(leased.trial, leased.attempt)
-
-
-def current_order(context: Context, trial_id: str, token: str | None) -> Answer:
-    """Tell the holder what to do now, without a change. Raises LeaseLost, Unauthorized."""
-    with context.database.read() as session:
-        attempt = check_lease(session, trial_id, token)
-        return order_to(session.get_one(TrialRow, trial_id), attempt)
-
-
-def order_to(trial: TrialRow, attempt: AttemptRow) -> Answer:
-    """The answer to the holder between two reports. A trial at its time limit leaves at a report, and not before."""
-    waits_for_report = trial.stop_cause == StopCause.MAX_TRIAL_SECONDS and not trial.killed
-    return Answer() if waits_for_report else answer_to(trial, attempt)
-
-
-def answer_to(trial: TrialRow, attempt: AttemptRow) -> Answer:
-    if not trial.killed and trial.stop_cause is None:
-        return Answer()
-    decision = Decision.KILL if trial.killed else Decision.STOP
-    return Answer(decision=decision, reason=trial.stop_reason, deciding_sequence=attempt.deciding_sequence)

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from search.mistakes import Mistake
 from search.space.space import Params
-from service.domain.statuses import EndReason
+from service.domain.end_reasons import EndReason
 from service.errors import Conflict, Invalid, WrongState
 from service.operations.experiments.termination import check_not_ended
 from service.operations.transitions import create_trial

@@ -6,7 +6,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.domain.statuses import STATUS_AFTER_END, TrialStatus
+from service.domain.end_reasons import STATUS_AFTER_END
+from service.domain.statuses import TrialStatus
 from service.store.checkpoints.checkpoints import is_present
 from service.store.tables import CheckpointRow, ExperimentRow, GenerationRow, TrialRow
 

@@ -13,7 +13,7 @@ from search.space.space import Space
 from service.domain.statuses import TrialStatus
 from service.store.early_stopping.milestones import milestones_of
 from service.store.tables import TrialRow
-from service.store.trials.generations import resume_points
+from service.store.trials.param_generations import resume_points
 from service.store.trials.trials import any_with
 
 

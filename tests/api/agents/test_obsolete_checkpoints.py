@@ -7,7 +7,7 @@ import pytest
 
 from service.operations.attempts.obsolete_checkpoints import REPEATED_RUNS
 from service.store.tables import TrialRow
-from service.store.trials.generations import exploiters_beside, resume_points
+from service.store.trials.param_generations import exploiters_beside, resume_points
 from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held
 from tests.store.test_indexes import recorded

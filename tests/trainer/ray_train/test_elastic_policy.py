@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.conftest import set_constant
 from trainer.resources import Resources, WorkerGroup
-from trainer.wire.validation import Validation, ValidationTask
+from trainer.wire.specification.validation import Validation, ValidationTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 

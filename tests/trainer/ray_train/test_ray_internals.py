@@ -516,7 +516,7 @@ def test_the_iterator_of_a_split_adds_up_for_how_long_its_reader_is_blocked() ->
     from ray.data._internal.iterator.stream_split_iterator import StreamSplitDataIterator
     from ray.data._internal.stats import DatasetStats
 
-    from trainer.ray_train.dataset_shards import blocked_seconds
+    from trainer.ray_train.dataset_server_callback import blocked_seconds
 
     iterator = StreamSplitDataIterator(None, 0, 1)
     assert isinstance(iterator._iter_stats, DatasetStats)

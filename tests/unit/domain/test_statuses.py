@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EXPERIMENT_REVIVALS, STATUS_AFTER_END, EndReason
 from service.domain.retry_policy import (
     MAX_LOSSES,
     MAX_LOST_STARTS,
@@ -13,15 +14,11 @@ from service.domain.retry_policy import (
 )
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
-    EXPERIMENT_REVIVALS,
     LIVE_EXPERIMENT,
     LIVE_TRIAL,
-    NO_NEW_TRIALS,
-    STATUS_AFTER_END,
     STATUS_AFTER_STOP,
     TRIAL_MOVES,
     TRIAL_REVIVALS,
-    EndReason,
     ExperimentStatus,
     StopCause,
     TrialStatus,
@@ -44,7 +41,7 @@ def test_final_statuses_have_no_moves() -> None:
 def test_revivals_lead_only_from_final_to_live_statuses() -> None:
     assert not LIVE_TRIAL & set(TRIAL_REVIVALS)
     assert all(targets <= LIVE_TRIAL for targets in TRIAL_REVIVALS.values())
-    assert not {EndReason.USER, EndReason.CANNOT_START, *NO_NEW_TRIALS} & EXPERIMENT_REVIVALS
+    assert not {EndReason.USER, EndReason.CANNOT_START, *ENDS_THAT_LET_TRIALS_RUN} & EXPERIMENT_REVIVALS
 
 
 def test_failures_are_retried_on_their_own_budget() -> None:

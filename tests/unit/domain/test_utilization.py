@@ -1,6 +1,6 @@
 """How busy nodes and GPUs were, summed up."""
 
-from service.domain.utilization import Utilization
+from service.domain.system_metrics_summary import Utilization
 
 SAMPLES = (
     {"cpu_utilization_percentage": 10.0, "gpu_0_utilization_percentage": 90.0, "gpu_1_utilization_percentage": 20.0},

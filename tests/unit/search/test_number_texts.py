@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.number_texts import distinct_texts
+from search.numbers_in_messages import distinct_texts
 
 
 @pytest.mark.parametrize(

@@ -26,20 +26,20 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
-from trainer.slot.attempt.failure_classification import classify, undelivered
 from trainer.slot.attempt.outcome import End, Outcome, outcome_of
 from trainer.slot.attempt.phases import phase_seconds
 from trainer.slot.attempt.ranks import Ranks, Remains
+from trainer.slot.attempt.ray_failures import classify, undelivered
 from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.timers import Timers
 from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
-from trainer.slot.checkpoints.validations import PENDING, StartTask, Task, Validations
+from trainer.slot.checkpoints.validation_queue import PENDING, StartTask, Task, Validations
 from trainer.traces import tracing
-from trainer.worker.failures import LOST, Failure
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
+from trainer.worker.user_code_failures import LOST, Failure
 
 logger = logging.getLogger("paceline")
 

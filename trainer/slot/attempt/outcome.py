@@ -14,9 +14,9 @@ from trainer.slot.attempt.attempt_state import (
     State,
     Stopping,
 )
-from trainer.slot.attempt.failure_classification import killed_by_kernel, to_json
 from trainer.slot.attempt.ranks import Ranks
-from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
+from trainer.slot.attempt.ray_failures import killed_by_kernel, to_json
+from trainer.worker.user_code_failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
 NODE_LEFT = "a node of the elastic group has left"
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"

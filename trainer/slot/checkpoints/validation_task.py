@@ -9,15 +9,15 @@ from trainer.ray_train.cluster_state import node_labels, unreserved_resources
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.resources import Bundle, bundle_of_validation
 from trainer.slot.assignment import Assignment
-from trainer.slot.checkpoints.validations import StartTask
+from trainer.slot.checkpoints.validation_queue import StartTask
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
-from trainer.worker.failures import LOST, Failure, headline
+from trainer.worker.user_code_failures import LOST, Failure, headline
 from trainer.worker.validation import ValidationJob, validate
 
 
 class RayTask:
-    """A running `validate`, as `trainer.slot.checkpoints.validations.Task`."""
+    """A running `validate`, as `trainer.slot.checkpoints.validation_queue.Task`."""
 
     def __init__(self, task: Any, bundle: Bundle) -> None:
         self._task = task

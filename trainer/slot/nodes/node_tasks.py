@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainer.storable import storable_text
+from trainer.storable_values import storable_text
 from trainer.worker.event_files import keep_event_files
 from trainer.worker.exit_code import OwnExit, read_exit_code
 from trainer.worker.oom_counter import read_oom_kills

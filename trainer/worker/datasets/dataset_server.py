@@ -21,7 +21,15 @@ from trainer.ray_train.cluster_state import unreserved_resources
 from trainer.ray_train.dataset_tasks import plan_here
 from trainer.resources import covers
 from trainer.worker.datasets.datasets import Answer, DatasetsJob, make_datasets, no_dataset, value_of
-from trainer.worker.failures import CANNOT_START, LOST, USER_ERROR, DatasetNotMade, Failure, headline, user_traceback
+from trainer.worker.user_code_failures import (
+    CANNOT_START,
+    LOST,
+    USER_ERROR,
+    DatasetNotMade,
+    Failure,
+    headline,
+    user_traceback,
+)
 
 STORE_JOIN_SECONDS = 5.0
 """How long a store without slots waits for another slot of its experiment."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainer.ray_train.dataset_shards import blocked_seconds
+from trainer.ray_train.dataset_server_callback import blocked_seconds
 from trainer.worker.datasets.datasets import Answer, shard_of
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainer.storable import storable_text
+from trainer.storable_values import storable_text
 from trainer.worker.logs.masker import Masker
 
 RAY_MARKERS = re.compile(r"^:(?:job_id|actor_name|task_name):.*\n?", re.MULTILINE)

@@ -17,16 +17,29 @@ from ray.exceptions import (
 from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
-from trainer.slot.attempt.failure_classification import classify, to_json
-from trainer.worker import failures
-from trainer.worker.failures import Failure, describe
+from trainer.slot.attempt.ray_failures import classify, to_json
 from trainer.worker.user_code import call, find_function, unpack
+from trainer.worker.user_code_failures import (
+    CANNOT_START,
+    LOST,
+    OUT_OF_MEMORY,
+    PREEMPTED,
+    USER_ERROR,
+    Failure,
+    describe,
+)
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
 
 def test_the_kinds_are_those_of_the_wire() -> None:
-    kinds = {failures.LOST, failures.PREEMPTED, failures.OUT_OF_MEMORY, failures.USER_ERROR, failures.CANNOT_START}
+    kinds = {
+        LOST,
+        PREEMPTED,
+        OUT_OF_MEMORY,
+        USER_ERROR,
+        CANNOT_START,
+    }
     # The service finds the others by itself.
     assert kinds == {kind.value for kind in wire.FailureKind} - {"silent", "diverged"}
 

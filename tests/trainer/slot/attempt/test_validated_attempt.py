@@ -11,10 +11,10 @@ from tests.trainer.conftest import set_constant, until
 from tests.trainer.slot.attempt.played_attempt import SECONDS, Played, play, played
 from trainer.slot.attempt.attempt_state import Killed, Preempted, State, Stopping
 from trainer.slot.attempt.outcome import Outcome
-from trainer.slot.checkpoints.validations import Validations
+from trainer.slot.checkpoints.validation_queue import Validations
 from trainer.wire import Answer, Decision
-from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded
+from trainer.worker.user_code_failures import CANNOT_START, USER_ERROR, Failure
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 

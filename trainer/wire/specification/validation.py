@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from trainer.wire.datasets import ENTRYPOINT
 from trainer.wire.field_types import Amount, Count, JsonNumber, Key, LabelSelector, Message
+from trainer.wire.specification.datasets import ENTRYPOINT
 
 
 class ValidationTask(Message):

@@ -1,4 +1,4 @@
-"""What each node of a Ray cluster reaches: `python -m trainer.agent.node_checks RAY_ADDRESS`, for `paceline doctor`.
+"""What each node of a Ray cluster reaches: `python -m trainer.agent.node_facts RAY_ADDRESS`, for `paceline doctor`.
 
 Its input is JSON: `{"services": [URL, …], "storage": URI or null}`. Its output is JSON: the nodes, each with its
 address, its clock and versions, why each service does not answer there (null: it does), and why the storage cannot be
@@ -25,7 +25,7 @@ PACKAGES = ("ray", "torch")
 
 
 @dataclass(frozen=True)
-class Sight:
+class NodeFacts:
     """What a node sees: its own clock and versions, and what it reaches."""
 
     seconds: float
@@ -40,7 +40,7 @@ class NodeAnswer:
     """`error` is why the node did not answer. `clock_ahead_seconds` is against the machine that asks."""
 
     address: str
-    sight: Sight | None = None
+    facts: NodeFacts | None = None
     clock_ahead_seconds: float = 0.0
     error: str | None = None
 
@@ -61,17 +61,17 @@ def _ask_node(node: dict[str, str], services: list[str], storage: str | None) ->
     address = node["NodeManagerAddress"]
     before = time.time()
     try:
-        sight = run_on_node(node["NodeID"], _look_around, services, storage, node["NodeID"])
+        facts = run_on_node(node["NodeID"], _facts_of_this_node, services, storage, node["NodeID"])
     except ray.exceptions.RayError as error:
         return NodeAnswer(address, error=f"{type(error).__name__}: {error}".partition("\n")[0])
     # The node read its clock between the two readings here; what is outside of them is skew.
-    ahead = max(0.0, sight.seconds - time.time()) + min(0.0, sight.seconds - before)
-    return NodeAnswer(address, sight, ahead)
+    ahead = max(0.0, facts.seconds - time.time()) + min(0.0, facts.seconds - before)
+    return NodeAnswer(address, facts, ahead)
 
 
-def _look_around(services: list[str], storage: str | None, node: str) -> Sight:
+def _facts_of_this_node(services: list[str], storage: str | None, node: str) -> NodeFacts:
     """Runs on the node."""
-    return Sight(
+    return NodeFacts(
         seconds=time.time(),
         python=platform.python_version(),
         packages={name: _version(name) for name in PACKAGES},

@@ -5,8 +5,8 @@ import traceback
 from typing import Any
 
 from trainer.client.http import CallRefused, ServiceFailed
-from trainer.storable import storable_text
-from trainer.worker.failures import (
+from trainer.storable_values import storable_text
+from trainer.worker.user_code_failures import (
     CANNOT_START,
     CONNECTION_FAILURES,
     LOST,

@@ -1,4 +1,4 @@
-"""Request bodies as dependencies of routes: they are read after the caller is admitted, and within their limits."""
+"""Bodies that are JSON or YAML documents, as dependencies of routes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,25 +8,14 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.http.bodies.forms import MAX_SPEC_BYTES, read_form, spec_too_large
-from service.api.http.bodies.json_body import (
-    JSON,
-    UNDECLARED,
-    content_type,
-    is_json,
-    read_body,
-    read_chunks,
-    unsupported,
-)
+from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, is_json, read_body, unsupported
+from service.api.http.bodies.forms import MAX_SPEC_BYTES, spec_too_large
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
 from service.api.http.request_limits import body_too_large
 from service.errors import TooLarge
-from service.operations.packages.size_limit import package_too_large
-from service.operations.packages.storage import CheckedPackage, check_package, packed
 from service.runtime.context import Context
 from service.specification.documents import read_document
-from service.specification.parser import parse_spec
 
 YAML = "application/yaml"
 MERGE_PATCH = "application/merge-patch+json"
@@ -35,8 +24,6 @@ _YAML_TYPES = {YAML, "application/x-yaml", "application/vnd.yaml", "text/yaml", 
 
 LARGE_BYTES = 100_000
 """A worker process reads what is larger, because reading takes about a second for each megabyte."""
-LARGE_PACKAGE_BYTES = 1_000_000
-"""As `LARGE_BYTES`, of packages."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +32,6 @@ class DocumentBody:
 
     content: bytes
     is_json: bool
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A spec, and the code that was sent with it."""
-
-    document: Any
-    package: CheckedPackage | None = None
 
 
 async def _unread_document(request: Request) -> DocumentBody:
@@ -95,29 +74,4 @@ def _read_and_check(body: DocumentBody, check: Callable[[Any], object] | None) -
     return document
 
 
-_SPEC = JsonOrYaml(parse_spec)
-
-
-async def _submission(request: Request, context: Ctx) -> Submission:
-    if content_type(request) != "multipart/form-data":
-        return Submission(await _SPEC(request, context))
-    limit = context.settings.max_package_bytes
-    chunks = read_chunks(request, limit + MAX_SPEC_BYTES, partial(package_too_large, limit))
-    spec, code = await read_form(request.headers["content-type"], chunks)
-    document = await _SPEC.read(request, context, DocumentBody(spec, is_json=False))
-    if not code:
-        return Submission(document)
-    filename, content = await run_in_threadpool(packed, code)
-    return Submission(document, await checked_package(request, context, filename, content))
-
-
-async def checked_package(request: Request, context: Context, filename: str, body: bytes) -> CheckedPackage:
-    """Raises Invalid, TooLarge."""
-    check = partial(check_package, filename, body, context.settings.max_package_bytes)
-    is_large = len(body) > LARGE_PACKAGE_BYTES
-    name, files = await (computed(request, context.compute, check) if is_large else run_in_threadpool(check))
-    return CheckedPackage(name, body, files)
-
-
 UnreadDocument = Annotated[DocumentBody, Depends(_unread_document)]
-SpecAndCode = Annotated[Submission, Depends(_submission)]

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from trainer.resources import WorkerGroup
-from trainer.wire.datasets import ENTRYPOINT, DataConfig, Datasets
 from trainer.wire.field_types import (
     Amount,
     Bool,
@@ -21,9 +20,10 @@ from trainer.wire.field_types import (
     Text,
     WorldSize,
 )
-from trainer.wire.num_workers import with_max_workers
-from trainer.wire.runtime_env import RuntimeEnv
-from trainer.wire.validation import Validation
+from trainer.wire.specification.datasets import ENTRYPOINT, DataConfig, Datasets
+from trainer.wire.specification.num_workers import with_max_workers
+from trainer.wire.specification.runtime_env import RuntimeEnv
+from trainer.wire.specification.validation import Validation
 
 
 class Kind(StrEnum):

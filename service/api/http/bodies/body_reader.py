@@ -1,0 +1,69 @@
+"""Reads a body after the caller is admitted, and within its limit."""
+
+from collections.abc import AsyncGenerator, Callable
+
+from starlette.requests import ClientDisconnect, Request
+
+from search.mistakes import shortened
+from service.errors import TooLarge, UnsupportedMediaType
+
+JSON = "application/json"
+
+UNDECLARED = {"", "application/x-www-form-urlencoded", "application/octet-stream", "text/plain"}
+"""What clients send for a body of which they know nothing; the second is that of `curl -d`."""
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """As `request.headers.get`, in a fifth of its time."""
+    for known, value in request.scope["headers"]:
+        if known == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
+async def read_body(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> bytes:
+    """As `read_chunks`; without a generator, because most bodies have one chunk."""
+    _check_announced(request, limit, too_large)
+    chunks, read, is_whole = [], 0, False
+    while not is_whole:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunks.append(message.get("body", b""))
+        read += len(chunks[-1])
+        if read > limit:
+            raise too_large()
+        is_whole = not message.get("more_body", False)
+    return b"".join(chunks)
+
+
+async def read_chunks(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> AsyncGenerator[bytes, None]:
+    """Raises UnsupportedMediaType for a compressed body, and the error of `too_large` for more than `limit` bytes."""
+    _check_announced(request, limit, too_large)
+    read = 0
+    async for chunk in request.stream():
+        read += len(chunk)
+        if read > limit:
+            raise too_large()
+        yield chunk
+
+
+def _check_announced(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> None:
+    if (coding := header(request, b"content-encoding")) is not None and coding.lower() != "identity":
+        raise UnsupportedMediaType(f"the body of this call cannot be in {shortened(coding)}; send it without a coding")
+    if int(header(request, b"content-length") or 0) > limit:
+        raise too_large()
+
+
+def content_type(request: Request) -> str:
+    """Without its parameters, in lower case."""
+    return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+def is_json(kind: str) -> bool:
+    return kind == JSON or kind.endswith("+json")
+
+
+def unsupported(kind: str, wanted: str) -> UnsupportedMediaType:
+    return UnsupportedMediaType(f"the body of this call cannot be {shortened(kind)}; send it as {wanted}")

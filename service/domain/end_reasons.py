@@ -1,0 +1,51 @@
+"""Why experiments end, and what follows from each reason, as data."""
+
+from enum import StrEnum
+
+from service.domain.statuses import ExperimentStatus
+
+
+class EndReason(StrEnum):
+    """Why an experiment ended."""
+
+    MAX_TRIALS = "max_trials"
+    MAX_SECONDS = "max_seconds"
+    TARGET_REACHED = "target_reached"
+    NO_IMPROVEMENT = "no_improvement"
+    SPACE_EXHAUSTED = "space_exhausted"
+    TOO_MANY_FAILURES = "too_many_failures"
+    CANNOT_START = "cannot_start"
+    SEARCH_FAILED = "search_failed"
+    USER = "user"
+
+
+EXPERIMENT_REVIVALS = frozenset(
+    {
+        EndReason.MAX_TRIALS,
+        EndReason.MAX_SECONDS,
+        EndReason.TARGET_REACHED,
+        EndReason.NO_IMPROVEMENT,
+        EndReason.TOO_MANY_FAILURES,
+    }
+)
+"""The reasons that a user can undo: when the limit that ended the experiment is raised, it runs again."""
+
+STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
+    EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
+    EndReason.MAX_SECONDS: ExperimentStatus.COMPLETED,
+    EndReason.TARGET_REACHED: ExperimentStatus.COMPLETED,
+    EndReason.NO_IMPROVEMENT: ExperimentStatus.COMPLETED,
+    EndReason.SPACE_EXHAUSTED: ExperimentStatus.COMPLETED,
+    EndReason.TOO_MANY_FAILURES: ExperimentStatus.FAILED,
+    EndReason.CANNOT_START: ExperimentStatus.FAILED,
+    EndReason.SEARCH_FAILED: ExperimentStatus.FAILED,
+    EndReason.USER: ExperimentStatus.STOPPED,
+}
+
+ENDS_THAT_LET_TRIALS_RUN = frozenset({EndReason.SPACE_EXHAUSTED, EndReason.SEARCH_FAILED})
+"""Reasons for which no new trial is created while the existing ones continue. Any other reason replaces them."""
+
+CONFIRMED_ENDS = frozenset(
+    {EndReason.MAX_TRIALS, EndReason.SPACE_EXHAUSTED, EndReason.NO_IMPROVEMENT, EndReason.TARGET_REACHED}
+)
+"""Reasons that end a search but not yet an experiment with `confirm`: its winners run again first."""
