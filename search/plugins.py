@@ -63,32 +63,32 @@ def plugins(
         except (Exception, SystemExit) as error:
             package = point.dist.name if point.dist else "an unknown package"
             why = f"{point.value} of {package} cannot be used: {_in_words(error)}"
-            log.warning("%s %r: %s", group, point.name, why, exc_info=not isinstance(error, Unfit))
+            log.warning("%s %r: %s", group, point.name, why, exc_info=not isinstance(error, UnusablePlugin))
             found.broken.setdefault(point.name, why)
     return found
 
 
-class Unfit(Exception):
+class UnusablePlugin(Exception):
     """A plugin does not keep the contract; the message says how."""
 
 
 def _check_name(point: EntryPoint, taken: Collection[str]) -> None:
     if not _NAME.fullmatch(point.name):
-        raise Unfit(f"the name {point.name!r} must be lower-case letters, digits and underscores")
+        raise UnusablePlugin(f"the name {point.name!r} must be lower-case letters, digits and underscores")
     if point.name in taken:
-        raise Unfit(f"the name {point.name!r} is taken")
+        raise UnusablePlugin(f"the name {point.name!r} is taken")
 
 
 def _loaded(point: EntryPoint, base: type[T], flaw: Callable[[str, type[T]], str | None]) -> type[T]:
     kind = point.load()
     if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise Unfit(f"it must be a subclass of {base.__module__}.{base.__qualname__}")
+        raise UnusablePlugin(f"it must be a subclass of {base.__module__}.{base.__qualname__}")
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
-        raise Unfit(f"it must implement {', '.join(missing)}")
+        raise UnusablePlugin(f"it must implement {', '.join(missing)}")
     if message := flaw(point.name, kind):
-        raise Unfit(message)
+        raise UnusablePlugin(message)
     return kind
 
 
 def _in_words(error: BaseException) -> str:
-    return str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, UnusablePlugin) else f"{type(error).__name__}: {error}"

@@ -27,7 +27,7 @@ class Report:
     """A recorded report, in the order in which the service stored them.
 
     `judged`: the service had not asked the trial to stop before. `pause_requested`: the service asked the trial to
-    pause after this report; a `Left` follows when the trial has left its slot.
+    pause after this report; a `LeftSlot` follows when the trial has left its slot.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftSlot:
     """The trial has left its slot to pause, and may resume from now on. If `final`, it has failed or was stopped."""
 
     number: int
@@ -53,7 +53,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Closing:
+class ExperimentEnd:
     """The experiment ends: trials that are still paused have lost.
 
     Unless `dismissed`, the rule first decides which of them resume.
@@ -62,8 +62,8 @@ class Closing:
     dismissed: bool
 
 
-TrialEvent = Report | Completion | Left
-Event = Created | TrialEvent | Closing
+TrialEvent = Report | Completion | LeftSlot
+Event = Created | TrialEvent | ExperimentEnd
 Brackets = Mapping[int, int]
 """The brackets that are stored with trials, by trial number."""
 
@@ -154,7 +154,7 @@ class _Replay:
 
     def take(self, index: int, event: Event) -> None:
         match event:
-            case Closing():
+            case ExperimentEnd():
                 self.close(dismissed=event.dismissed)
             case Created(number):
                 self._create(number)
@@ -186,7 +186,7 @@ class _Replay:
     def _take(self, index: int, event: TrialEvent) -> None:
         trial = self.trials.setdefault(event.number, TrialReplay())
         match trial.state, event:
-            case "running", Left(final=True):
+            case "running", LeftSlot(final=True):
                 trial.failed = True
             case "running", Report():
                 trial.failed = False
@@ -198,7 +198,7 @@ class _Replay:
                 self._save(trial, event)
             case "leaving", Report():
                 trial.reports_before_pause.append(event)
-            case "leaving", Left(final=False):
+            case "leaving", LeftSlot(final=False):
                 self._pause(event.number, trial)
                 self._release()
             case "leaving", _:
@@ -215,7 +215,7 @@ class _Replay:
         trial.reports_before_pause = []
 
     def _hold(self, index: int, event: TrialEvent, trial: TrialReplay) -> None:
-        if isinstance(event, Left) and event.final and not trial.held:
+        if isinstance(event, LeftSlot) and event.final and not trial.held:
             self._end(event.number, trial)  # a user stopped it while it was also paused in reality
         else:
             trial.held.append((index, event))

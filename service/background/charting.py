@@ -60,7 +60,7 @@ class Charting:
             if not locked:
                 return 0
             with self._database.read() as session:
-                due = charts.due(session, self._refresh)
+                due = charts.outdated_experiments(session, self._refresh)
             due = [experiment_id for experiment_id in due if not self._backoff.is_resting(experiment_id)]
             done = any(self._try(experiment_id) for experiment_id in due)
         self.is_behind = done and len(due) > 1
@@ -94,4 +94,4 @@ class Charting:
             elif self._stopping.is_set():
                 return
         with self._database.write() as session:
-            charts.note(session, experiment_id, newest_event)
+            charts.note_drawn(session, experiment_id, newest_event)

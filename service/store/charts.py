@@ -16,7 +16,7 @@ SHOWN = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.STOPPED)
 MOST_REPORTS = 100_000
 
 
-def due(session: Session, refresh: timedelta) -> Sequence[str]:
+def outdated_experiments(session: Session, refresh: timedelta) -> Sequence[str]:
     """Experiments in MLflow of which a trial has ended since the last charts, the oldest charts first.
 
     A running experiment is due again after `refresh`, an ended one immediately.
@@ -36,7 +36,7 @@ def due(session: Session, refresh: timedelta) -> Sequence[str]:
     return session.scalars(query.order_by(since, MirrorRow.experiment_id)).all()
 
 
-def note(session: Session, experiment_id: str, event: int) -> None:
+def note_drawn(session: Session, experiment_id: str, event: int) -> None:
     """Record that the charts in MLflow show all events up to `event`."""
     mirror = session.get(MirrorRow, experiment_id)
     if mirror is not None:

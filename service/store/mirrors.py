@@ -17,16 +17,16 @@ _CURSOR = func.coalesce(MirrorRow.cursor, 0)
 
 def try_mirror_lock(database: Database) -> AbstractContextManager[bool]:
     """Try to take the mirror's advisory lock, which one process per database holds at a time; False if taken."""
-    return _sole(database, _MIRROR_LOCK)
+    return _advisory_lock(database, _MIRROR_LOCK)
 
 
 def try_charts_lock(database: Database) -> AbstractContextManager[bool]:
     """Try to take the lock for drawing charts; False when another service process holds it."""
-    return _sole(database, _CHARTS_LOCK)
+    return _advisory_lock(database, _CHARTS_LOCK)
 
 
 @contextmanager
-def _sole(database: Database, key: int) -> Iterator[bool]:
+def _advisory_lock(database: Database, key: int) -> Iterator[bool]:
     """The lock belongs to the connection, so no transaction stays open, and a process that dies releases it."""
     if database.is_sqlite:
         yield True

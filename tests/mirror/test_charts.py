@@ -138,7 +138,7 @@ def test_charts_that_cannot_be_uploaded_stay_due_and_stop_nothing(
 
 def test_a_service_without_the_charts_lock_is_not_behind(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise its loop would ask for the lock without a pause."""
-    monkeypatch.setattr("service.background.charting.charts.due", lambda *_: ["x-1", "x-2"])
+    monkeypatch.setattr("service.background.charting.charts.outdated_experiments", lambda *_: ["x-1", "x-2"])
     monkeypatch.setattr(Charting, "_update_charts", lambda *_: None)
     charting = Charting(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
     assert (charting.run_once(), charting.is_behind) == (1, True)

@@ -66,10 +66,10 @@ class Coordinators:
         return Coordinators(self._actor_class.options(**options), self._per_task)
 
     def remote(self, dataset: Any, *args: Any) -> Any:
-        return self._actor_class.remote(PlannedThere(dataset, self._per_task), *args)
+        return self._actor_class.remote(PlannedDataset(dataset, self._per_task), *args)
 
 
-class PlannedThere:
+class PlannedDataset:
     """Arrives in another process as the dataset, after `plan_here` has been called there."""
 
     def __init__(self, dataset: Any, per_task: dict[str, float]) -> None:

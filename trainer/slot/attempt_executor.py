@@ -19,13 +19,13 @@ from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.outcome import Outcome
 from trainer.slot.attempt.ray_failures import slot_failed
+from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.checkpoints.validation_task import validation_starter
 from trainer.slot.loaded_libraries import LoadedLibraries
 from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.start_limit import start_limit, start_limited
-from trainer.slot.worker_job import Host
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import tracing
 from trainer.worker.logs.masker import Masker
@@ -61,7 +61,7 @@ class AttemptExecutor:
 
     def __init__(
         self,
-        host: Host,
+        planner: AttemptPlanner,
         nodes: SlotNodes,
         state: SlotState,
         remover: DirectoryRemover,
@@ -69,7 +69,7 @@ class AttemptExecutor:
         end_slot: Callable[[], None],
         answer_seconds: float,
     ) -> None:
-        self._host = host
+        self._planner = planner
         self._nodes = nodes
         self._state = state
         self._remover = remover
@@ -121,7 +121,7 @@ class AttemptExecutor:
         """Execute an attempt to its end; returns the next one. An exception is the slot's own failure."""
         self._bind_to_log(assignment)
         try:
-            with tracing.span("attempt", **self._host.log_fields, **assignment.log_fields):
+            with tracing.span("attempt", **self._planner.log_fields, **assignment.log_fields):
                 return self._execute(assignment)
         finally:
             self._bind_to_log(None)
@@ -131,11 +131,11 @@ class AttemptExecutor:
         runner = self.runner = self.runner or self._make_runner(assignment.trainer)
         attempt = Attempt(
             assignment,
-            self._host.addresses,
+            self._planner.addresses,
             self._loop,
             runner,
             self._remove_checkpoint,
-            validation_starter(assignment, self._host.package, self._host.slot),
+            validation_starter(assignment, self._planner.package, self._planner.slot),
             Masker(self.secrets.values()),
         )
         self.attempt, self._accepted = attempt, None
@@ -157,7 +157,7 @@ class AttemptExecutor:
         The threads of an attempt, which may outlive it, take over what is bound to this thread.
         """
         about = {} if assignment is None else assignment.log_fields
-        log_context.process = {"process": "slot", **self._host.log_fields, **about}
+        log_context.process = {"process": "slot", **self._planner.log_fields, **about}
         log_context.begin(**about, **({} if assignment is None else {CREDENTIAL: assignment.lease_token}))
 
     def _fit(self, attempt: Attempt, runner: Runner) -> Assignment | None:
@@ -174,8 +174,8 @@ class AttemptExecutor:
             finished.append(self._finisher.submit(self._finish, attempt, None))
             watchdog.start()
 
-        train = train_function(self._host.job(attempt), self._code)
-        plan = self._host.plan(attempt, self.key or "", frozenset(self._nodes.lost), on_success)
+        train = train_function(self._planner.job(attempt), self._code)
+        plan = self._planner.plan(attempt, self.key or "", frozenset(self._nodes.lost), on_success)
         limit = start_limit(plan.runtime_env, self._answer_seconds)
         with start_limited(attempt, limit, partial(self._give_up, attempt)):
             error = runner.fit(train, plan) if attempt.state.is_running else None
@@ -193,7 +193,7 @@ class AttemptExecutor:
     def _give_up(self, attempt: Attempt, failure: Failure) -> None:
         """Called from a timer's thread, while the slot's own waits for Ray."""
         with log_context.resumed(attempt.log_fields):
-            logger.error("slot %s closes itself: %s", self._host.name, failure.message)
+            logger.error("slot %s closes itself: %s", self._planner.name, failure.message)
             self._state.is_closing = True
             attempt.abandon(failure)
             self._end_slot()
@@ -201,7 +201,7 @@ class AttemptExecutor:
     def _download_package(self, attempt: Attempt) -> None:
         """Raises ServiceUnreachable and CallRefused."""
         wanted = attempt.assignment.trainer.package
-        self._host.package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
+        self._planner.package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
@@ -232,7 +232,7 @@ class AttemptExecutor:
         try:
             self.close()
         except RayError as error:
-            logger.warning("slot %s cannot free its workers, and closes: %s", self._host.name, error)
+            logger.warning("slot %s cannot free its workers, and closes: %s", self._planner.name, error)
             self._state.is_broken = True
 
     def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:

@@ -22,11 +22,11 @@ from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt_executor import AttemptExecutor, SlotState
+from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.orphan_check import OrphanCheck
 from trainer.slot.user_package import UserPackage
-from trainer.slot.worker_job import Host
 from trainer.slot.worker_message_handlers import WorkerMessageHandlers
 from trainer.traces import tracing
 from trainer.worker.messages import WorkerStarted
@@ -90,7 +90,9 @@ class Slot(WorkerMessageHandlers):
         self._remover = DirectoryRemover()
         self._handle = ray.get_runtime_context().current_actor
         self._executor = AttemptExecutor(
-            Host(name, self._handle, ServiceAddresses(service_url), self._package, settings, self._log_fields),
+            AttemptPlanner(
+                name, self._handle, ServiceAddresses(service_url), self._package, settings, self._log_fields
+            ),
             self._nodes,
             self._state,
             self._remover,

@@ -14,7 +14,7 @@ from service.operations.transitions import move_trial
 from service.runtime.caches.spec_cache import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.paused_trials import StoredWaiting
+from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.trials import reports_of, trial_numbered, trials_with
@@ -44,7 +44,7 @@ def release(
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     decider = Decider(session, experiment, spec, now)
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.max_search_trials
-    waiting = StoredWaiting(
+    waiting = StoredPausedTrials(
         session, experiment.id, spec.compared_metric, spec.space, seed_of(spec, experiment.id), more_to_come, reached
     )
     found, any_queued = True, False

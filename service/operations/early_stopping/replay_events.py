@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from search.analysis.replay import Closing, Completion, Created, Event, Left, Report, TrialEvent
+from search.analysis.replay import Completion, Created, Event, ExperimentEnd, LeftSlot, Report, TrialEvent
 from search.early_stopping.compared_metric import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
 from service.store.recorded_events import RecordedEvent
@@ -54,9 +54,9 @@ def replay_events(recorded: Iterable[RecordedEvent], numbers: Mapping[str, int],
 def _event(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> Event | None:
     """None for an event that a replay does not use."""
     if one.kind == "experiment.ending" and _stops_trials(one):
-        return Closing(dismissed=one.data["reason"] != EndReason.MAX_TRIALS)
+        return ExperimentEnd(dismissed=one.data["reason"] != EndReason.MAX_TRIALS)
     if one.kind in ENDS:
-        return Closing(dismissed=False)
+        return ExperimentEnd(dismissed=False)
     return _of_trial(one, number, metric, judged=judged) if number >= 0 else None
 
 
@@ -70,9 +70,9 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
         case "trial.completed":
             return Completion(number)
         case "trial.paused":
-            return Left(number)
+            return LeftSlot(number)
         case "trial.failed" | "trial.stopped":
-            return Left(number, final=True)
+            return LeftSlot(number, final=True)
         case _:
             return None
 

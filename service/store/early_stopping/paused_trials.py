@@ -18,7 +18,7 @@ from service.store.trials.trials import any_with
 
 
 @dataclass(frozen=True)
-class StoredWaiting:
+class StoredPausedTrials:
     """`search.early_stopping.PausedTrials` of an experiment. Each method is a query.
 
     `more_to_come`: new trials may still be created. `reached`: the milestones that trials have reached or paused at

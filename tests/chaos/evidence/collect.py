@@ -80,7 +80,7 @@ def _await_pictures(database_url: str) -> None:
 
     def drawn() -> bool:
         with database.read() as session:
-            return not charts.due(session, timedelta(0))
+            return not charts.outdated_experiments(session, timedelta(0))
 
     with contextlib.suppress(TimeoutError):
         until(drawn, "all pictures are drawn", PICTURES_SECONDS, every=1)

@@ -46,7 +46,7 @@ StartTask = Callable[[str, Mapping[str, Any], int], Task]
 """As `Start`; also gets how much of the output was sent before."""
 
 
-class Found(NamedTuple):
+class ValidationOutcome(NamedTuple):
     """What became of a validation."""
 
     status: str = PENDING
@@ -75,7 +75,7 @@ class Validations:
         self._asked: dict[int, Mapping[str, Any]] = {}
         self._saved: dict[int, tuple[str, str]] = {}
         self._held: list[int] = []
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, ValidationOutcome] = {}
         self._changed = threading.Condition()
         self._is_cancelled = self._is_training_over = False
         self._last: int | None = None
@@ -97,7 +97,7 @@ class Validations:
             if sequence not in self._asked or self._is_void(sequence):
                 return False
             self._held.append(sequence)
-            self._found[sequence] = Found()
+            self._found[sequence] = ValidationOutcome()
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="paceline-validations", daemon=True)
@@ -155,7 +155,7 @@ class Validations:
                 found = self._validate(sequence)
             except Exception as error:  # the report, and the end of the attempt, wait for it
                 logger.exception("the validation of report %d fails", sequence)
-                found = Found(FAILED, failure=Failure(LOST, f"the validation could not be run: {error}"))
+                found = ValidationOutcome(FAILED, failure=Failure(LOST, f"the validation could not be run: {error}"))
             with self._changed:
                 self._held.remove(sequence)
                 self._found[sequence] = found
@@ -177,9 +177,9 @@ class Validations:
             self._changed.wait_for(lambda: ready() is not None or self._is_cancelled or self._is_training_over)
             return ready()
 
-    def _validate(self, sequence: int) -> Found:
+    def _validate(self, sequence: int) -> ValidationOutcome:
         if self._is_void(sequence) or sequence not in self._saved or self._spec is None:
-            return Found(FAILED)
+            return ValidationOutcome(FAILED)
         asked = self._asked[sequence]
         timeout = asked["timeout_s"] if "timeout_s" in asked else self._spec["timeout_s"]
         task = self._start(self._saved[sequence][1], {**self._spec["fn_kwargs"], **asked.get("fn_kwargs", {})})
@@ -188,12 +188,14 @@ class Validations:
             waited = time.monotonic() - started
             if self._is_void(sequence):
                 task.cancel()
-                return Found(FAILED)
+                return ValidationOutcome(FAILED)
             if timeout is not None and waited > timeout:
                 task.cancel()
-                return Found(TIMED_OUT, failure=Failure(USER_ERROR, f"a validation took longer than {timeout:g} s"))
+                return ValidationOutcome(
+                    TIMED_OUT, failure=Failure(USER_ERROR, f"a validation took longer than {timeout:g} s")
+                )
             if waited > ROOM_SECONDS and (reason := task.why_no_room()) is not None:
                 task.cancel()
-                return Found(FAILED, failure=Failure(CANNOT_START, reason))
+                return ValidationOutcome(FAILED, failure=Failure(CANNOT_START, reason))
         metrics, failure = task.result()
-        return Found(VALIDATED if failure is None else FAILED, metrics, failure)
+        return ValidationOutcome(VALIDATED if failure is None else FAILED, metrics, failure)

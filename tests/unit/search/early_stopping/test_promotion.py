@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.analysis.replay import Closing, Completion, Event, Left, Report, TrialReplay, replay
+from search.analysis.replay import Completion, Event, ExperimentEnd, LeftSlot, Report, TrialReplay, replay
 from search.early_stopping import InMemoryHistory, MetricReport, Rule
 from search.early_stopping.compared_metric import ComparedMetric
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials as InMemory
@@ -180,7 +180,7 @@ def ran(number: int, value: float, steps: int = 9) -> list[Event]:
 def test_a_replay_holds_the_reports_of_a_paused_trial_until_it_is_promoted() -> None:
     """The third trial is the best, which is unknown before it reports; the first is promoted when six have come."""
     events = [one for number, value in enumerate([0.8, 0.1, 0.9, 0.2, 0.3, 0.4]) for one in ran(number, value)]
-    courses = replayed([*events, Closing(dismissed=False)])
+    courses = replayed([*events, ExperimentEnd(dismissed=False)])
     assert [course.steps_saved for course in courses.values()] == [6, 8, 0, 8, 8, 8]
     assert [(one.number, one.milestone, one.compared_count) for one in courses[0].releases] == [(0, 1, 5)]
     assert courses[0].stop is not None
@@ -192,7 +192,7 @@ def test_a_replay_holds_the_reports_of_a_paused_trial_until_it_is_promoted() -> 
 
 
 def test_trials_that_are_paused_when_the_events_end_have_lost() -> None:
-    courses = replayed([*ran(0, 0.8), *ran(1, 0.1), Closing(dismissed=True), *ran(2, 0.9)])
+    courses = replayed([*ran(0, 0.8), *ran(1, 0.1), ExperimentEnd(dismissed=True), *ran(2, 0.9)])
     assert [course.steps_saved for course in courses.values()] == [8, 8, 6]
     assert not courses[0].releases
 
@@ -206,11 +206,11 @@ def test_a_trial_that_is_leaving_is_not_promoted_and_its_reports_are_judged_when
         Report(2, 1, 0.2),
     ]
     assert not replayed(before)[0].releases
-    course = replayed([*before, Left(0)])[0]
+    course = replayed([*before, LeftSlot(0)])[0]
     assert [one.milestone for one in course.releases] == [1]
     assert [(pause.milestone, pause.value) for pause in course.pauses] == [(1, 0.5), (3, 0.8)]
     assert replayed([*before, Completion(0)])[0].stop is None
-    failed = replayed([*before, Left(0, final=True)])[0]
+    failed = replayed([*before, LeftSlot(0, final=True)])[0]
     assert (failed.stop, failed.step_count) == (None, 3)
 
 
@@ -219,9 +219,9 @@ def test_a_paused_trial_that_a_user_stops_is_not_promoted() -> None:
     courses = replayed(
         [
             *pausing,
-            Left(0),
-            Left(1),
-            Left(0, final=True),
+            LeftSlot(0),
+            LeftSlot(1),
+            LeftSlot(0, final=True),
             Report(2, 1, 0.1),
             *(Report(n, 1, 0) for n in (3, 4, 5)),
         ]

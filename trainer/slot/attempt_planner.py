@@ -17,8 +17,11 @@ from trainer.worker.rank_session import Job
 
 
 @dataclass(frozen=True)
-class Host:
-    """The slot as its attempts see it. `slot` is its actor's handle, `log_fields` what each line of its log shows."""
+class AttemptPlanner:
+    """Makes what the workers and the runner of an attempt get from the slot.
+
+    `slot` is its actor's handle, `log_fields` what each line of its log shows.
+    """
 
     name: str
     slot: Any
