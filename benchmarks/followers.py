@@ -28,7 +28,7 @@ from benchmarks.harness.load import Connection, running_trials
 from benchmarks.recovery import HOST, Paceline, until_served
 from benchmarks.reports import spec
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 
 PAUSE_SECONDS = 0.02
 DEAF_BYTES = 4096

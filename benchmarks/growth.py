@@ -22,7 +22,7 @@ from sqlalchemy import insert
 
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from service.store.tables import EventRow, ExperimentRow, MilestoneRow, ReportRow, TrialRow
 
 REPORTS, RUNG_STEPS, CALLS = 20, (1, 3, 9), 60

@@ -34,7 +34,7 @@ from sqlalchemy.engine import make_url
 from service.stack.child_process import ChildProcess
 from service.stack.ports import free_port
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 
 HOST, RUNNING = "127.0.0.1", 8
 RETRY_SECONDS = 0.005

@@ -37,7 +37,7 @@ from service.stack.child_process import LOW_PRIORITY, ChildProcess
 from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 
 LAYOUTS = ((1, 1), (1, 4), (2, 1), (2, 4), (4, 4))
 """The peers' processes, and threads in each."""

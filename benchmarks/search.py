@@ -41,7 +41,7 @@ from benchmarks.harness.searchers import search_with_optuna, search_with_pacelin
 from benchmarks.harness.simulation import BestCurve, simulate, slowed, whole_seconds
 from benchmarks.recovery import Paceline, until_served
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 
 RULES = "asha", "hyperband"
 PACELINE, PROMOTING = "Paceline", "Paceline promoting"

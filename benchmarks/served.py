@@ -24,7 +24,7 @@ import psutil
 from benchmarks.growth import RUNG_STEPS, fill, spec
 from benchmarks.recovery import Paceline, cpu_seconds, until_served
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 
 PAUSE_SECONDS = 0.3
 RUNS = 20

@@ -19,7 +19,7 @@ from benchmarks.harness.load import Load, report_continuously, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from benchmarks.reports import mlflow, spec
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 
 SAMPLES = 10
 

@@ -25,7 +25,7 @@ import uvicorn
 from service.complete_app import create_app
 from service.settings import Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = "service", "search", "trainer"

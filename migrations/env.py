@@ -1,4 +1,4 @@
-"""Alembic's entry point, which only `service.store.sql.schema.config` calls: it passes the connection in."""
+"""Alembic's entry point, which only `service.store.sql.schema_upgrade.config` calls: it passes the connection in."""
 
 from typing import Any, Literal
 

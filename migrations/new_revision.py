@@ -11,7 +11,7 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from service.store.sql.database import Database
-from service.store.sql.schema import config, upgrade
+from service.store.sql.schema_upgrade import config, upgrade
 
 
 def main(title: str) -> None:

@@ -26,7 +26,7 @@ class StagedApp:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """The database must have the newest schema (`service.store.sql.schema.upgrade`)."""
+        """The database must have the newest schema (`service.store.sql.schema_upgrade.upgrade`)."""
         self.state = new_state(settings)
         self._first = _FirstStage(self.state)
         self._app: ASGIApp | None = None

@@ -26,7 +26,7 @@ from service.store.sql.database import Database
 
 
 def new_state(settings: Settings) -> State:
-    """The database must have the newest schema (`service.store.sql.schema.upgrade`)."""
+    """The database must have the newest schema (`service.store.sql.schema_upgrade.upgrade`)."""
     context = Context(
         settings,
         Database(settings.database_url),

@@ -48,7 +48,7 @@ def downgrade() -> None:
 
 
 def _know(statuses: str) -> None:
-    """SQLite copies the table, for which `service.store.sql.schema.upgrade` turns foreign keys off."""
+    """SQLite copies the table, for which `service.store.sql.schema_upgrade.upgrade` turns foreign keys off."""
     if op.get_bind().dialect.name == "postgresql":
         op.drop_constraint(op.f(CHECK), "trials", type_="check")
         op.create_check_constraint(op.f(CHECK), "trials", statuses)

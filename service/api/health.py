@@ -15,7 +15,7 @@ from service.store.agents import storage_errors
 from service.store.checkpoints.checkpoint_deletions import count_deletions
 from service.store.mirrors import lag
 from service.store.sql.database import database_now
-from service.store.sql.schema import SchemaState, state_of
+from service.store.sql.schema_upgrade import SchemaState, state_of
 
 router = APIRouter(tags=["health"], route_class=Route)
 

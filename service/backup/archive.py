@@ -27,7 +27,7 @@ from service.operations.attempts.log_file import STATE_SUFFIX
 from service.operations.packages.storage import PART_SUFFIX
 from service.settings import LEASE_KEY_FILE, PROBE_PREFIX, Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import newest_revision, revision_of
+from service.store.sql.schema_upgrade import newest_revision, revision_of
 
 FORMAT = 1
 MANIFEST, DATABASE, FILES = "manifest.json", "database", "files"

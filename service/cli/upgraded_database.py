@@ -7,7 +7,7 @@ from pathlib import Path
 from service import private_files
 from service.settings import BadSettings, Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import SchemaTooNew, WouldLoseData, downgrade, upgrade
+from service.store.sql.schema_upgrade import SchemaTooNew, WouldLoseData, downgrade, upgrade
 
 
 @contextmanager

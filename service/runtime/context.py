@@ -18,7 +18,7 @@ from service.store.sql.database import Database
 
 if TYPE_CHECKING:
     from service.runtime.caches.importance_cache import ImportanceCache
-    from service.runtime.caches.search_view_cache import ProposalCache
+    from service.runtime.caches.proposal_cache import ProposalCache
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Context:
     @cached_property
     def proposals(self) -> "ProposalCache":
         """Imported at first use, because Optuna takes long, and reports need none."""
-        from service.runtime.caches.search_view_cache import ProposalCache  # noqa: PLC0415
+        from service.runtime.caches.proposal_cache import ProposalCache  # noqa: PLC0415
 
         return ProposalCache()
 

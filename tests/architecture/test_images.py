@@ -19,7 +19,7 @@ from tests.conftest import running
 settings = Settings.from_env({{"PACELINE_DATA_DIR": {directory!r}}})
 settings.prepare_directories()
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 database = Database(settings.database_url)
 upgrade(database)
 database.close()

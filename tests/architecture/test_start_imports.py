@@ -11,7 +11,7 @@ import pytest
 
 from service.settings import Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from tests.conftest import Api
 
 START_OF_SERVICE = """

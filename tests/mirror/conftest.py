@@ -20,7 +20,7 @@ from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_comman
 from service.stack.ports import free_port
 from service.store.events import append_event
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from service.store.tables import ExperimentRow, TrialRow
 
 QUIET = MLFLOW_ENVIRONMENT | {"PYTHONWARNINGS": "ignore"}

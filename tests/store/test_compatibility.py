@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, text
 from service.cli.upgraded_database import upgraded_database
 from service.settings import BadSettings, Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import downgrade, newest_revision, upgrade
+from service.store.sql.schema_upgrade import downgrade, newest_revision, upgrade
 from tests.conftest import Api, running
 from tests.store.schema_changes import Schema, faults, schema_of
 

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from service.cli.upgraded_database import downgraded
 from service.settings import BadSettings
 from service.store.sql.database import Database
-from service.store.sql.schema import WouldLoseData, downgrade, newest_revision, revision_of, upgrade
+from service.store.sql.schema_upgrade import WouldLoseData, downgrade, newest_revision, revision_of, upgrade
 from tests.store.test_schema import OLD_ROWS
 
 GENERATION = """

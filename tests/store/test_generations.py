@@ -5,7 +5,7 @@ from alembic import command
 from sqlalchemy import inspect, text
 
 from service.store.sql.database import Database
-from service.store.sql.schema import config
+from service.store.sql.schema_upgrade import config
 
 EXPERIMENT = """insert into experiments (id, name, spec, tags, status, priority, trial_count, event_count, created_at)
 values ('x-1', 'e', '{}', '{}', 'running', 0, 1, 0, '2026-11-01')"""

@@ -17,7 +17,7 @@ from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.settings import Settings
 from service.store.sql.database import Database, _set_up_sqlite
-from service.store.sql.schema import SchemaState, config, state_of, upgrade
+from service.store.sql.schema_upgrade import SchemaState, config, state_of, upgrade
 from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
 from tests.store.test_lease_expiry import an_assignment, context

@@ -12,7 +12,7 @@ from search.samplers import SAMPLERS
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.settings import BadSettings, Settings, without_password
 from service.store.sql.database import Database
-from service.store.sql.schema import SchemaState, state_of
+from service.store.sql.schema_upgrade import SchemaState, state_of
 
 SETTINGS = {"PACELINE_DATABASE_URL", "PACELINE_DATA_DIR", "PACELINE_STORAGE", "PACELINE_MLFLOW_URI"}
 LITTLE_SPACE = 5_000_000_000

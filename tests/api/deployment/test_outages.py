@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from service.settings import Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from tests.conftest import Api, running
 from tests.databases import started_postgres
 from tests.patience import PATIENCE_SECONDS, wait_until

@@ -18,7 +18,7 @@ from service.cli import server
 from service.settings import Settings
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.caches.search_view_cache import ProposalCache
+from service.runtime.caches.proposal_cache import ProposalCache
 from tests.conftest import Api, Held, a_spec
 
 TWO = [{"metric": "accuracy", "direction": "maximize"}, {"metric": "latency", "direction": "minimize"}]

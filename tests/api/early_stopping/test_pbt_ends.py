@@ -10,7 +10,7 @@ import pytest
 from service.operations.early_stopping.exploit import exploit
 from service.settings import Settings
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from tests.api.early_stopping.population import (
     RULE,
     Trainer,

@@ -9,7 +9,7 @@ from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
 from search.study import Study, propose
-from service.runtime.caches.search_view_cache import ProposalCache
+from service.runtime.caches.proposal_cache import ProposalCache
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow

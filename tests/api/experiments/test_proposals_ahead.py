@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from search.study import StudyView
-from service.runtime.caches.search_view_cache import ProposalCache
+from service.runtime.caches.proposal_cache import ProposalCache
 from tests.conftest import Api
 from tests.patience import PATIENCE_SECONDS
 

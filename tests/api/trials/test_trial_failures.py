@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.domain import retry_policy
-from service.runtime.caches.search_view_cache import ProposalCache
+from service.runtime.caches.proposal_cache import ProposalCache
 from service.store.sql.database import Database
 from tests.conftest import Api
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.caches.search_view_cache import Proposal, ProposalCache
+from service.runtime.caches.proposal_cache import Proposal, ProposalCache
 from service.store.sql.database import Database
 from tests.conftest import Api, a_spec
 from tests.patience import PATIENCE_SECONDS

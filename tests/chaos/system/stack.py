@@ -12,7 +12,7 @@ from service.stack.components import NODE_ENVIRONMENT
 from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import free_port
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from tests.chaos.faults.schedule import Target
 from tests.chaos.system.components import Component, Postgres, Program, answers, listens
 from tests.chaos.system.network import network_command

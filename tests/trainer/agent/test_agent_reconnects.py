@@ -14,7 +14,7 @@ import pytest
 from service.settings import Settings
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
-from service.store.sql.schema import upgrade
+from service.store.sql.schema_upgrade import upgrade
 from tests.conftest import Api, changed, running
 from tests.processes import family_of, kill_all, left_alive
 from tests.ray_nodes import start_head
