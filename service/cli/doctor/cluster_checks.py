@@ -58,30 +58,30 @@ def _node(node: Json, first: Json) -> Iterator[Check]:
     if node["error"]:
         yield failed(subject, node["error"], "see `ray status` and the node's log")
         return
-    sight = node["sight"]
+    facts = node["facts"]
     problems = [
-        *_unreachable(subject, sight),
-        *_unlike(subject, sight, first),
+        *_unreachable(subject, facts),
+        *_unlike(subject, facts, first),
         describe_skew(subject, node["clock_ahead_seconds"], "its"),
     ]
     found = [one for one in problems if one.state is not State.OK]
-    torch = sight["packages"]["torch"] or "none"
-    versions = f"Python {sight['python']}, Ray {sight['packages']['ray']}, torch {torch}"
+    torch = facts["packages"]["torch"] or "none"
+    versions = f"Python {facts['python']}, Ray {facts['packages']['ray']}, torch {torch}"
     yield from found or [ok(subject, f"reaches all that it needs; {versions}")]
 
 
-def _unreachable(subject: str, sight: Json) -> Iterator[Check]:
-    for url, error in sight["services"].items():
+def _unreachable(subject: str, facts: Json) -> Iterator[Check]:
+    for url, error in facts["services"].items():
         if error:
             advice = "give agents and services an address that all nodes reach: PACELINE_URL, PACELINE_ADVERTISED_URL"
             yield failed(subject, f"{url} does not answer there: {error}", advice)
-    if sight["storage_error"]:
-        yield failed(subject, sight["storage_error"], "mount it on every node, or give its user write access")
+    if facts["storage_error"]:
+        yield failed(subject, facts["storage_error"], "mount it on every node, or give its user write access")
 
 
-def _unlike(subject: str, sight: Json, first: Json) -> Iterator[Check]:
-    other = first["sight"]
+def _unlike(subject: str, facts: Json, first: Json) -> Iterator[Check]:
+    other = first["facts"]
     for name in ("python", "packages"):
-        if other is not None and sight[name] != other[name]:
-            found = f"{name}: {sight[name]}, but {other[name]} on node {first['address']}"
+        if other is not None and facts[name] != other[name]:
+            found = f"{name}: {facts[name]}, but {other[name]} on node {first['address']}"
             yield warning(subject, found, "install the same versions on all nodes")

@@ -185,9 +185,9 @@ def test_nodes_that_differ_or_reach_nothing_are_named(monkeypatch: pytest.Monkey
     answer = {
         "error": None,
         "nodes": [
-            {"address": "10.0.0.1", "sight": first, "clock_ahead_seconds": 0, "error": None},
-            {"address": "10.0.0.2", "sight": other, "clock_ahead_seconds": 40, "error": None},
-            {"address": "10.0.0.3", "sight": None, "clock_ahead_seconds": 0, "error": "GetTimeoutError"},
+            {"address": "10.0.0.1", "facts": first, "clock_ahead_seconds": 0, "error": None},
+            {"address": "10.0.0.2", "facts": other, "clock_ahead_seconds": 40, "error": None},
+            {"address": "10.0.0.3", "facts": None, "clock_ahead_seconds": 0, "error": "GetTimeoutError"},
         ],
     }
     monkeypatch.setattr(cluster_checks, "ask_nodes", lambda *_: answer)

@@ -28,9 +28,9 @@ def test_each_node_says_what_it_reaches(ray_address: str, tmp_path: Path) -> Non
     with FakeService(str(tmp_path)).serving() as service:
         [node] = ask(ray_address, [service.url, away], tmp_path)
         [other] = ask(ray_address, [], tmp_path / "file" / "storage")
-    assert node["sight"]["services"][service.url] is None
-    assert "Connection refused" in node["sight"]["services"][away]
-    assert (node["sight"]["storage_error"], node["error"], node["clock_ahead_seconds"]) == (None, None, 0.0)
-    assert node["sight"]["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert "file/storage cannot be written" in other["sight"]["storage_error"]
+    assert node["facts"]["services"][service.url] is None
+    assert "Connection refused" in node["facts"]["services"][away]
+    assert (node["facts"]["storage_error"], node["error"], node["clock_ahead_seconds"]) == (None, None, 0.0)
+    assert node["facts"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert "file/storage cannot be written" in other["facts"]["storage_error"]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
