@@ -50,6 +50,7 @@ def test_a_trial_stopped_before_it_ran_has_a_run_without_length() -> None:
     update = projection.runs[RunKey("t-0")]
     then = START + timedelta(seconds=5)
     assert (update.status, update.started_at, update.ended_at) == ("KILLED", then, then)
+    assert update.tags[DESCRIPTION] == "stopped: stopped by a user"
 
 
 def test_a_run_says_when_the_last_checkpoint_of_its_trial_is_removed() -> None:

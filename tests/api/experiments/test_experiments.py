@@ -104,7 +104,8 @@ def test_a_body_that_is_neither_json_nor_yaml_is_refused(service: Api) -> None:
     for content_type, body in [("application/json", b"{"), ("application/yaml", b"a: [")]:
         problem = service.post("/v1/experiments", 400, content=body, headers={"Content-Type": content_type})
         assert problem["type"] == "urn:paceline:error:bad-request"
-    assert paths_of(service.http.post("/v1/experiments", json=[1, 2])) == {""}
+    problem = service.post("/v1/experiments", 422, json=[1, 2])
+    assert problem["errors"] == [{"path": "", "message": "must be an object with name, space, objectives, …"}]
 
 
 def test_code_that_cannot_run_is_refused_before_anything_runs(service: Api) -> None:

@@ -64,7 +64,7 @@ def test_an_experiment_ends_when_its_first_trials_cannot_start_for_the_same_reas
         held.finish("failed", error={"kind": "cannot_start", **error})
     experiment = service.get(f"/v1/experiments/{name}")
     assert (experiment["status"], experiment["end_reason"]) == ("failed", "cannot_start")
-    assert "torchvision" in experiment["end_detail"]
+    assert experiment["end_detail"] == f"the first 3 trials could not start: {error['message']}"
     assert experiment["traceback"] == "Traceback: torchvision"
 
 

@@ -93,7 +93,9 @@ def test_what_cannot_be_a_variable_is_refused(tmp_path: Path) -> None:
     assert f"more than {MAX_BYTES} bytes" in refusal(file(tmp_path / "odd"), settings)
     (tmp_path / "odd").write_bytes(b"\xff\xfe")
     assert "no UTF-8 text" in refusal(file(tmp_path / "odd"), settings)
-    assert "cannot read" in refusal(file(tmp_path), settings)
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for a writer
+    for path in (tmp_path, tmp_path / "pipe"):
+        assert "cannot read" in refusal(file(path), settings)
 
 
 def test_a_variable_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
