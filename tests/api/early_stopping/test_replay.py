@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from search.early_stopping.rules.asha import Asha
+from service.errors import Invalid
+from service.operations.early_stopping import replay
 from tests.conftest import Api, Held
 
 pytestmark = pytest.mark.databases("sqlite")
@@ -212,6 +215,19 @@ def test_a_rule_set_later_knows_the_earlier_reports(service: Api, rule: dict[str
     ]
     assert decided[0] == decided[1]
     assert decided[0]
+
+
+def test_an_experiment_with_too_many_reports_is_not_replayed(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "MAX_REPORTS", 2)  # the service replays in another process
+    database, name = service.app.state.context.database, service.create()["name"]
+    held = service.ask(name)
+    assert held
+    for value in (0.1, 0.2):
+        held.report(accuracy=value)
+    assert replay.replay_experiment(database, name, Asha()).courses[0].step_count == 2
+    held.report(accuracy=0.3)
+    with pytest.raises(Invalid, match="the experiment has more than 2 reports; a replay takes no more"):
+        replay.replay_experiment(database, name, Asha())
 
 
 def test_trials_that_all_diverged_have_nothing_to_replay(service: Api) -> None:

@@ -107,6 +107,8 @@ def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> Non
 def test_settings_that_are_not_numbers_are_named() -> None:
     with pytest.raises(BadSettings, match="PACELINE_PORT must be a number, not 'http'"):
         Settings.from_env({"PACELINE_PORT": "http"})
+    with pytest.raises(BadSettings, match="PACELINE_LEASE_SECONDS must not be negative, not -5"):
+        Settings.from_env({"PACELINE_LEASE_SECONDS": "-5"})
 
 
 def test_the_lag_of_the_mlflow_mirror_is_shown(settings: Settings) -> None:

@@ -240,3 +240,12 @@ def test_the_log_of_an_attempt_that_was_ended_without_its_holder_says_that_its_e
     assert logged(lost, attempt=1) == f"[rank 0] the first half\n{note}"
     assert logged(lost, attempt=1, rank=0, tail=1, follow=True) == f"the first half\n{note}"
     assert logged(ended, attempt=1, rank=0) == "the first half\n"
+
+
+def test_an_attempt_that_does_not_exist_has_no_log(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    answer = service.http.get(f"/v1/trials/{held.trial}/logs", params={"attempt": 2})
+    assert answer.status_code == 404
+    assert f"trial {held.trial} has 1 attempts; there is no attempt 2" in answer.json()["detail"]

@@ -86,6 +86,12 @@ def test_an_unknown_name_exits_with_code_2(run: Run) -> None:
         assert ended.err.startswith("error: there is no ")
 
 
+def test_a_single_trial_cannot_be_cancelled(run: Run) -> None:
+    ended = run("stop", "t-000000000000", "--cancel")
+    assert ended.code == 2
+    assert "applies to experiments only" in ended.err
+
+
 def test_watching_a_stopped_experiment_exits_with_0(run: Run, project: Path) -> None:
     name = str(submitted(run, project)["name"])
     assert run("stop", name).code == 0
