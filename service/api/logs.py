@@ -88,7 +88,7 @@ def _state(context: Context, trial: str, attempt: int | None) -> _State:
     with context.database.read() as session:
         row = trial_named(session, trial)
         if attempt is not None and attempt > row.attempt_count:
-            raise NotFound(f"trial {trial} has {row.attempt_count} attempts; there is no attempt {attempt}")
+            raise NotFound(f"trial {trial} has no attempt {attempt}; attempts so far: {row.attempt_count}")
         number = attempt or row.attempt_count
         found = next((one for one in attempts_of(session, row.id) if one.number == number), None)
         has_ended = number < row.attempt_count or (found is not None and found.ended_at is not None)

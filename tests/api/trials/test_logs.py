@@ -248,4 +248,4 @@ def test_an_attempt_that_does_not_exist_has_no_log(service: Api) -> None:
     assert held
     answer = service.http.get(f"/v1/trials/{held.trial}/logs", params={"attempt": 2})
     assert answer.status_code == 404
-    assert f"trial {held.trial} has 1 attempts; there is no attempt 2" in answer.json()["detail"]
+    assert f"trial {held.trial} has no attempt 2; attempts so far: 1" in answer.json()["detail"]
