@@ -23,7 +23,7 @@ class S3Server:
     """`is_away`: every call is answered with 503, as by an overloaded S3; `is_slow`: only each fifth, after a while.
 
     `refuses_reading` says for each file that is read, by its path, whether that is answered with 503, and so is every
-    deletion before `deletes_from`, of `time.monotonic`.
+    deletion before `deletes_from`, of `time.monotonic`. `answers` has a line for each answer.
     """
 
     def __init__(self) -> None:
@@ -31,6 +31,7 @@ class S3Server:
         self.refuses_reading: Callable[[str], bool] | None = None
         self.deletes_from = 0.0
         self.refused = 0
+        self.answers: list[str] = []
         self._calls = itertools.count(1)
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
         self._moto = DomainDispatcherApplication(create_backend_app)
@@ -63,11 +64,17 @@ class S3Server:
         return [name for name in names if not name.endswith("/") and "/." not in name]
 
     def _answer(self, environ: dict[str, Any], start_response: Respond) -> Iterable[bytes]:
+        call = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ.get('QUERY_STRING', '')}"
+
+        def respond(status: str, *others: Any) -> Any:
+            self.answers.append(f"{time.monotonic():.3f} {call} {status}")
+            return start_response(status, *others)
+
         if self._refuses(environ):
             self.refused += 1
-            start_response("503 Service Unavailable", [("Content-Type", "application/xml")])
+            respond("503 Service Unavailable", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
-        answer: Iterable[bytes] = self._moto(environ, start_response)
+        answer: Iterable[bytes] = self._moto(environ, respond)
         return answer
 
     def _refuses(self, environ: dict[str, Any]) -> bool:
