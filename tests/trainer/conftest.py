@@ -63,7 +63,8 @@ def bucket() -> Iterator["S3Server"]:
 def s3(bucket: "S3Server") -> Iterator["S3Server"]:
     yield bucket
     bucket.is_away = bucket.is_slow = False
-    bucket.refuses_reading, bucket.deletes_from = None, 0.0
+    bucket.refuses_reading = bucket.denies_writing = None
+    bucket.deletes_from = 0.0
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:

@@ -23,12 +23,15 @@ class S3Server:
     """`is_away`: every call is answered with 503, as by an overloaded S3; `is_slow`: only each fifth, after a while.
 
     `refuses_reading` says for each file that is read, by its path, whether that is answered with 503, and so is every
-    deletion before `deletes_from`, of `time.monotonic`. `answers` has a line for each answer.
+    deletion before `deletes_from`, of `time.monotonic`. `denies_writing` says for the parts of a file (method PUT)
+    and for their completion (POST), by the path, whether they are answered with 403, which pyarrow does not repeat.
+    `answers` has a line for each answer.
     """
 
     def __init__(self) -> None:
         self.is_away = self.is_slow = False
         self.refuses_reading: Callable[[str], bool] | None = None
+        self.denies_writing: Callable[[str, str], bool] | None = None
         self.deletes_from = 0.0
         self.refused = 0
         self.answers: list[str] = []
@@ -70,12 +73,20 @@ class S3Server:
             self.answers.append(f"{time.monotonic():.3f} {call} {status}")
             return start_response(status, *others)
 
+        if self._denies(environ):
+            respond("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>"]
         if self._refuses(environ):
             self.refused += 1
             respond("503 Service Unavailable", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
         answer: Iterable[bytes] = self._moto(environ, respond)
         return answer
+
+    def _denies(self, environ: dict[str, Any]) -> bool:
+        if self.denies_writing is None or "uploadId" not in environ.get("QUERY_STRING", ""):
+            return False
+        return self.denies_writing(environ["REQUEST_METHOD"], environ["PATH_INFO"])
 
     def _refuses(self, environ: dict[str, Any]) -> bool:
         is_read = environ["REQUEST_METHOD"] == "GET" and not environ.get("QUERY_STRING")

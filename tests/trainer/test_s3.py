@@ -6,7 +6,7 @@ import math
 import shutil
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -69,10 +69,24 @@ def wait_for_newest_only(s3: S3Server, folder: str, newest: str) -> None:
     assert set(shards(s3, folder)) == wanted, "\n".join(calls)
 
 
+def denies_completing_the_third() -> Callable[[str, str], bool]:
+    """Once, for the file of rank 0 in the third checkpoint of a trial."""
+    denied: list[str] = []
+
+    def denies(method: str, path: str) -> bool:
+        is_last_call = method == "POST" and path.endswith("/shard-0") and path not in denied
+        if is_last_call:
+            denied.append(path)
+        return is_last_call and len(denied) == 3
+
+    return denies
+
+
 def test_checkpoints_in_a_slow_and_overloaded_bucket_are_kept_downloaded_and_deleted(
     api: Api, s3: S3Server, record: Path
 ) -> None:
     s3.is_slow, s3.deletes_from = True, math.inf
+    s3.denies_writing = denies_completing_the_third()
     name, trial = started(api, record, do="save", steps=3)
     shown = ended(api, trial)
     s3.deletes_from = time.monotonic() + 2 * IDLE_SLOT_SECONDS

@@ -18,11 +18,9 @@ from pyarrow.fs import LocalFileSystem
 from ray.air._internal.filelock import TempFileLock
 from ray.train import Checkpoint
 
-from trainer.ray_train.checkpoint_download import download, repeated
+from trainer.ray_train.checkpoint_download import download
+from trainer.ray_train.file_copy import PATIENCE_SECONDS, repeated
 from trainer.unused_folders import lock_in_use, remove_unused
-
-PATIENCE_SECONDS = 20.0
-"""How long one file is tried again. A try may take some seconds, because pyarrow repeats most calls itself."""
 
 SHARED = "paceline-shared-checkpoint-"
 """The beginning of the names of the directories that the processes of a node share."""

@@ -25,11 +25,13 @@ from ray.train import (
     ValidationTaskConfig,
 )
 from ray.train.v2._internal.execution import context as ray_context
+from ray.train.v2._internal.execution import storage as ray_storage
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
 from ray.train.v2._internal.logging import patch_print
 
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
 from trainer.ray_train.checkpoint_file_sizes import FileSizes, file_sizes
+from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 
 OnReport = Callable[[dict[str, Any], str | None, FileSizes | None, dict[str, Any] | None], None]
@@ -92,8 +94,9 @@ def node_of_run() -> int | None:
 def prepare_context(resume: str | None, on_read_error: OnReadError) -> None:
     """Give this run its own copy of what Ray keeps once per process, and the checkpoint to resume from.
 
-    It also turns off Ray's line of log for each report of each rank, and its wrapper of `print`, which writes each line
-    to standard output and, through logging, to standard error.
+    From now on a file of a checkpoint that does not reach the storage is an error: with Ray's copying it is not always.
+    Ray's line of log for each report of each rank is turned off, and so is its wrapper of `print`, which writes each
+    line to standard output and, through logging, to standard error.
     """
     context = ray_context.get_train_context()
     context.report_order_condition = threading.Condition()
@@ -102,6 +105,7 @@ def prepare_context(resume: str | None, on_read_error: OnReadError) -> None:
     )
     if context.checkpoint is None and resume is not None:
         context.checkpoint = ResumedCheckpoint(resume, on_read_error)
+    ray_storage._pyarrow_fs_copy_files = save_files  # noqa: SLF001 - Ray offers no other way
     ray_context.logger.setLevel(logging.WARNING)
     builtins.print = patch_print._original_print  # noqa: SLF001 - Ray offers no switch
 
@@ -218,7 +222,7 @@ def storage_error(error: OSError | RuntimeError, checkpoint: Checkpoint | None) 
 
     `checkpoint` is None for one that the user's own function uploads.
     """
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
         return None if checkpoint is None or _is_missing(checkpoint) else error
     if isinstance(error, OSError):
         return error

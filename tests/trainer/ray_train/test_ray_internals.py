@@ -54,6 +54,19 @@ def test_a_save_is_refused_in_known_words_where_the_folder_of_the_run_is_missing
     assert f'raise RuntimeError(\n                f"{NO_STORAGE} with' in source(StorageContext._check_validation_file)
 
 
+def test_a_checkpoint_is_saved_by_a_function_that_can_be_replaced() -> None:
+    from ray.train.v2._internal.execution import storage
+
+    from trainer.ray_train.file_copy import save_files
+
+    saving = source(storage.StorageContext.persist_current_checkpoint)
+    call = re.search(r"\n +_pyarrow_fs_copy_files\((.*?)\n +\)", saving, re.DOTALL)
+    assert call is not None
+    passed = re.findall(r"(\w+)=", call.group(1))
+    assert passed == ["source", "destination", "source_filesystem", "destination_filesystem"]
+    assert passed == parameters(save_files)[:4] == parameters(storage._pyarrow_fs_copy_files)[:4]
+
+
 def test_the_lock_of_a_directory_is_a_file_elsewhere_that_processes_wait_for(tmp_path: Path) -> None:
     from filelock import Timeout
     from ray.air._internal.filelock import TempFileLock
