@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from search.analysis.importance_evaluators import Evaluator, importances
+from search.numbers_in_messages import counted
 from search.problem import Direction
 from search.space.space import Params, Space
 
@@ -77,6 +78,5 @@ def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -
 
 
 def _too_few(count: int) -> str:
-    trials = "1 trial" if count == 1 else f"{count} trials"
-    verb = "is" if count == 1 else "are"
-    return f"{trials} with a value or a curve score {verb} inside the present space; at least {MIN_TRIALS} are needed"
+    found, verb = counted(count, "trial"), "is" if count == 1 else "are"
+    return f"{found} with a value or a curve score {verb} inside the present space; at least {MIN_TRIALS} are needed"

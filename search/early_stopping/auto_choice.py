@@ -12,6 +12,7 @@ from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.hyperband import Hyperband
 from search.early_stopping.rules.standalone_rules import NoneSpec
 from search.mistakes import listed
+from search.numbers_in_messages import counted
 from search.problem import Problem
 
 MIN_TRIALS = 10
@@ -144,7 +145,7 @@ def _halving(training: Training) -> ChosenRule:
         reduction_factor=REDUCTION_FACTOR,
         weighted=True,
     )
-    seen = f"trial {training.number} made {training.report_count} reports up to step {training.last_step}"
+    seen = f"trial {training.number} made {counted(training.report_count, 'report')} up to step {training.last_step}"
     those = f"trials that fall behind from step {rule.min_step} on"
     if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{seen}; {those} are stopped, not paused, because {obstacle}")
@@ -160,7 +161,8 @@ def _why_never(problem: Problem) -> str | None:
     if problem.constrained:
         return "early stopping knows nothing of constraints, and could stop the only feasible trials"
     if problem.max_trials is not None and problem.max_trials < MIN_TRIALS:
-        return f"{problem.max_trials} trials are too few to compare them early; from {MIN_TRIALS} on some are stopped"
+        budget = counted(problem.max_trials, "trial")
+        return f"a budget of {budget} is too small to compare them early; from {MIN_TRIALS} on some are stopped"
     return None
 
 
@@ -168,8 +170,7 @@ def _why_no_rule(training: Training) -> str | None:
     """Why no trial is stopped, as far as trainings have shown."""
     count, last = training.report_count, training.last_step
     if min(count, last) < MIN_REPORTS:
-        reports = "one report" if count == 1 else f"{count} reports"
-        return f"trial {training.number} made {reports} up to step {last}: too few to compare"
+        return f"trial {training.number} made {counted(count, 'report')} up to step {last}: too few to compare"
     if not training.ranks_tell:
         where = f"at step {listed(training.rungs)}"
         return f"the ranks of the first {training.trial_count} trials {where} did not tell those of their ends"
@@ -187,7 +188,7 @@ def _why_no_promotion(training: Training) -> str | None:
     if gap is None:
         return "it saved no checkpoint to continue from"
     if not training.saves_often:
-        return f"it trained {gap} steps without saving a checkpoint"
+        return f"it trained {counted(gap, 'step')} without saving a checkpoint"
     if training.start_seconds is None or training.seconds is None:
         return "it has not shown what a start costs"
     if not training.starts_cheaply:

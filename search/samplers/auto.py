@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from search.numbers_in_messages import counted
 from search.problem import Feature, Problem
 from search.samplers.brute_force import BruteForce
 from search.samplers.cmaes import Cmaes
@@ -29,12 +30,11 @@ class Auto(Sampler):
     def chooses(self, problem: Problem) -> ChosenSampler:
         """The same problem always gets the same sampler."""
         max_trials = math.inf if problem.max_trials is None else problem.max_trials
-        budget = "a budget without a limit" if problem.max_trials is None else f"a budget of {max_trials} trials"
+        budget = f"a budget of {counted(max_trials, 'trial')}" if max_trials < math.inf else "a budget without a limit"
         size = problem.space.size()
         if size is not None and size <= max_trials:
-            return ChosenSampler(
-                "brute_force", BruteForce(), f"the space has {size} configurations: {budget} can try them all"
-            )
+            reason = f"the space has {counted(size, 'configuration')}: {budget} can try them all"
+            return ChosenSampler("brute_force", BruteForce(), reason)
         if problem.population:
             reason = "all trials of a population start before any of them ends, and qmc spreads them evenly"
             return ChosenSampler("qmc", Qmc(scramble=True), reason)
@@ -52,7 +52,8 @@ def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -
     running = 0 if problem.prunes else problem.parallelism - 1
     if max_trials > needed + running:
         return chosen
-    learns = f"its model starts when {needed} trials have ended, so within this budget it draws at random"
+    start = f"{counted(needed, 'trial')} {'has' if needed == 1 else 'have'} ended"
+    learns = f"its model starts when {start}, so within this budget it draws at random"
     return replace(chosen, reason=f"{chosen.reason}; but {learns}")
 
 

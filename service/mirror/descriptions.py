@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from search.numbers_in_messages import counted
 from service.mirror.pareto_front import ParetoFront
 from service.store.tables import ExperimentRow, TrialRow
 
@@ -46,7 +47,8 @@ def _front(row: ExperimentRow, front: ParetoFront) -> Iterator[str]:
     """Yield the lines of a table, sorted by the first objective, best first."""
     names = [one["metric"] for one in row.spec["objectives"]]
     members = sorted(front.members, key=lambda one: one.values, reverse=front.directions[0] == "maximize")
-    yield f"Pareto front ({len(members)} trials{', some of them here' if len(members) > MAX_MEMBERS else ''}):"
+    shown = ", some of them here" if len(members) > MAX_MEMBERS else ""
+    yield f"Pareto front ({counted(len(members), 'trial')}{shown}):"
     yield ""
     yield f"| trial | {' | '.join(names)} |"
     yield f"| --- |{' --- |' * len(names)}"

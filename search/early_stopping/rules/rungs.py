@@ -8,6 +8,7 @@ from pydantic import Field
 from search.early_stopping.decision import peers_around
 from search.early_stopping.history import ALL, History, MetricReport, Peer, Peers, Standing
 from search.early_stopping.rule import StoppingRule
+from search.numbers_in_messages import counted
 
 _FRACTIONS = {2: "half", 3: "third", 4: "quarter", 5: "fifth"}
 
@@ -73,7 +74,7 @@ class Rungs(StoppingRule):
             best = f"best {_FRACTIONS.get(self.reduction_factor, f'1/{self.reduction_factor}')}"
         else:
             best = "best"
-        return f"{what} is {relation}, the cutoff of the {best} of {count} trials at {rung}"
+        return f"{what} is {relation}, the cutoff of the {best} of {counted(count, 'trial')} at {rung}"
 
 
 def cutoff_at(peers: Peers, report: MetricReport, standing: Standing, rank: int) -> tuple[float, Sequence[Peer]]:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import typer
 from rich.console import RenderableType
 
+from search.numbers_in_messages import counted
 from service.cli import arguments
 from service.cli.client import Client
 from service.cli.download import fetch_archive
@@ -129,8 +130,8 @@ def _best_of(client: Client, experiment: str) -> dict[str, Any]:
     best = client.best(experiment)
     if "items" in best:
         raise arguments.BadArgument(
-            f"{experiment} has several objectives, and {best['count']} trials on its Pareto front: fetch one of them "
-            "by its id; `paceline best` lists them"
+            f"{experiment} has several objectives, and {counted(best['count'], 'trial')} on its Pareto front: "
+            "fetch one of them by its id; `paceline best` lists them"
         )
     return best
 

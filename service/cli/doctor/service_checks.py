@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from search.numbers_in_messages import counted
 from service.cli.client import Client, Refused, Unreachable
 from service.cli.doctor.check import Check, failed, ok, warning
 
@@ -123,12 +124,13 @@ def _agent(agent: Json) -> Check:
         return warning(subject, f"last seen {seen} UTC", "start it again; if it is not needed any more, ignore this")
     if agent["storage_error"]:
         return failed(subject, agent["storage_error"], "mount the storage there, or give its user write access")
-    return ok(subject, f"{_resources(agent['nodes'])}; runs {len(agent['running'])} trials")
+    return ok(subject, f"{_resources(agent['nodes'])}; runs {counted(len(agent['running']), 'trial')}")
 
 
 def _resources(nodes: list[Json]) -> str:
     totals = {name: sum(node["total"].get(name, 0) for node in nodes) for name in ("CPU", "GPU")}
-    return f"{len(nodes)} node{'s' if len(nodes) != 1 else ''} with {totals['CPU']:g} CPUs and {totals['GPU']:g} GPUs"
+    has = " and ".join(counted(total, name) for name, total in totals.items())
+    return f"{counted(len(nodes), 'node')} with {has}"
 
 
 def _waiting(client: Client) -> Iterator[Check]:

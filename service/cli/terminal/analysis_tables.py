@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from search.numbers_in_messages import counted
 from service.cli.terminal.progress_view import parameters
 from service.cli.terminal.terminal_tables import chosen, columns, facts, number
 
@@ -41,17 +42,17 @@ def replay(found: Json) -> RenderableType:
 
 def _replay_facts(found: Json) -> Iterator[tuple[str, str]]:
     yield "metric", escape(f"{found['metric']} ({found['direction']})")
-    yield "stopped", f"{found['stopped_count']} of {found['trial_count']} trials"
-    yield "saved", f"{found['steps_saved']} of {found['step_count']} steps ({found['fraction_saved']:.0%})"
+    yield "stopped", f"{found['stopped_count']} of {counted(found['trial_count'], 'trial')}"
+    yield "saved", f"{found['steps_saved']} of {counted(found['step_count'], 'step')} ({found['fraction_saved']:.0%})"
     if found["pause_count"]:
-        yield "paused", f"{found['pause_count']} times; {len(found['released'])} times resumed"
+        yield "paused", f"{counted(found['pause_count'], 'time')}; {len(found['released'])} times resumed"
     yield "best trial", _best(found)
     if found["unknown_count"]:
         yield (
             "unknown",
             (
-                f"{found['unknown_count']} trials would have continued past the step where the experiment's own rule "
-                f"stopped them"
+                f"{counted(found['unknown_count'], 'trial')} would have continued past the step of the stop by the "
+                f"experiment's own rule"
             ),
         )
 

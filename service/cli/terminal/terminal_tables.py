@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from search.numbers_in_messages import counted
 from service.cli.terminal.progress_view import COLOURS, parameters
 from service.domain import cost_summary
 
@@ -117,7 +118,7 @@ def best(one: Json, metric: str) -> RenderableType:
     if "items" in one:
         directions = ", ".join(f"{escape(each['metric'])} ({each['direction']})" for each in one["objectives"])
         shown = f"the first {len(one['items'])} of " if one["next_cursor"] else ""
-        return Group(f"Pareto front of {directions}: {shown}{one['count']} trials", "", trials(one["items"]))
+        return Group(f"Pareto front of {directions}: {shown}{counted(one['count'], 'trial')}", "", trials(one["items"]))
     found = facts(_best_facts(one, metric))
     confirmed = (one.get("confirmation") or {}).get("ranking")
     return Group(found, "", confirmations(confirmed)) if confirmed else found

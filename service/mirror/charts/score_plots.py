@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib import pyplot as plt
 
+from search.numbers_in_messages import counted
 from service.mirror.charts.data import ChartData, ChartTrial
 
 CUT_SHORT_STYLE: dict[str, Any] = {"marker": "x", "color": "gray"}
@@ -16,7 +17,7 @@ def note_on_scores(data: ChartData) -> str:
     scored = [one for one in data.trials if one.score is not None]
     cut_short = sum(one.stopped_early for one in scored)
     return (
-        f"All {len(scored)} trials by curve score, {cut_short} of them cut short by early stopping\n"
+        f"{counted(len(scored), 'trial')} by curve score, {cut_short} of them cut short by early stopping\n"
         "(the share of the other trials that a trial ranks before, by what it has shown at common steps)"
     )
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from search.numbers_in_messages import counted
 from service.domain.common_failure import FAILURES_TO_GIVE_UP, CommonFailure, common_failure
 from service.domain.end_reasons import EndReason
 from service.domain.improvement import describe_stagnation
@@ -109,10 +110,9 @@ def _failure_detail(
     failed = trials_with(session, experiment.id, TrialStatus.FAILED)
     if common is not None and 1 < common.count == len(failed):
         return f"{_trials(common)} failed in the same way: {common.first.message}"
-    count = "1 trial" if len(failed) == 1 else f"{len(failed)} trials"
     limit = limits.max_failed_trials
     passed = "" if limit is None or progress.failed <= limit else f" (failures.max_failed_trials is {limit})"
-    return f"{count} failed{passed}; the last: {failed[-1].reason}" if failed else None
+    return f"{counted(len(failed), 'trial')} failed{passed}; the last: {failed[-1].reason}" if failed else None
 
 
 def _trials(failure: CommonFailure) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from search.mistakes import Mistake
+from search.numbers_in_messages import counted
 from search.space.space import Params
 from service.domain.end_reasons import EndReason
 from service.errors import Conflict, Invalid, WrongState
@@ -92,7 +93,7 @@ def _check_room(experiment: ExperimentRow, spec: ExperimentSpec, count: int) -> 
     if created + count > spec.max_search_trials:
         what = f"limits.max_trials is {limit}{f', of which confirm keeps {kept}' if kept else ''}"
         raise WrongState(
-            f"experiment {experiment.name} has {created} trials and {what}: no room for {count} "
+            f"experiment {experiment.name} has {counted(created, 'trial')} and {what}: no room for {count} "
             f"more; raise the limit first: PATCH /v1/experiments/{experiment.name} "
             f'{{"limits": {{"max_trials": {created + count + kept}}}}}',
             experiment_status=experiment.status,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 import migrations
+from search.numbers_in_messages import counted
 from service.store.sql.database import Database
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> 
             raise ValueError(f"the revision must be one of {known or 'none: the database is empty'}; not {revision!r}")
         lost = [what for below, what in LOST_BELOW.items() if revision < below <= present]
         counts = [(connection.execute(text(query)).scalar_one(), what) for query, what in lost]
-        words = ", ".join(f"{count} rows of {what}" for count, what in counts if count)
+        words = ", ".join(f"{counted(count, 'row')} of {what}" for count, what in counts if count)
         if words and not lose_data:
             raise WouldLoseData(f"a downgrade to {revision} would delete {words}")
         command.downgrade(config(connection), revision)

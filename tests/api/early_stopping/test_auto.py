@@ -77,7 +77,7 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
         ({"saves_every": 2}, PROMOTING | {"min_step": 2}, "may be promoted later"),
         ({"saves_every": 4}, STOPPING, "because it trained 4 steps without saving a checkpoint"),
         ({}, STOPPING, "because it saved no checkpoint to continue from"),
-        ({"steps": 1, "saves_every": 1}, {"rule": "none"}, "trial 0 made one report up to step 1: too few to compare"),
+        ({"steps": 1, "saves_every": 1}, {"rule": "none"}, "trial 0 made 1 report up to step 1: too few to compare"),
         ({"steps": 2}, {"rule": "none"}, "made 2 reports up to step 2: too few to compare"),
     ],
 )
@@ -123,8 +123,11 @@ def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"limits": LIMITS | {"max_trials": 9}}, "9 trials are too few"),
-        ({"limits": LIMITS | {"max_trials": 18}, "confirm": {"top": 3, "seeds": 3}}, "9 trials are too few"),
+        ({"limits": LIMITS | {"max_trials": 9}}, "a budget of 9 trials is too small"),
+        (
+            {"limits": LIMITS | {"max_trials": 18}, "confirm": {"top": 3, "seeds": 3}},
+            "a budget of 9 trials is too small",
+        ),
         ({"constraints": [{"metric": "size", "max": 1}]}, "early stopping knows nothing of constraints"),
         (
             {"objectives": [{"metric": one, "direction": "minimize"} for one in ("loss", "size")]},
@@ -230,7 +233,7 @@ def test_only_reports_of_the_objective_count(service: Api) -> None:
     held.report(accuracy=0.5)
     held.finish()
     assert rule(service, name) == {"rule": "none"}
-    assert "made one report up to step 10" in experiment(service, name)["early_stopping"]["why"]
+    assert "made 1 report up to step 10" in experiment(service, name)["early_stopping"]["why"]
 
 
 def test_a_trial_that_a_limit_in_time_ends_shows_a_whole_training(service: Api) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.numbers_in_messages import distinct_texts
+from search.numbers_in_messages import counted, distinct_texts
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,11 @@ from search.numbers_in_messages import distinct_texts
 )
 def test_different_numbers_have_different_texts(numbers: tuple[float, ...], texts: list[str]) -> None:
     assert distinct_texts(*numbers) == texts
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 GPUs"), (0.5, "0.5 GPUs"), (1, "1 GPU"), (1.0, "1 GPU"), (8.0, "8 GPUs"), (12_345_678, "12345678 GPUs")],
+)
+def test_a_noun_follows_its_count(count: float, text: str) -> None:
+    assert counted(count, "GPU") == text
