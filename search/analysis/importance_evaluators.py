@@ -18,6 +18,11 @@ Evaluator = Literal["ped_anova", "fanova"]
 
 TREE_COUNT = 16
 
+TARGET_SHARE, MIN_TARGET_TRIALS = 0.1, 5
+"""PED-ANOVA asks what the best share of the trials have in common, and Optuna's documentation prefers at least so many
+(`PedAnovaImportanceEvaluator`): of one or two trials, the values of a parameter that few trials have agree by chance.
+"""
+
 # The service's log does not need to say that few trials had a conditional parameter.
 warnings.filterwarnings("ignore", message="Some regimes for parameter|Target and region quantiles")
 
@@ -25,7 +30,10 @@ warnings.filterwarnings("ignore", message="Some regimes for parameter|Target and
 def importances(
     space: Space, direction: Direction, trials: Sequence[tuple[Params, float]], evaluator: Evaluator
 ) -> dict[str, float]:
-    """The importance of each parameter; the sum is 1. The trials are configurations of the space and their values."""
+    """The importance of each parameter; the sum is 1.
+
+    The trials are configurations of the space and their values, more than `MIN_TARGET_TRIALS`.
+    """
     import_modules("optuna.importance")
     # With it comes scikit-learn: a second, and 130 MB.
     from optuna.importance import (  # noqa: PLC0415
@@ -35,7 +43,9 @@ def importances(
     )
 
     evaluators: dict[Evaluator, Callable[[], Any]] = {
-        "ped_anova": PedAnovaImportanceEvaluator,
+        "ped_anova": partial(
+            PedAnovaImportanceEvaluator, target_quantile=max(TARGET_SHARE, MIN_TARGET_TRIALS / len(trials))
+        ),
         "fanova": partial(FanovaImportanceEvaluator, n_trees=TREE_COUNT, seed=0),
     }
     study = frozen_study([direction], list(_frozen_trials(space, trials)))

@@ -24,9 +24,9 @@ SPACE = Space.model_validate(
 BOTH: list[Evaluator] = ["ped_anova", "fanova"]
 
 
-def trials(count: int) -> list[Measured]:
+def trials(count: int, seed: int = 7) -> list[Measured]:
     """Mainly the learning rate matters, and the layers a little."""
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(seed)  # noqa: S311
 
     def value_of(name: str, _parameter: object) -> object:
         return {
@@ -68,6 +68,13 @@ def test_the_importances_are_optunas(evaluator: Evaluator, direction: Direction)
     assert found.parameters == pytest.approx(expected)
     assert direction == "maximize" or next(iter(found.parameters)) == "lr"
     assert found.used_count == 60
+
+
+@pytest.mark.filterwarnings("ignore:Some regimes for parameter")  # as the module does in the service
+@pytest.mark.parametrize("count", [15, 20])
+def test_what_matters_is_found_in_few_trials(count: int) -> None:
+    searches = [importance_of(SPACE, "minimize", trials(count, seed)).parameters for seed in range(40)]
+    assert sum(next(iter(one)) == "lr" for one in searches) >= 35
 
 
 def test_fanova_says_that_it_cannot_judge_conditional_parameters() -> None:
