@@ -29,7 +29,7 @@ def with_a_generation(database_url: str) -> Database:
 @pytest.mark.slow
 def test_a_downgrade_that_would_lose_generations_is_refused_unless_that_is_asked_for(database_url: str) -> None:
     database = with_a_generation(database_url)
-    with pytest.raises(WouldLoseData, match="to 0006 would delete 1 rows of generations"):
+    with pytest.raises(WouldLoseData, match="to 0006 would delete 1 row of generations"):
         downgrade(database, "0006")
     with database.engine.connect() as connection:
         assert revision_of(connection) == newest_revision()

@@ -17,7 +17,7 @@ def note_on_scores(data: ChartData) -> str:
     scored = [one for one in data.trials if one.score is not None]
     cut_short = sum(one.stopped_early for one in scored)
     return (
-        f"{counted(len(scored), 'trial')} by curve score, {cut_short} of them cut short by early stopping\n"
+        f"All {counted(len(scored), 'trial')} by curve score, {cut_short} of them cut short by early stopping\n"
         "(the share of the other trials that a trial ranks before, by what it has shown at common steps)"
     )
 
