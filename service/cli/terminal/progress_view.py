@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from search.numbers_in_messages import counted
 from service.cli.terminal.progress import FINISHED, Progress
 from service.domain import cost_summary
 
@@ -40,7 +41,7 @@ def live_view(experiment: Json, progress: Progress) -> RenderableType:
 
 def status_line(experiment: Json, progress: Progress) -> str:
     total = experiment["spec"]["limits"]["max_trials"]
-    parts = [f"{experiment['name']}: {progress.finished}/{total} trials", counted(progress.statuses.values())]
+    parts = [f"{experiment['name']}: {progress.finished}/{total} trials", status_counts(progress.statuses.values())]
     waiting, best = experiment.get("waiting_for"), _best_text(experiment, progress.metric)
     parts += [f"waiting for {waiting}"] if waiting else []
     parts += [f"best {best}"] if best else []
@@ -55,7 +56,7 @@ def summary(experiment: Json, progress: Progress) -> list[tuple[str, str]]:
         rows.append(("reason", experiment["end_detail"]))
     if experiment.get("traceback"):
         rows.append(("traceback", _shortened(experiment["traceback"])))
-    rows.append(("trials", counted(progress.statuses.values()) or "none"))
+    rows.append(("trials", status_counts(progress.statuses.values()) or "none"))
     best = experiment.get("best")
     rows.extend(_best_rows(best, progress.metric) if best else [("best", _why_no_best(experiment))])
     if progress.verdict:
@@ -76,7 +77,7 @@ def _shortened(traceback: str) -> str:
     return "\n".join([*lines[:half], gap, *lines[-half:]])
 
 
-def counted(statuses: Iterable[str]) -> str:
+def status_counts(statuses: Iterable[str]) -> str:
     """`20 completed · 3 pruned`"""
     counts = Counter(statuses)
     return " · ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
@@ -154,6 +155,6 @@ def _saved_rows(progress: Progress) -> list[tuple[str, str]]:
     saved = progress.saved
     if not saved.trials:
         return []
-    trials = f"{saved.trials} trial{'s' if saved.trials > 1 else ''} stopped early"
+    trials = f"{counted(saved.trials, 'trial')} stopped early"
     steps = f", which saved {saved.steps} training steps (a full trial takes {saved.longest})" if saved.steps else ""
     return [("early stop", trials + steps)]

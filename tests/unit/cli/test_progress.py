@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.cli.terminal.progress import Progress, Saved
-from service.cli.terminal.progress_view import clock, counted, parameters, remaining_seconds, summary
+from service.cli.terminal.progress_view import clock, parameters, remaining_seconds, status_counts, summary
 
 
 def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def test_a_requeued_trial_gets_a_sentence_but_a_new_one_does_not(progress: Progr
 def test_a_paused_trial_counts_as_finished_until_it_resumes(progress: Progress) -> None:
     progress.add(event(1, "trial.running", number=0))
     progress.add(event(2, "trial.paused", number=0, step=1, milestone=1, reason="0.1 is below 0.5; it waits there"))
-    assert (progress.finished, counted(progress.statuses.values())) == (1, "1 paused")
+    assert (progress.finished, status_counts(progress.statuses.values())) == (1, "1 paused")
     progress.add(event(3, "trial.queued", number=0, reason="0.1 is above 0.05: promoted"))
-    assert (progress.finished, counted(progress.statuses.values())) == (0, "1 queued")
+    assert (progress.finished, status_counts(progress.statuses.values())) == (0, "1 queued")
     assert progress.pop_sentences() == [
         "trial 0 paused: 0.1 is below 0.5; it waits there",
         "trial 0 resumes: 0.1 is above 0.05: promoted",
