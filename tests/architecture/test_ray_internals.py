@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INTERNALS = ROOT / "trainer" / "ray_train"
-TESTS_OF_INTERNALS = ROOT / "tests" / "trainer" / "ray_train" / "test_ray_internals.py"
+TESTS_OF_INTERNALS = ROOT / "tests" / "trainer" / "ray_train"
 
 PRIVATE_MODULE = re.compile(r"^ray(\.\w+)*(\._\w+|\.core\.generated)")
 """A module of Ray with a private part in its path, such as `ray._private` and `ray.train.v2._internal`."""
@@ -73,7 +73,7 @@ def test_the_trainer_uses_no_private_attribute_of_another_object_elsewhere() -> 
 
 
 def test_each_internal_that_is_used_is_named_in_a_test() -> None:
-    tested = TESTS_OF_INTERNALS.read_text(encoding="utf-8")
+    tested = "".join(path.read_text(encoding="utf-8") for path in TESTS_OF_INTERNALS.glob("test_ray_*_internals.py"))
     used = {
         (path.name, name or module) for path in INTERNALS.glob("*.py") for module, name in private_imports(parsed(path))
     }

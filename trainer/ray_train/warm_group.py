@@ -2,7 +2,7 @@
 
 A plain `fit()` starts a controller process, a placement group and worker processes for each run and ends them all with
 the run. Here the controller runs in the caller's thread, and everything that it would shut down stays for the next run
-of the same shape. The tests in `tests/trainer/ray_train/test_ray_internals.py` name each assumption about Ray.
+of the same shape. The tests in `tests/trainer/ray_train/test_ray_train_internals.py` name each assumption about Ray.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What `trainer/ray_train` assumes about Ray's internals, one by one.
+"""What `trainer/ray_train` assumes about Ray Train's controller, worker groups and backends, one by one.
 
 When Ray is upgraded and one of these fails, its name says which assumption no longer holds. `reuse_workers: false`
-needs only those marked as the worker's, and those of the cluster's state. `tests/architecture/test_ray_internals.py`
-checks that every internal that is used is named here.
+needs those in `test_ray_worker_internals.py`, and those of the cluster's state in `test_ray_core_internals.py`.
+`tests/architecture/test_ray_internals.py` checks that every internal that is used is named in one of the three.
 """
 
 # ruff: noqa: PLC0415 - Ray is imported when such a test runs, not when tests are collected
@@ -10,30 +10,12 @@ checks that every internal that is used is named here.
 import dataclasses
 import inspect
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from trainer.ray_train.processes.fork_server import RUN_SETTINGS
+from tests.trainer.ray_train.signatures import parameters, source
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
-
-
-def source(thing: Any) -> str:
-    return inspect.getsource(thing)
-
-
-def parameters(function: Any) -> list[str]:
-    return list(inspect.signature(function).parameters)
-
-
-def test_a_node_starts_its_dashboard_by_a_function_of_services_and_lives_without_the_process() -> None:
-    from ray._private.node import Node
-
-    start = source(Node.start_api_server)
-    assert "self._webui_url, process_info = ray._private.services.start_api_server(" in start
-    assert "if process_info is not None:" in start
+pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray takes seconds
 
 
 def test_the_controller_creates_its_worker_group_through_a_replaceable_class_attribute() -> None:
@@ -43,38 +25,6 @@ def test_the_controller_creates_its_worker_group_through_a_replaceable_class_att
     call = re.search(r"self\.worker_group_cls\.create\((.*?)\)\n", source(TrainController), re.DOTALL)
     assert call is not None
     assert re.findall(r"(\w+)=", call.group(1)) == ["train_run_context", "worker_group_context", "callbacks"]
-
-
-def test_a_save_is_refused_in_known_words_where_the_folder_of_the_run_is_missing() -> None:
-    from ray.train.v2._internal.execution.storage import StorageContext
-
-    from trainer.ray_train.train_session import NO_STORAGE
-
-    assert "self._check_validation_file()" in source(StorageContext.persist_current_checkpoint)
-    assert f'raise RuntimeError(\n                f"{NO_STORAGE} with' in source(StorageContext._check_validation_file)
-
-
-def test_a_checkpoint_is_saved_by_a_function_that_can_be_replaced() -> None:
-    from ray.train.v2._internal.execution import storage
-
-    from trainer.ray_train.file_copy import save_files
-
-    saving = source(storage.StorageContext.persist_current_checkpoint)
-    call = re.search(r"\n +_pyarrow_fs_copy_files\((.*?)\n +\)", saving, re.DOTALL)
-    assert call is not None
-    passed = re.findall(r"(\w+)=", call.group(1))
-    assert passed == ["source", "destination", "source_filesystem", "destination_filesystem"]
-    assert passed == parameters(save_files)[:4] == parameters(storage._pyarrow_fs_copy_files)[:4]
-
-
-def test_the_lock_of_a_directory_is_a_file_elsewhere_that_processes_wait_for(tmp_path: Path) -> None:
-    from filelock import Timeout
-    from ray.air._internal.filelock import TempFileLock
-
-    with TempFileLock(str(tmp_path / "some")):
-        assert list(tmp_path.iterdir()) == []
-        with pytest.raises(Timeout), TempFileLock(str(tmp_path / "some"), timeout=0):
-            pytest.fail("two hold it")
 
 
 def test_the_controller_polls_in_one_coroutine_after_a_pause_counted_from_the_last_poll() -> None:
@@ -250,29 +200,6 @@ def test_a_worker_group_changes_to_its_working_directory_by_one_call_only() -> N
     assert re.findall(r"execution_group\.(.*)", change) == ["execute(chdir_to_working_dir)"]
 
 
-def test_a_worker_configures_its_loggers_if_enabled_and_filters_by_its_context() -> None:
-    from ray.train.v2._internal.constants import ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR
-    from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
-    from ray.train.v2._internal.logging.logging import TrainContextFilter
-
-    from trainer.ray_train.worker_actor import WORKER_LOGS
-
-    assert ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR == WORKER_LOGS
-    prepared = source(RayTrainWorker.init_train_context)
-    assert prepared.index("ENABLE_WORKER_STRUCTURED_LOGGING_ENV_VAR") < prepared.index("configure_worker_logger")
-    assert parameters(TrainContextFilter) == ["context"]
-
-
-def test_a_poll_of_a_worker_tells_whether_its_training_thread_lives() -> None:
-    from ray.train.v2._internal.execution.context import ExecutionContext
-    from ray.train.v2._internal.execution.worker_group.thread_runner import ThreadRunner
-    from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
-
-    assert "execution_context.training_thread_runner.is_running()" in source(RayTrainWorker.poll_status)
-    assert "self._thread.is_alive()" in source(ThreadRunner.is_running)
-    assert {"result_queue", "training_thread_runner"} <= ExecutionContext.__annotations__.keys()
-
-
 def test_a_worker_groups_shutdown_ends_its_processes_through_its_state_alone() -> None:
     from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
     from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
@@ -319,74 +246,11 @@ def test_a_storage_context_is_constructed_from_a_path_and_a_name_and_writes_a_fi
     assert "self._create_validation_file()" in source(StorageContext.__init__)
 
 
-def test_in_a_worker_the_context_can_get_new_pools_and_a_checkpoint() -> None:
-    from ray.train.v2._internal.execution import context
-
-    names = {field.name for field in dataclasses.fields(context.TrainContext)}
-    assert {"checkpoint", "report_order_condition", "checkpoint_upload_threadpool"} <= names
-    assert not context.TrainContext.__dataclass_params__.frozen
-    assert context.MAX_CHECKPOINT_UPLOAD_THREADS >= 1
-
-
-def test_in_a_worker_report_can_be_replaced_and_blocks_until_the_checkpoint_is_saved() -> None:
-    from ray.train.v2._internal.execution import train_fn_utils
-    from ray.train.v2._internal.execution.context import TrainContext
-
-    assert parameters(train_fn_utils.DistributedTrainFnUtils.report)[:5] == [
-        "self",
-        "metrics",
-        "checkpoint",
-        "checkpoint_dir_name",
-        "checkpoint_upload_mode",
-    ]
-    assert callable(train_fn_utils.set_train_fn_utils)
-    assert "self.checkpoint = training_report.checkpoint" in source(TrainContext._wait_then_report)
-
-
-def test_in_a_worker_print_can_be_restored() -> None:
-    from ray.train.v2._internal.logging import patch_print
-
-    assert callable(patch_print._original_print)
-
-
 def test_torchs_backend_is_chosen_by_the_trainer_and_set_up_on_start() -> None:
     from ray.train.torch import config
 
     assert parameters(config._TorchBackend.on_start) == ["self", "worker_group", "backend_config"]
     assert isinstance(config.TorchConfig.backend_cls, property)
-
-
-def test_lightgbms_network_parameters_are_one_variable_of_a_module() -> None:
-    pytest.importorskip("lightgbm")
-    from ray.train.lightgbm import config
-
-    assert config._lightgbm_network_params is None
-    assert "_lightgbm_network_params is None" in source(config._set_network_params)
-    assert parameters(config._LightGBMBackend.on_training_start) == ["self", "worker_group", "backend_config"]
-    assert isinstance(config.LightGBMConfig.backend_cls, property)
-
-
-def test_accelerate_forgets_what_it_keeps_for_a_process() -> None:
-    state = pytest.importorskip("accelerate.state")
-
-    assert parameters(state.AcceleratorState._reset_state) == ["reset_partial_state"]
-    assert parameters(state.GradientState._reset_state) == []
-
-
-def test_in_a_worker_one_function_finds_the_context_of_its_run() -> None:
-    from ray.train.v2._internal.execution.context import TrainContext, get_train_context
-
-    assert parameters(get_train_context) == []
-    assert {"get_world_rank", "get_world_size"} <= set(dir(TrainContext))
-    assert {"storage_context", "execution_context"} <= set(TrainContext.__annotations__)
-
-
-def test_a_worker_changes_to_its_trials_directory_unless_a_variable_says_not_to() -> None:
-    from ray._private.ray_constants import env_bool
-    from ray.train.constants import RAY_CHDIR_TO_TRIAL_DIR
-
-    assert parameters(env_bool) == ["key", "default"]
-    assert env_bool(f"not-{RAY_CHDIR_TO_TRIAL_DIR}", True) is True
 
 
 def test_the_callbacks_that_are_left_out_are_classes_of_rays() -> None:
@@ -409,136 +273,11 @@ def test_a_worker_group_is_created_by_its_constructor_and_one_call() -> None:
     assert parameters(WorkerGroup._start) == ["self"]
 
 
-def test_the_clusters_state_is_known_without_a_dashboard() -> None:
-    from ray._private.state import GlobalState, available_resources_per_node, state
-
-    assert isinstance(state, GlobalState)
-    assert callable(available_resources_per_node)
-    assert "if the timestamp is 0" in (GlobalState.get_draining_nodes.__doc__ or "")
-    assert callable(state._connect_and_get_accessor)
-
-
-def test_a_placement_groups_record_names_its_creator_and_namespace() -> None:
-    from ray.core.generated.gcs_pb2 import PlacementGroupTableData
-
-    fields = {field.name for field in PlacementGroupTableData.DESCRIPTOR.fields}
-    assert {"placement_group_id", "ray_namespace", "state", "creator_actor_dead", "creator_actor_id"} <= fields
-    assert PlacementGroupTableData.REMOVED >= 0
-
-
-def test_an_actors_handle_knows_its_id() -> None:
-    """As the record of a placement group names its creator, by which `remove_groups_of` finds it."""
-    import ray
-    from ray.actor import ActorHandle
-
-    assert "return self._ray_actor_id" in source(ActorHandle._actor_id.fget)
-    assert ray.ActorID.nil().binary() == b"\xff" * ray.ActorID.size()
-
-
-def test_a_node_can_be_asked_for_worker_processes_and_for_those_that_it_has() -> None:
-    """As `trainer/ray_train/processes/idle_workers.py` does. That it works is tested in `agent/test_prestart.py`."""
-    from ray._private.grpc_utils import init_grpc_channel
-    from ray.core.generated.common_pb2 import PYTHON, WORKER, CoreWorkerStats
-    from ray.core.generated.node_manager_pb2 import GetNodeStatsRequest, PrestartWorkersRequest
-    from ray.core.generated.node_manager_pb2_grpc import NodeManagerServiceStub
-
-    assert {"address"} <= set(parameters(init_grpc_channel))
-    stub = NodeManagerServiceStub(init_grpc_channel("127.0.0.1:1"))
-    assert stub.GetNodeStats, GetNodeStatsRequest()
-    assert stub.PrestartWorkers
-    PrestartWorkersRequest(language=PYTHON, job_id=b"", keep_alive_duration_secs=1, num_workers=1)
-    CoreWorkerStats(
-        worker_type=WORKER,
-        job_id=b"",
-        actor_id=b"",
-        pid=1,
-        num_executed_tasks=0,
-        num_running_tasks=0,
-        task_queue_length=0,
-    )
-
-
-def test_ray_runs_a_workers_command_in_bash_and_names_its_own_python_on_the_raylets_command_line() -> None:
-    """What the launcher of `processes/fork_server.py` needs, besides the raylet's id in RAY_RAYLET_PID."""
-    from ray._private import services
-    from ray._private.runtime_env.context import RuntimeEnvContext
-    from ray._private.workers import default_worker
-
-    assert 'executable = ["exec", self.py_executable]' in source(RuntimeEnvContext.exec_worker)
-    assert 'os.execvp("bash", args=["bash", "-c", " ".join(cmd)])' in source(RuntimeEnvContext.exec_worker)
-    assert "--python_worker_command=" in source(services.start_raylet)
-    for option in ("--node-id", "--temp-dir", "--session-name"):
-        assert f'"{option}"' in source(default_worker)
-
-
-def test_actor_classes_get_their_random_ids_through_a_name_of_ray_actor() -> None:
-    import ray.actor
-
-    assert "ActorClassID.from_random()" in source(ray.actor)
-    assert ray.actor.ActorClassID(b"x" * ray.actor.ActorClassID.size()).hex() == "78" * ray.actor.ActorClassID.size()
-
-
 def test_a_worker_groups_actors_get_the_runtime_environment_that_one_method_returns() -> None:
     from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
     assert WorkerGroup._get_worker_runtime_env({}) == {"env_vars": {}}
     assert "self._get_worker_runtime_env(" in source(WorkerGroup._create_workers)
-
-
-def test_tasks_and_actors_ask_one_function_of_a_module_for_the_resources_in_their_options() -> None:
-    import ray._common.utils
-    import ray.actor
-    import ray.remote_function
-
-    assert parameters(ray._common.utils.resources_from_ray_options)
-    for module in (ray.actor, ray.remote_function):
-        assert "ray._common.utils.resources_from_ray_options(" in source(module)
-
-
-def test_ray_data_asks_its_cluster_autoscaler_for_the_resources_that_it_may_use() -> None:
-    import ray.data._internal.cluster_autoscaler as autoscaling
-    from ray.data._internal.cluster_autoscaler import RateBasedClusterAutoscaler
-    from ray.data._internal.execution.streaming_executor import StreamingExecutor
-
-    assert autoscaling.DEFAULT_CLUSTER_AUTOSCALER_VERSION == "RATE_BASED"
-    assert parameters(RateBasedClusterAutoscaler.get_total_resources) == ["self"]
-    assert "self._cluster_autoscaler.get_total_resources()" in source(StreamingExecutor)
-
-
-def test_the_variables_that_ray_data_gives_the_processes_of_a_shuffle_are_not_read_at_an_import() -> None:
-    """So they may be forked; else each of them would import torch."""
-    from ray.data._internal.execution.operators import hash_shuffle_v2 as maps
-    from ray.data._internal.execution.operators.shuffle_operators import (
-        shuffle_reduce_operator as reduces,
-    )
-
-    given = {**maps._SHUFFLE_MAP_RUNTIME_ENV["env_vars"], **reduces._SHUFFLE_REDUCE_RUNTIME_ENV["env_vars"]}
-    assert all(name.startswith(RUN_SETTINGS) for name in given)
-    assert not any("environ" in inspect.getsource(module) for module in (maps, reduces))
-
-
-def test_a_split_starts_its_coordinator_by_a_name_of_its_module_with_the_dataset_first() -> None:
-    from ray.data._internal.iterator import stream_split_iterator
-
-    create = source(stream_split_iterator.StreamSplitDataIterator.create)
-    assert re.search(r"SplitCoordinator\.options\(.*?\)\.remote\(base_dataset, n, locality_hints\)", create, re.DOTALL)
-
-
-def test_the_iterator_of_a_split_adds_up_for_how_long_its_reader_is_blocked() -> None:
-    from ray.data._internal.block_batching.iter_batches import BatchIterator
-    from ray.data._internal.iterator.stream_split_iterator import StreamSplitDataIterator
-    from ray.data._internal.stats import DatasetStats
-
-    from trainer.ray_train.dataset_server_callback import blocked_seconds
-
-    iterator = StreamSplitDataIterator(None, 0, 1)
-    assert isinstance(iterator._iter_stats, DatasetStats)
-    assert "return gen_blocks(), self._iter_stats, None" in source(StreamSplitDataIterator._to_ref_bundle_iterator)
-    assert "self._stats.iter_total_blocked_s.timer()" in source(BatchIterator.get_next_batch_context)
-    assert blocked_seconds(iterator) == 0
-    iterator._iter_stats.iter_initialize_s.add(1.0)
-    iterator._iter_stats.iter_total_blocked_s.add(0.5)
-    assert blocked_seconds(iterator) == 1.5
 
 
 def test_a_worker_group_takes_the_shard_provider_from_a_callback_and_tells_it_of_its_end() -> None:
@@ -550,11 +289,3 @@ def test_a_worker_group_takes_the_shard_provider_from_a_callback_and_tells_it_of
     assert '{"dataset_shard_provider": [' in source(DatasetsCallback.before_init_train_context)
     assert "callback.after_worker_group_shutdown(" in source(WorkerGroup.shutdown)
     assert "callback.after_worker_group_abort(" in source(WorkerGroup.abort)
-
-
-def test_in_a_worker_the_shards_come_from_the_provider_of_the_context() -> None:
-    from ray.train.v2._internal.execution.context import TrainContext
-    from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils
-
-    assert "dataset_shard_provider" in {field.name for field in dataclasses.fields(TrainContext)}
-    assert parameters(DistributedTrainFnUtils.get_dataset_shard) == ["self", "dataset_info"]
