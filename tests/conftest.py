@@ -26,9 +26,9 @@ from hypothesis import HealthCheck
 from starlette.routing import BaseRoute
 from xdist.scheduler import LoadFileScheduling
 
-from service import app_base
 from service.api.http.server.server_config import server_config
-from service.complete_app import create_app
+from service.app import shared_parts
+from service.app.complete import create_app
 from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
 from tests.patience import PATIENCE_SECONDS
@@ -112,7 +112,7 @@ def shared_compute_workers() -> Iterator[None]:
         return pools.setdefault(seconds, _SharedPool(seconds))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app_base, "ComputePool", pool)
+        patch.setattr(shared_parts, "ComputePool", pool)
         yield
     for one in pools.values():
         ComputePool.close(one)

@@ -12,8 +12,8 @@ import yaml
 
 from search.early_stopping.registry import RULES
 from search.samplers.registry import SAMPLERS
+from service.app.complete import create_app
 from service.cli.all_commands import app
-from service.complete_app import create_app
 from service.domain import end_reasons
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.domain.roles import Role

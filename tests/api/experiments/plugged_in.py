@@ -8,8 +8,8 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from service.app.complete import create_app
 from service.cli.upgraded_database import upgraded_database
-from service.complete_app import create_app
 from service.settings import Settings
 
 SPACE = {

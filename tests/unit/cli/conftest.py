@@ -17,10 +17,10 @@ import pytest
 import uvicorn
 import yaml
 
+from service.app.complete import create_app
 from service.cli.main import main
 from service.cli.terminal import console
 from service.cli.upgraded_database import upgraded_database
-from service.complete_app import create_app
 from service.settings import Settings
 from service.stack.ports import free_port
 
