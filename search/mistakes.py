@@ -19,8 +19,16 @@ _MESSAGES = {
     "missing": MISSING,
     "tuple_type": "must be a list",
     "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dataclass_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
 }
 """In place of pydantic's, which name classes that the user does not know."""
+_KEY = "[key]"
+"""What pydantic puts after the key of a dict that is not valid."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ def mistakes_of(error: ValidationError, *, tags: Collection[str] = ()) -> list[M
 
 def _mistake(line: ErrorDetails, tags: Collection[str]) -> Mistake:
     path = line["loc"][1:] if line["loc"] and line["loc"][0] in tags else line["loc"]
+    path = path[:-1] if path and path[-1] == _KEY else path
     facts = line.get("ctx", {})
     match line["type"]:
         case "union_tag_invalid":

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, WrapValidator, model_validator
 
 from search.json_types import JsonModel
-from search.mistakes import Mistake, refuse
+from search.mistakes import UNKNOWN, Mistake, listed, refuse
 from search.space.scalars import Scalar, same, shown
 
 Bound = Annotated[float, Field(allow_inf_nan=False)]
@@ -45,6 +45,12 @@ _VALUES: TypeAdapter[tuple[Scalar, ...]] = TypeAdapter(Annotated[tuple[Scalar, .
 
 
 def _parsed_condition(given: Any, _: Any) -> Range | tuple[Scalar, ...]:
+    if isinstance(given, Mapping):
+        known = Range.model_fields
+        unknown = [
+            Mistake((str(name),), f"{UNKNOWN}; known here: {listed(known)}") for name in given if name not in known
+        ]
+        refuse("Range", unknown, given)
     if isinstance(given, Range | Mapping):
         return Range.model_validate(given)
     return _VALUES.validate_python(given if isinstance(given, list | tuple) else (given,))

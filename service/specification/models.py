@@ -37,9 +37,13 @@ from service.specification.secrets import mistakes_in_secrets, secret_warnings
 from trainer.wire import Kind, Trainer
 
 _EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+_NAME_MISTAKE = "must be 1 to 100 letters, digits, dots, dashes and underscores, beginning with a letter or a digit"
 
 
-def _not_an_id(name: str) -> str:
+def _check_name(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(_NAME_MISTAKE)
     if _EXPERIMENT_ID.match(name):
         raise ValueError("must not look like an experiment's id (x- and 12 hex digits)")
     return name
@@ -47,8 +51,8 @@ def _not_an_id(name: str) -> str:
 
 Name = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="letters, digits, dot, dash, underscore"),
-    AfterValidator(_not_an_id),
+    Field(json_schema_extra={"pattern": _NAME}, description="letters, digits, dot, dash, underscore"),
+    AfterValidator(_check_name),
 ]
 
 

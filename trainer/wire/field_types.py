@@ -3,7 +3,19 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Strict,
+    Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from search.field_descriptions import describe_fields
 from trainer.node_labels import is_condition, is_label_key
@@ -47,6 +59,18 @@ def _condition(text: str) -> str:
     return text.replace(", ", ",")  # Ray takes the space, and then looks for a value that begins with it
 
 
+def in_words(message: str) -> WrapValidator:
+    """Of an annotated type: one message instead of pydantic's, which show a pattern, or each member of a union."""
+
+    def validate(given: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(given)
+        except ValidationError:
+            raise ValueError(message) from None
+
+    return WrapValidator(validate)
+
+
 class SelectorMember(StrEnum):
     """The members of `LabelSelectors`. In the path of a mistake, pydantic puts them after the field."""
 
@@ -67,7 +91,11 @@ LabelSelectors = Annotated[
     | Annotated[list[LabelSelector], Field(min_length=1, max_length=1000), Tag(SelectorMember.FOR_EACH)],
     Discriminator(lambda given: SelectorMember.FOR_EACH if isinstance(given, list) else SelectorMember.FOR_ALL),
 ]
-EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+EnvironmentName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200),
+    in_words("must be a variable's name: at most 200 letters, digits and underscores, not beginning with a digit"),
+]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT), JsonNumber]
 DeletionId = Annotated[int, Field(ge=0, lt=2**31), JsonNumber]
 Ordinal = Annotated[int, Field(ge=1, le=MAX_COUNT), JsonNumber]

@@ -54,7 +54,7 @@ def test_datasets_that_are_right(datasets: Any, data: Any) -> None:
         ({"datasets": files(paths=["a.csv"])}, "trainer.datasets.train.paths.0", "make it absolute, or a URI"),
         ({"datasets": files(options={"paths": "/a"})}, "trainer.datasets.train.options.paths", "is given by paths"),
         ({"datasets": {}}, "trainer.datasets", "at least 1"),
-        ({"datasets": {"entrypoint": "data"}}, "trainer.datasets.entrypoint", "pattern"),
+        ({"datasets": {"entrypoint": "data"}}, "trainer.datasets.entrypoint", "module:function"),
         ({"datasets": {"entrypoint": "data:make", "x": 1}}, "trainer.datasets.x", "known here: entrypoint, material"),
         (
             {"datasets": files(), "data": {"split": ["val"]}},

@@ -55,7 +55,7 @@ def test_environments_that_are_right(runtime_env: Any) -> None:
         ({"pip": ["a"], "conda": "b"}, {}, "trainer.runtime_env", "has pip and conda; Ray takes one of them"),
         ({"pip": []}, {}, "trainer.runtime_env.pip", "installs nothing"),
         ({"pip": "requirements.txt"}, {}, "trainer.runtime_env.pip", "must be an object"),
-        ({"pip": ["a", 3]}, {}, "trainer.runtime_env.pip.packages.1", "valid string"),
+        ({"pip": ["a", 3]}, {}, "trainer.runtime_env.pip.packages.1", "must be text"),
         ({"pip": {"package": ["a"]}}, {}, "trainer.runtime_env.pip.package", "known here: from_package, packages"),
         ({"pip": ["ray==2.9"]}, {}, "trainer.runtime_env.pip.packages.0", "must be the cluster's"),
         ({"uv": ["Ray[train]"]}, {}, "trainer.runtime_env.uv.packages.0", "must be the cluster's"),

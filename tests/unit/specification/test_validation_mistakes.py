@@ -36,7 +36,7 @@ def test_validations_that_are_right(validation: Any) -> None:
     ("validation", "path", "says"),
     [
         ({}, "entrypoint", "required"),
-        ({"entrypoint": "train"}, "entrypoint", "pattern"),
+        ({"entrypoint": "train"}, "entrypoint", "module:function"),
         ({"entrypoint": "a:b", "fn": "c"}, "fn", "known here: entrypoint, fn_kwargs, ray_remote_kwargs, timeout_s"),
         ({"entrypoint": "a:b", "timeout_s": 0}, "timeout_s", "greater than 0"),
         ({"entrypoint": "a:b", "ray_remote_kwargs": {"num_cpus": -1}}, "ray_remote_kwargs.num_cpus", "greater than"),

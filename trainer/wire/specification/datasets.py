@@ -6,9 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
 
-from trainer.wire.field_types import Amount, Bool, Key, LabelSelector, Message, Text
+from trainer.wire.field_types import Amount, Bool, Key, LabelSelector, Message, Text, in_words
 
-ENTRYPOINT = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+Entrypoint = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"), in_words("must be module:function, as in train:train_fn")
+]
 
 
 class DatasetFormat(StrEnum):
@@ -49,7 +51,7 @@ class DatasetFiles(Message):
 class DatasetFunction(Message):
     """Datasets that a function of the package makes."""
 
-    entrypoint: str = Field(pattern=ENTRYPOINT)
+    entrypoint: Entrypoint
     """`module:function`: it gets the config and returns a dict of datasets of Ray Data by name"""
     materialize: Bool = False
     """call it once for the experiment, with the constants only, and keep its datasets in Ray's object store, for all
@@ -112,7 +114,9 @@ class PreprocessOn(Message):
 class DataConfig(Message):
     """How datasets get to the workers: Ray Train's `DataConfig`."""
 
-    split: Literal["all"] | list[DatasetName] | None = None
+    split: (
+        Annotated[Literal["all"] | list[DatasetName], in_words("must be all, or a list of datasets' names")] | None
+    ) = None
     """the datasets that are divided among the workers; absent: those with `split: true`, and all of a function"""
     enable_shard_locality: Bool = True
     """prefer blocks on the worker's own node"""

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from trainer.wire.field_types import Bool, EnvironmentName, JsonNumber, Key, Message, Text
+from trainer.wire.field_types import Bool, EnvironmentName, JsonNumber, Key, Message, Text, in_words
 
 FROM_PACKAGE = "from_package"
 
@@ -79,7 +79,13 @@ class RuntimeEnv(Message):
         | None
     ) = None
     """what uv installs: a list of requirements, `from_package` for the package's `requirements.txt`, or an object"""
-    conda: Text | dict[Key, JsonValue] | None = None
+    conda: (
+        Annotated[
+            Text | dict[Key, JsonValue],
+            in_words("must be the name of a conda environment, or the content of an environment.yml"),
+        ]
+        | None
+    ) = None
     """the name of a conda environment on the nodes, or the content of an `environment.yml`"""
     env_vars: dict[EnvironmentName, Text] = Field(default_factory=dict)
     """environment variables, also while packages are installed; they are stored and shown"""

@@ -19,8 +19,9 @@ from trainer.wire.field_types import (
     Ordinal,
     Text,
     WorldSize,
+    in_words,
 )
-from trainer.wire.specification.datasets import ENTRYPOINT, DataConfig, Datasets
+from trainer.wire.specification.datasets import DataConfig, Datasets, Entrypoint
 from trainer.wire.specification.num_workers import with_max_workers
 from trainer.wire.specification.runtime_env import RuntimeEnv
 from trainer.wire.specification.validation import Validation
@@ -101,7 +102,14 @@ class Scaling(Message):
 class TorchConfig(Message):
     """The process group of the workers, as in Ray's `TorchConfig`."""
 
-    backend: str | None = Field(default=None, pattern=r"^[a-z0-9_]+(:[a-z0-9_]+(,[a-z0-9_]+:[a-z0-9_]+)*)?$")
+    backend: (
+        Annotated[
+            str,
+            Field(pattern=r"^[a-z0-9_]+(:[a-z0-9_]+(,[a-z0-9_]+:[a-z0-9_]+)*)?$"),
+            in_words("must be torch's name for it in lower case, such as nccl, gloo or cpu:gloo,cuda:nccl"),
+        ]
+        | None
+    ) = None
     """torch's name for it, such as `gloo` or `cpu:gloo,cuda:nccl`; null: `nccl` with GPUs, otherwise `gloo`"""
     timeout_s: Annotated[int, Field(ge=1, le=10_000_000), JsonNumber] = 1800
     """after how many seconds an operation between workers fails"""
@@ -112,7 +120,14 @@ class SecretSource(Message):
 
     from_agent_env: EnvironmentName | None = None
     """a variable of the agent's environment"""
-    from_agent_file: str | None = Field(default=None, pattern=r"^/[^\x00]+$", max_length=1000)
+    from_agent_file: (
+        Annotated[
+            str,
+            Field(pattern=r"^/[^\x00]+$", max_length=1000),
+            in_words("must be an absolute path of at most 1,000 characters, without NUL characters"),
+        ]
+        | None
+    ) = None
     """an absolute path on the agent's machine"""
 
     @model_validator(mode="after")
@@ -149,9 +164,16 @@ class Trainer(Message):
 
     kind: Kind = Kind.TORCH
     """what runs the trial"""
-    entrypoint: str | None = Field(default=None, pattern=ENTRYPOINT)
+    entrypoint: Entrypoint | None = None
     """`module:function`, in the package or importable on the cluster"""
-    package: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    package: (
+        Annotated[
+            str,
+            Field(pattern=r"^sha256:[0-9a-f]{64}$"),
+            in_words("must be the id of a package, sha256: and 64 hex digits, as `POST /v1/packages` returns it"),
+        ]
+        | None
+    ) = None
     """the id of the code, from `POST /v1/packages`"""
     command: list[Text] | None = Field(default=None, min_length=1, max_length=1000)
     """for kind command: the program and its arguments; `{params.lr}` and `{config.epochs}` stand for values, and
@@ -174,7 +196,7 @@ class Trainer(Message):
     """environment variables of the workers; they are stored and shown"""
     secrets: dict[EnvironmentName, SecretSource] = Field(default_factory=dict, max_length=100)
     """environment variables of the workers whose values only the agent knows, by name"""
-    reuse_workers: Bool | Ordinal = Field(
+    reuse_workers: Annotated[Bool | Ordinal, in_words("must be true, false, or a whole number from 1 on")] = Field(
         default=True,
         description="how many trials share the same worker processes; true: 100; false: new processes for each trial",
     )

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from trainer.wire.field_types import Amount, Count, JsonNumber, Key, LabelSelector, Message
-from trainer.wire.specification.datasets import ENTRYPOINT
+from trainer.wire.specification.datasets import Entrypoint
 
 
 class ValidationTask(Message):
@@ -31,7 +31,7 @@ class ValidationTask(Message):
 class Validation(Message):
     """How checkpoints are validated that the training function reports with `validation`."""
 
-    entrypoint: str = Field(pattern=ENTRYPOINT)
+    entrypoint: Entrypoint
     """`module:function`: it gets the checkpoint and `fn_kwargs`, and returns a dict of metrics"""
     fn_kwargs: dict[Key, JsonValue] = Field(default_factory=dict)
     """its keyword arguments; those of a report's `ValidationTaskConfig` are added"""
