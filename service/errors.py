@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from search.mistakes import Mistake
+from search.numbers_in_messages import counted
 
 MAX_MISTAKES = 100
 """How many mistakes one answer lists. A document can have more of them than its caller can read."""
@@ -125,7 +126,7 @@ class Invalid(ServiceError):
         self.more = more + len(mistakes) - len(self.mistakes)
         sentences = [_sentence(str(mistake)) for mistake in self.mistakes]
         super().__init__(
-            "; ".join([*sentences, f"and {self.more} more mistakes"] if self.more else sentences),
+            "; ".join([*sentences, f"and {counted(self.more, 'more mistake')}"] if self.more else sentences),
             errors=[{"path": mistake.where, "message": _sentence(mistake.message)} for mistake in self.mistakes],
         )
 

@@ -1,5 +1,6 @@
 """The service's settings, from `PACELINE_*` environment variables."""
 
+import math
 import os
 import re
 import secrets
@@ -12,11 +13,11 @@ from typing import Self
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
-from trainer.traces import wanted
+from trainer.traces import OFF, ON, wanted
 
 LEASE_KEY_FILE = "lease-key"
 LEASE_KEY_BYTES = 32
-
+MAX_PORT = 65_535
 
 PROBE_PREFIX = ".writable-"
 
@@ -73,22 +74,22 @@ class Settings:
             database_url=env.get("PACELINE_DATABASE_URL") or f"sqlite:///{data_dir / 'paceline.db'}",
             storage=env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints"),
             host=env.get("PACELINE_HOST") or cls.host,
-            port=int(_number(env, "PACELINE_PORT", cls.port)),
+            port=_whole(env, "PACELINE_PORT", cls.port, most=MAX_PORT),
             hosts=_hosts(env.get("PACELINE_HOSTS", "")),
             advertised_url=_advertised_url(env.get("PACELINE_ADVERTISED_URL", "")),
             mlflow_uri=mlflow_uri,
             mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
             picture_seconds=_number(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
-            lease_seconds=_number(env, "PACELINE_LEASE_SECONDS", cls.lease_seconds),
+            lease_seconds=_lease_seconds(env, cls.lease_seconds),
             system_metrics_seconds=_number(env, "PACELINE_SYSTEM_METRICS_SECONDS", cls.system_metrics_seconds),
-            max_package_bytes=int(_number(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes)),
+            max_package_bytes=_whole(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes),
             max_log_bytes=int(1e6 * _number(env, "PACELINE_MAX_LOG_MB", cls.max_log_bytes / 1e6)),
             keep_logs_days=_number(env, "PACELINE_KEEP_LOGS_DAYS", cls.keep_logs_days),
             keep_packages_days=_number(env, "PACELINE_KEEP_PACKAGES_DAYS", cls.keep_packages_days),
             keep_experiments_days=_number(env, "PACELINE_KEEP_EXPERIMENTS_DAYS", cls.keep_experiments_days),
             compute_seconds=_number(env, "PACELINE_COMPUTE_SECONDS", cls.compute_seconds),
-            max_followers=int(_number(env, "PACELINE_MAX_FOLLOWERS", cls.max_followers)),
-            max_connections=int(_number(env, "PACELINE_MAX_CONNECTIONS", cls.max_connections)),
+            max_followers=_whole(env, "PACELINE_MAX_FOLLOWERS", cls.max_followers),
+            max_connections=_whole(env, "PACELINE_MAX_CONNECTIONS", cls.max_connections),
             request_seconds=_number(env, "PACELINE_REQUEST_SECONDS", cls.request_seconds),
             stall_seconds=_number(env, "PACELINE_STALL_SECONDS", cls.stall_seconds),
             insecure=_switch(env, "PACELINE_INSECURE"),
@@ -165,7 +166,11 @@ def _advertised_url(text: str) -> str | None:
 
 
 def _switch(env: Mapping[str, str], name: str) -> bool:
-    return env.get(name, "").lower() in {"1", "true", "yes"}
+    """Whether it is on. A misspelled one must not leave a service open to callers without tokens."""
+    text = env.get(name, "").strip().lower()
+    if text not in (*ON, *OFF):
+        raise BadSettings(f"{name} must be 1 or 0 (or true, yes, on, false, no, off), not {env[name]!r}")
+    return text in ON
 
 
 def _number(env: Mapping[str, str], name: str, default: float) -> float:
@@ -176,6 +181,23 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
         value = float(text)
     except ValueError as error:
         raise BadSettings(f"{name} must be a number, not {text!r}") from error
+    if not math.isfinite(value):
+        raise BadSettings(f"{name} must be a number, not {text!r}")
     if value < 0:
         raise BadSettings(f"{name} must not be negative, not {text}")
     return value
+
+
+def _whole(env: Mapping[str, str], name: str, default: int, most: float = math.inf) -> int:
+    value = float(_number(env, name, default))
+    if value > most or not value.is_integer():
+        up_to = "" if most == math.inf else f" up to {most}"
+        raise BadSettings(f"{name} must be a whole number{up_to}, not {env[name]!r}")
+    return int(value)
+
+
+def _lease_seconds(env: Mapping[str, str], default: float) -> float:
+    seconds = _number(env, "PACELINE_LEASE_SECONDS", default)
+    if seconds == 0:
+        raise BadSettings("PACELINE_LEASE_SECONDS must be more than 0: a lease that ends at once ends every attempt")
+    return seconds

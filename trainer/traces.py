@@ -15,7 +15,8 @@ from trainer.process_log.context import LOGGER, log_context
 
 TRACEPARENT = "traceparent"
 
-ON = ("1", "true", "yes")
+ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+"""The values of a setting that is a switch."""
 
 EXTRA = "PACELINE_TRACING is set, but {missing} is not installed: pip install 'paceline[tracing]'"
 
@@ -143,7 +144,7 @@ class Tracing:
 
 
 def wanted(env: Mapping[str, str] = os.environ) -> bool:
-    return env.get("PACELINE_TRACING", "").lower() in ON
+    return env.get("PACELINE_TRACING", "").strip().lower() in ON
 
 
 def exporter_settings(env: Mapping[str, str] = os.environ) -> dict[str, str] | None:

@@ -25,7 +25,7 @@ def duration(text: str) -> timedelta:
     return length
 
 
-def merge_patch(settings: Sequence[str]) -> dict[str, Any]:
+def merge_patch(settings: Sequence[str], example: str = "limits.max_trials=64") -> dict[str, Any]:
     """Return settings such as `limits.max_trials=64` as one merge patch (RFC 7396). Raises BadArgument.
 
     Of two conflicting settings the last one wins.
@@ -34,7 +34,7 @@ def merge_patch(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         path, has_value, text = setting.partition("=")
         if not path or not has_value:
-            raise BadArgument(f"must be FIELD=VALUE, as in limits.max_trials=64; not {setting!r}")
+            raise BadArgument(f"--set must be FIELD=VALUE, as in {example}; not {setting!r}")
         *parents, field = path.split(".")
         parent = patch
         for name in parents:
@@ -52,7 +52,7 @@ def read_document(argument: str) -> bytes:
     try:
         return Path(argument).read_bytes()
     except OSError as error:
-        raise BadArgument(f'must be a file, or JSON as in {{"params": {{"lr": 0.1}}}}: {error}') from error
+        raise BadArgument(f'{argument!r} must be a file, or JSON as in {{"params": {{"lr": 0.1}}}}: {error}') from error
 
 
 def _value(text: str) -> Any:

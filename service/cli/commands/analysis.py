@@ -46,7 +46,7 @@ def replay(
 ) -> None:
     """Show what another early-stopping rule would have done with the recorded reports. It changes nothing."""
     with connect(url) as client:
-        found = client.replay(experiment, arguments.merge_patch(settings or []) | {"rule": rule})
+        found = client.replay(experiment, arguments.merge_patch(settings or [], "reduction_factor=2") | {"rule": rule})
     console.print_result(found, analysis_tables.replay(found), as_json=as_json)
 
 

@@ -103,9 +103,15 @@ def _mlflow_page(readiness: Json) -> Iterator[Check]:
         httpx.get(f"{url.rstrip('/')}/health", timeout=MLFLOW_SECONDS).raise_for_status()
     except httpx.HTTPError as error:
         advice = "start it, or set PACELINE_MLFLOW_UI of the service to the address that people open"
-        yield warning("MLflow", f"{url} does not answer here ({error}); {readiness['mlflow_lag']} events wait", advice)
+        yield warning("MLflow", f"{url} does not answer here ({error}){_lag(readiness)}", advice)
     else:
-        yield ok("MLflow", f"{url} answers; {readiness['mlflow_lag']} events wait to be mirrored")
+        yield ok("MLflow", f"{url} answers{_lag(readiness)}")
+
+
+def _lag(readiness: Json) -> str:
+    """The service does not know it while its database is away, or when it mirrors nothing."""
+    lag = readiness["mlflow_lag"]
+    return "" if lag is None else f"; {counted(lag, 'event')} not mirrored yet"
 
 
 def _agents(agents: list[Json]) -> Iterator[Check]:

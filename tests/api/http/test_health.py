@@ -111,6 +111,35 @@ def test_settings_that_are_not_numbers_are_named() -> None:
         Settings.from_env({"PACELINE_LEASE_SECONDS": "-5"})
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("PACELINE_PORT=inf", "must be a number, not 'inf'"),
+        ("PACELINE_PORT=8000.5", "must be a whole number up to 65535, not '8000.5'"),
+        ("PACELINE_PORT=70000", "must be a whole number up to 65535, not '70000'"),
+        ("PACELINE_LEASE_SECONDS=nan", "must be a number, not 'nan'"),
+        ("PACELINE_LEASE_SECONDS=0", "must be more than 0"),
+        ("PACELINE_MAX_FOLLOWERS=0.5", "must be a whole number, not '0.5'"),
+        ("PACELINE_REQUIRE_TOKENS=yess", "must be 1 or 0"),
+        ("PACELINE_INSECURE=2", "must be 1 or 0"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(setting: str, message: str) -> None:
+    name, _, value = setting.partition("=")
+    with pytest.raises(BadSettings, match=f"{name} {message}"):
+        Settings.from_env({name: value})
+
+
+@pytest.mark.parametrize("value", ["1", "true", "YES", " on "])
+def test_a_switch_is_on_as_it_is_usually_written(value: str) -> None:
+    assert Settings.from_env({"PACELINE_REQUIRE_TOKENS": value}).require_tokens
+
+
+@pytest.mark.parametrize("value", ["", "0", "False", "no", "off"])
+def test_a_switch_is_off_as_it_is_usually_written(value: str) -> None:
+    assert not Settings.from_env({"PACELINE_REQUIRE_TOKENS": value}).require_tokens
+
+
 def test_the_lag_of_the_mlflow_mirror_is_shown(settings: Settings) -> None:
     with running(replace(settings, mlflow_uri="http://127.0.0.1:9")) as service:
         held = service.ask(service.create()["name"])
