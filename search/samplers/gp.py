@@ -1,8 +1,9 @@
 """Bayesian optimization with Gaussian processes."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from optuna.samplers import GPSampler
 from optuna.trial import FrozenTrial
@@ -12,6 +13,7 @@ from search.mistakes import Mistake
 from search.problem import Feature, Problem, sign_of
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
+from search.samplers.optuna.frozen_trials import is_diverged, with_value
 from search.samplers.optuna.gp.curve_proposer import CurveProposer
 from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.optuna.study_proposer import StudyProposer
@@ -30,9 +32,10 @@ MAX_VALUES = 2_000_000
 class Gp(Sampler):
     """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials.
 
-    Where early stopping compares trials by the only objective, its model is one of the learning curves. Without
-    `n_startup_trials` the model starts after 10 trials where early stopping may end them, otherwise after 4 and one
-    more for each parameter: at most 10, and at most a quarter of the budget if that is more than 4.
+    Where early stopping compares trials by the only objective, its model is one of the learning curves. A second model
+    learns where trials of a single objective diverge. Without `n_startup_trials` the model starts after 10 trials where
+    early stopping may end them, otherwise after 4 and one more for each parameter: at most 10, and at most a quarter of
+    the budget if that is more than 4.
     """
 
     library: ClassVar[str | None] = "torch"
@@ -81,8 +84,13 @@ class Gp(Sampler):
         if problem.curve_score and models_curves(problem) and usable("gp"):
             return CurveProposer(problem, seed, partial(self._curve_sampler, needed), needed)
         sign = sign_of(problem.directions[0])
-        known = partial(_thinned, sign=sign) if problem.curve_score else _with_all_constraints
-        sampler = partial(self._sampler, needed)
+        made: Callable[..., GPSampler] = GPSampler
+        known: Callable[[list[FrozenTrial]], list[FrozenTrial]] = _with_all_constraints
+        if problem.curve_score:
+            known = partial(_thinned, sign=sign)
+        elif len(problem.directions) == 1 and not problem.constrained and usable("gp"):
+            made, known = partial(_divergence_sampler, sign=sign), partial(_with_diverged, sign=sign)
+        sampler = partial(self._sampler, made, needed)
         return StudyProposer(problem, seed, sampler, usable=known, max_draws=2, startup_count=needed)
 
     def _curve_sampler(self, startup_count: int, curves: Mapping[int, LearningCurve], seed: int) -> GPSampler:
@@ -96,9 +104,9 @@ class Gp(Sampler):
             deterministic_objective=self.deterministic_objective,
         )
 
-    def _sampler(self, startup_count: int, seed: int) -> GPSampler:
+    def _sampler(self, make: Callable[..., GPSampler], startup_count: int, seed: int) -> GPSampler:
         return without_warning(
-            GPSampler,
+            make,
             seed=seed,
             n_startup_trials=startup_count,
             deterministic_objective=self.deterministic_objective,
@@ -106,9 +114,20 @@ class Gp(Sampler):
         )
 
 
+def _divergence_sampler(*, sign: int, **options: Any) -> GPSampler:
+    from search.samplers.optuna.gp.gp_internals import DivergenceGpSampler  # noqa: PLC0415 - imports torch
+
+    return DivergenceGpSampler(sign, **options)
+
+
 def models_curves(problem: Problem) -> bool:
     """Whether what early stopping compares are values of the only objective on the way to the end."""
     return problem.has_curve_score and problem.compares_objective and not problem.constrained
+
+
+def _with_diverged(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:
+    """A trial that diverged counts as completed, with the worst value that there is."""
+    return [with_value(trial, sign * math.inf) if is_diverged(trial) else trial for trial in trials]
 
 
 def _thinned(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:

@@ -51,7 +51,7 @@ class FrozenTrials:
             trial.number: -sign * NormalDist().inv_cdf((share * (count - 1) + 0.5) / count)
             for trial, share in zip(completed, shares.tolist(), strict=True)
         }
-        return [_with_value(trial, values[trial.number]) if trial.number in values else trial for trial in trials]
+        return [with_value(trial, values[trial.number]) if trial.number in values else trial for trial in trials]
 
     def _frozen(self, observation: Observation) -> FrozenTrial:
         trial = frozen_trial_of(self._problem, observation, self._distributions)
@@ -62,10 +62,16 @@ class FrozenTrials:
         if curve is None:
             return trial
         self._curves[observation.number] = curve
-        return _with_value(trial, 0.0)
+        return with_value(trial, 0.0)
 
 
-def _with_value(trial: FrozenTrial, value: float) -> FrozenTrial:
+def is_diverged(trial: FrozenTrial) -> bool:
+    """Of a single objective: a trial that was pruned or stopped after reports has a value."""
+    return trial.state is TrialState.PRUNED and not trial.intermediate_values
+
+
+def with_value(trial: FrozenTrial, value: float) -> FrozenTrial:
+    """As completed with this value."""
     found = copy(trial)
     found.state, found.datetime_complete = TrialState.COMPLETE, found.datetime_start
     found.values = [value]

@@ -11,8 +11,9 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from search.samplers.learning_curve import LearningCurve
-from search.samplers.optuna.gp.curve_points import Array, bounded, levels, points_of
-from search.samplers.optuna.gp.gp_internals import FULLY_TRAINED, GpHooks
+from search.samplers.optuna.gp.curve_points import levels, points_of
+from search.samplers.optuna.gp.gp_internals import FULLY_TRAINED, GpHooks, Observed
+from search.samplers.optuna.gp.losses import Array, bounded, diverged, standardized
 
 
 class CurveGpSampler(GpHooks):
@@ -32,11 +33,17 @@ class CurveGpSampler(GpHooks):
     def still_running(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:
         return [trial for trial in trials if self._curves[trial.number].is_running]
 
-    def observed(self, trials: Sequence[FrozenTrial], params: Array) -> tuple[Array, Array]:
+    def observed(self, trials: Sequence[FrozenTrial], params: Array) -> Observed | None:
+        """The losses of a trial count until it diverges."""
         curves = [self._curves[trial.number] for trial in trials]
         points = points_of(curves)
-        indexes = [index for index, _, _ in points]
-        reached = levels(np.array([step for _, step, _ in points]), max(curve.last_step for curve in curves))
-        losses = bounded(np.array([loss for _, _, loss in points]))
-        values = (losses.mean() - losses) / (losses.std() or 1.0)
-        return np.column_stack([params[indexes], FULLY_TRAINED * reached]), values
+        far = diverged(np.array([loss for _, _, loss in points]), np.array([index for index, _, _ in points]))
+        kept = [point for point, is_far in zip(points, far, strict=True) if not is_far]
+        if not kept:
+            return None
+        indexes = [index for index, _, _ in kept]
+        reached = levels(np.array([step for _, step, _ in kept]), max(curve.last_step for curve in curves))
+        values = standardized(bounded(np.array([loss for _, _, loss in kept])))
+        has_diverged = np.zeros(len(trials), dtype=bool)
+        has_diverged[[index for (index, _, _), is_far in zip(points, far, strict=True) if is_far]] = True
+        return Observed(np.column_stack([params[indexes], FULLY_TRAINED * reached]), values, has_diverged)

@@ -1,17 +1,20 @@
 """The Gaussian process proposes what a study of Optuna does."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from optuna.samplers import (
     GPSampler,
 )
 
-from search.problem import Observation, Problem
+from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
+from search.samplers.optuna.gp.losses import diverged
 from search.samplers.seeds import derived_seed
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
@@ -93,3 +96,69 @@ def test_the_model_starts_the_earlier_the_fewer_parameters_and_trials_there_are(
         params: Params = dict.fromkeys(space.root, (number + 1) / (count + 1))
         view.update([Observation(number, params, "completed", (float(number),))])
     assert view.source(count) == "model"
+
+
+LINE = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
+CLIFF = 0.6
+"""The larger x, the better; beyond it trials diverge."""
+
+
+def trained(number: int, params: Params, direction: Direction, diverged: float | None) -> Observation:
+    """`diverged` is the loss of trials that do. None: they report no number."""
+    x = float(str(params["x"]))
+    loss = 1 - x if x <= CLIFF else diverged
+    rungs = tuple((step, math.inf if loss is None else loss + 1 / step) for step in (1, 3))
+    if loss is None:
+        return Observation(number, params, "diverged", rungs=rungs)
+    value = loss if direction == "minimize" else -loss
+    return Observation(number, params, "completed", (value,), last_step=9, last_value=value, rungs=rungs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prunes", [False, True], ids=["whole", "early stopping"])
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("diverged", [None, 9.0, 1e30], ids=["no number", "large", "huge"])
+def test_it_learns_where_trials_diverge_and_approaches_the_best_beside_that(
+    diverged: float | None, direction: Direction, *, prunes: bool
+) -> None:
+    problem = Problem(LINE, (direction,), prunes=prunes)
+    study = Study(problem, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), 7)
+    view = StudyView(study, [trained(n, {"x": n / 8}, direction, diverged) for n in range(9)])
+    proposed = []
+    for number in range(9, 17):
+        params = view.propose([], number)
+        view.update([trained(number, params, direction, diverged)])
+        proposed.append(float(str(params["x"])))
+    assert sum(x > CLIFF + 0.05 for x in proposed) <= 1
+    assert max(x for x in proposed if x <= CLIFF) > CLIFF - 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prunes", [False, True], ids=["whole", "early stopping"])
+def test_it_proposes_while_all_trials_diverge(*, prunes: bool) -> None:
+    study = Study(Problem(LINE, ("minimize",), prunes=prunes), SamplerSpec(sampler="gp"), 7)
+    history = [Observation(number, {"x": number / 12}, "diverged") for number in range(12)]
+    found = {float(str(propose(study, history, number)["x"])) for number in range(12, 16)}
+    assert len(found) == 4
+    assert all(0 <= x <= 1 for x in found)
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([0.1, 0.2, 0.3, 3.0], [False, False, False, True]),
+        ([0.1, 0.2, 0.3, 0.5], [False] * 4),
+        ([0.1, 0.2, 0.3, math.inf], [False, False, False, True]),
+        ([0.2, 0.2, 0.2, 9.0], [False] * 4),
+        ([math.inf, math.inf], [True, True]),
+        ([-1e308, 0.0, 1e308, 1.7e308], [False] * 4),
+        ([-1.0, -0.9, -0.9, -0.1], [False, False, False, True]),
+    ],
+)
+def test_a_loss_far_from_all_others_counts_as_diverged(losses: list[float], expected: list[bool]) -> None:
+    assert diverged(np.array(losses), np.arange(len(losses))).tolist() == expected
+
+
+def test_losses_of_the_first_trials_have_not_diverged_because_the_others_are_much_better() -> None:
+    losses = np.array([*range(1, 11), *[0.01] * 90], dtype=float)
+    assert not diverged(losses, np.arange(100)).any()

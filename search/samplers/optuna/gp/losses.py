@@ -1,0 +1,56 @@
+"""The losses that a Gaussian process learns from.
+
+Where a training diverges, its loss jumps: at a learning rate a little above the best one, for example. A smooth model
+of such losses stays away from the best values beside the jump. So the losses of diverged trials do not count; instead,
+a second model learns where trials diverge (Gelbart et al., Bayesian Optimization with Unknown Constraints, 2014,
+https://arxiv.org/abs/1403.5607).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Indexes = NDArray[np.intp]
+
+FAR = 3.0
+FIRST_TRIALS = 10
+HUGE = float(np.finfo(np.float64).max) / 8
+
+
+def diverged(losses: Array, trials: Indexes) -> Flags:
+    """Those that are no finite number, or FAR times as far above the median as the least is below it.
+
+    `trials` are the indexes of the trials that they are of. The median is that of the first ones, which were drawn at
+    random: when a search has found the best values, that of all is close to them, and everything else far away.
+    """
+    found = ~np.isfinite(losses)
+    if not (~found & (trials < FIRST_TRIALS)).any():
+        return found
+    known = _without_overflow(losses[~found])
+    middle, least = np.median(known[trials[~found] < FIRST_TRIALS]), known.min()
+    if middle > least:
+        found[~found] = (known - middle) / FAR > middle - least
+    return found
+
+
+def bounded(losses: Array) -> Array:
+    """None is further above the median than the least one is below it; all are finite.
+
+    So losses of trials that almost diverge do not make all others look equal. Only ranks would be as robust.
+    """
+    known = _without_overflow(losses)
+    middle, least = np.median(known), known.min()
+    return np.minimum(known, middle + (middle - least)) if middle > least else known
+
+
+def standardized(losses: Array) -> Array:
+    """With the mean 0 and the deviation 1, and more is better. All 0 if they are equal."""
+    known = losses / (np.abs(losses).max() or 1.0)  # or the squares of small ones would be 0
+    values: Array = (known.mean() - known) / (known.std() or 1.0)
+    return values
+
+
+def _without_overflow(losses: Array) -> Array:
+    """Smaller by the same factor, if differences of them might not be floats."""
+    return losses / 8 if np.abs(losses).max() > HUGE else losses
