@@ -12,8 +12,7 @@ from starlette.types import ASGIApp
 from service.api import reports
 from service.api.http.direct_routes import DirectRoute
 from service.api.http.request_limits import RequestLimits
-from service.api.http.request_log import RequestLog
-from service.api.http.request_metrics import RequestMetrics, request_seconds
+from service.api.http.request_log import RequestLog, request_seconds
 from service.api.http.security.cross_origin import CrossOriginProtection
 from service.operations.reports.ingest import ingest_reports
 from service.runtime.computation.compute_pool import ComputePool
@@ -50,7 +49,7 @@ class RequestsLogged(Starlette):
     """Starlette would put its own answer to unhandled errors outside of all middleware."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLog(super().build_middleware_stack())
+        return RequestLog(super().build_middleware_stack(), self.state.request_seconds)
 
 
 def add_middleware(app: Starlette) -> None:
@@ -58,7 +57,6 @@ def add_middleware(app: Starlette) -> None:
     app.add_middleware(DirectRoute, reports.POST_REPORTS, reports.serve_reports, app.exception_handlers)
     app.add_middleware(RequestLimits)
     app.add_middleware(CrossOriginProtection, app.state.context)
-    app.add_middleware(RequestMetrics, app.state.request_seconds)
 
 
 @asynccontextmanager
