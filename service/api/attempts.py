@@ -7,10 +7,10 @@ from fastapi import APIRouter, Depends, Response
 
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, LeaseToken, Reporting, TrialId
+from service.api.http.headers import services_header
 from service.api.http.openapi_errors import problems
 from service.api.http.request_limits import MAX_BODY_BYTES
 from service.api.http.routes import LeaseRoute
-from service.api.http.services_header import services_header
 from service.api.reports import BODY, REPORTS, submit
 from service.errors import LeaseLost, NotFound
 from service.operations.attempts.finish import finish

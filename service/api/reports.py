@@ -6,11 +6,10 @@ The fields of the call and of its answer are in `trainer/wire/attempt.py`;
 
 from starlette.requests import Request
 
-from service.api.http.bearer import bearer_token
-from service.api.http.bodies.body_reader import header
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.direct_routes import PostPath
 from service.api.http.error_precedence import look_up_lease, with_error_precedence
+from service.api.http.headers import bearer_token, header
 from service.api.http.queries import check_query
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.group_commit import GroupCommit
@@ -29,7 +28,7 @@ async def serve_reports(request: Request) -> Answer:
 async def _serve_reports(request: Request) -> Answer:
     if request.scope["query_string"]:
         check_query(request, ())
-    token = await bearer_token(header(request, b"authorization"))
+    token = bearer_token(header(request, b"authorization"))
     message = await BODY(request)
     return await submit(request.app.state.reporting, request.path_params["trial"], token, message)
 

@@ -6,7 +6,7 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
-from service.api.http.bearer import bearer_token
+from service.api.http.headers import bearer_token
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds
@@ -39,7 +39,7 @@ class _BearerToken(SecurityBase):
         self.model = HTTPBearer(description=description)
 
     async def __call__(self, request: Request) -> str | None:
-        return await bearer_token(request.headers.get("authorization"))
+        return bearer_token(request.headers.get("authorization"))
 
 
 _ACCESS_TOKEN = _BearerToken(
