@@ -15,8 +15,7 @@ from service.api.views.trials import TrialView, trial_views
 from service.domain.placement import waiting_for
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
-from service.operations.experiments.trial_counts import trial_counts
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of, trial_counts
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.agents import nodes_of_connected, storage_errors

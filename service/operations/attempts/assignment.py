@@ -4,7 +4,7 @@ from sqlalchemy.orm import Session
 
 from service.operations.attempts.obsolete_checkpoints import earlier_files
 from service.operations.checkpoints.folders import event_files_of, run_name
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import SEED
 from service.store.sql.database import database_now

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.placement import could_fit
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.agents import nodes_of_connected
 from service.store.experiment_queue import startable_experiment_ids

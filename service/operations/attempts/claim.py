@@ -17,7 +17,7 @@ from service.operations.attempts.next_trial import ProposalFailed, assign, propo
 from service.operations.attempts.obsolete_checkpoints import obsolete_files
 from service.operations.attempts.repeated_claims import Assigned, AttemptEnded, Claimant, earlier_answer
 from service.operations.checkpoints.experiment_deletion import deletions_of_agent
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.agents import set_nodes
 from service.store.attempts import ASK_HOLDER, living_attempts

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.token_digest import token_digest
 from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.attempts import attempt_by_token, attempts_by_digests, lock_experiments_of
 from service.store.experiments import lock_experiment

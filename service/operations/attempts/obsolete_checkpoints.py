@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from service.operations.checkpoints.folders import run_name, uri_below
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.store.attempts import cut_off_attempts, resumed_elsewhere
 from service.store.checkpoints.donated_checkpoints import (
     donations,

@@ -18,7 +18,7 @@ from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import Study, StudyView
 from search.warm_starts.proposer import Contribution
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import observation_of, seed_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
