@@ -10,9 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
-from service.operations.attempts.heartbeat import order_at_report
-from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts
-from service.operations.attempts.world_size import note_world_size
+from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
 from service.operations.early_stopping.paused_trials import has_released
 from service.operations.reports.checkpoints import add_checkpoint
 from service.operations.reports.curve import add_point, set_aside, steps_of
@@ -86,7 +84,7 @@ def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -
     except Invalid as invalid:
         return invalid
     leased.extend_lease(context.settings.lease_seconds)
-    note_world_size(leased, batch.world_size)
+    leased.note_world_size(batch.world_size)
     kept: list[str] = []
     for report in ordered:
         kept = _ingest_report(leased, report, steps[report.sequence]) or kept
