@@ -15,8 +15,7 @@ from search.early_stopping.rules.standalone_rules import PLUGINS
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.brackets import stored_bracket_of
-from service.store.early_stopping.history import StoredHistory
+from service.store.early_stopping.history import StoredHistory, stored_bracket_of
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow

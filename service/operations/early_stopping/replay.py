@@ -15,7 +15,7 @@ from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAU
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.brackets import stored_brackets
+from service.store.early_stopping.history import stored_brackets
 from service.store.lookup import experiment_named
 from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
 from service.store.sql.database import Database
