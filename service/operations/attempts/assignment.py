@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from service.operations.attempts.obsolete_checkpoints import earlier_files
-from service.operations.checkpoints.folders import event_files_of, run_name
+from service.operations.checkpoints.folders import event_files_of, run_of
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import SEED
@@ -72,7 +72,7 @@ def build_assignment(
         lease=Lease(token=token, expires_at=expires_at, seconds=context.settings.lease_seconds),
         trainer=spec.trainer,
         resume=resume,
-        run_name=run_name(experiment, trial, attempt.number),
+        run_name=run_of(experiment, trial.number, attempt.number),
         storage_path=context.settings.storage,
         event_files=event_files_of(experiment, trial, attempt.number, context.settings.storage),
         keep_checkpoints=spec.checkpoints.keep,
