@@ -51,7 +51,15 @@ class Decider:
             return []
         milestones = []
         for verdict in self._verdicts(trial, report):
-            self._apply(trial, verdict)
+            decision = "pause" if verdict.pauses else "stop" if verdict.stop else "continue"
+            self.record(trial, decision, verdict.step, verdict)
+            if verdict.pauses:
+                trial.judged_step = trial.paused_milestone = verdict.milestone
+                trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, stored_bracket_of(trial))
+                trial.paused_value = verdict.value
+            if verdict.stop:
+                cause = StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING
+                request_stop(trial, cause, verdict.reason)
             milestones.append(verdict.milestone)
         return milestones
 
@@ -91,13 +99,3 @@ class Decider:
         metric = self.spec.compared_metric.name
         other = None if metric == self.spec.objective.metric else metric
         return StoredHistory(self.session, trial, other, previous_step)
-
-    def _apply(self, trial: TrialRow, verdict: Verdict) -> None:
-        decision = "pause" if verdict.pauses else "stop" if verdict.stop else "continue"
-        self.record(trial, decision, verdict.step, verdict)
-        if verdict.pauses:
-            trial.judged_step = trial.paused_milestone = verdict.milestone
-            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, stored_bracket_of(trial))
-            trial.paused_value = verdict.value
-        if verdict.stop:
-            request_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

@@ -16,7 +16,7 @@ from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, 
 from service.api.http.request_limits import body_too_large
 from service.errors import BadRequest, Invalid, TooLarge
 from service.runtime.context import Context
-from service.specification.unique_names import object_of_unique_names
+from service.specification.json_hooks import object_of_unique_names
 
 MAX_MESSAGE_BYTES = 4_000_000
 SMALL_MESSAGE_BYTES = 20_000
