@@ -396,5 +396,4 @@ class Agent:
             logger.info("the last claim got no assignment: %s", error or "no answer in time")
             return
         if assignment is not None:
-            why = "the agent was shut down before the attempt had started"
-            self._pending(assignment).refuse(PREEMPTED, why)
+            self._pending(assignment).refuse(PREEMPTED, "the agent was shut down before the attempt had started")

@@ -56,9 +56,8 @@ def earlier_files(session: Session, experiment: ExperimentRow, trial: TrialRow, 
     in_use = {*resumed_elsewhere(session, trial), *_resumed_later(session, trial)}
     rows = [row for row in checkpoints_of(session, trial.id) if row.attempt < attempt.number]
     oldest = min((row.attempt for row in rows), default=1)
-    runs = [
-        run_of(experiment, trial.number, number) for number in range(max(1, oldest - REPEATED_RUNS), attempt.number)
-    ]
+    first = max(1, oldest - REPEATED_RUNS)
+    runs = [run_of(experiment, trial.number, number) for number in range(first, attempt.number)]
     return EarlierFiles(
         checkpoints=[row.uri for row in rows if row.uri not in in_use],
         runs=[run for run in runs if not _is_in_use(run, in_use)],
