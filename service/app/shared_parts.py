@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from service.api import reports
 from service.api.http.direct_routes import DirectRoute
+from service.api.http.error_precedence import look_up_lease
 from service.api.http.request_limits import RequestLimits
 from service.api.http.request_log import RequestLog, request_seconds
 from service.api.http.security.cross_origin import CrossOriginProtection
@@ -54,7 +55,7 @@ class RequestsLogged(Starlette):
 
 def add_middleware(app: Starlette) -> None:
     """Around what was added before. The application must have its state and its exception handlers."""
-    app.add_middleware(DirectRoute, reports.POST_REPORTS, reports.serve_reports, app.exception_handlers)
+    app.add_middleware(DirectRoute, reports.POST_REPORTS, reports.serve_reports, look_up_lease, app.exception_handlers)
     app.add_middleware(RequestLimits)
     app.add_middleware(CrossOriginProtection, app.state.context)
 

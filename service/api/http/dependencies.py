@@ -7,11 +7,8 @@ from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
 from service.api.http.headers import bearer_token
-from service.operations.reports.ingest import ReportBatch
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds
-from service.runtime.group_commit import GroupCommit
-from trainer.wire import Answer
 
 # Async although they do not await: FastAPI runs plain functions in other threads.
 
@@ -19,11 +16,6 @@ from trainer.wire import Answer
 async def _context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
-
-
-async def _reporting(request: Request) -> GroupCommit[ReportBatch, Answer]:
-    reporting: GroupCommit[ReportBatch, Answer] = request.app.state.reporting
-    return reporting
 
 
 async def _event_feeds(request: Request) -> EventFeeds:
@@ -51,7 +43,6 @@ _LEASE_TOKEN = _BearerToken(
 )
 
 Ctx = Annotated[Context, Depends(_context)]
-Reporting = Annotated[GroupCommit[ReportBatch, Answer], Depends(_reporting)]
 Feeds = Annotated[EventFeeds, Depends(_event_feeds)]
 Token = Annotated[str | None, Depends(_ACCESS_TOKEN)]
 LeaseToken = Annotated[str | None, Depends(_LEASE_TOKEN)]
