@@ -14,9 +14,8 @@ from pydantic import JsonValue
 from search.priors.distribution import PriorDistribution, around
 from search.priors.evidence import Shares, shares
 from search.problem import Observation, Problem
-from search.samplers.constrained_draw import constrained_draw
+from search.samplers.constrained_draw import constrained_draw, derived_seed
 from search.samplers.sampler import Proposer, Source, source_of
-from search.samplers.seeds import derived_seed
 from search.space.parameters import Parameter, Params, coded
 from search.trial_ranking import ranked
 

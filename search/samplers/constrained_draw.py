@@ -1,13 +1,17 @@
-"""Rejection of forbidden proposals, for samplers that know nothing of forbidden combinations."""
+"""Seeds of draws, and rejection of forbidden ones, for samplers that know nothing of forbidden combinations."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from search.samplers.seeds import derived_seed
 from search.space.space import Params, Space
 
 MAX_DRAWS = 8
+
+
+def derived_seed(seed: int, *numbers: int) -> int:
+    """A seed of 32 bits for Optuna's samplers, such as that of one trial. Trials of a warm start number below 0."""
+    return int(np.random.SeedSequence((seed, *(number % 2**32 for number in numbers))).generate_state(1)[0])
 
 
 def constrained_draw(

@@ -10,14 +10,13 @@ from pydantic import Field, model_validator
 
 from search.mistakes import Mistake, refuse
 from search.problem import Feature, Observation, Problem
-from search.samplers.constrained_draw import constrained_draw
+from search.samplers.constrained_draw import constrained_draw, derived_seed
 from search.samplers.generations import Generations
 from search.samplers.optuna.ask import ask, without_warning
 from search.samplers.optuna.bounded_crossover import BoundedCrossover
 from search.samplers.optuna.frozen_trials import FrozenTrials
 from search.samplers.optuna.nsga_sampler import ChildSampler, GivenNsga2, GivenNsga3, GivenPopulation, elite_of
 from search.samplers.sampler import Sampler, Source, too_large
-from search.samplers.seeds import derived_seed
 from search.space.space import Params
 
 Probability = Annotated[float, Field(ge=0, le=1)]

@@ -55,6 +55,6 @@ class Tpe(Sampler):
                 startup_count=self.n_startup_trials,
                 startup_states=(TrialState.COMPLETE, TrialState.PRUNED),
             )
-        from search.samplers.optuna.tpe.proposer import ColumnsProposer  # noqa: PLC0415 - only where it works
+        from search.samplers.optuna.tpe.sampler import ColumnsProposer  # noqa: PLC0415 - only where it works
 
         return ColumnsProposer(problem, seed, **options)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from search.problem import Observation, Problem
+from search.samplers.constrained_draw import derived_seed
 from search.samplers.sampler import Proposer, Source, source_of
-from search.samplers.seeds import derived_seed
 from search.space.parameters import Params
 from search.trial_ranking import ranked
 from search.warm_starts.earlier_experiment import EarlierExperiment

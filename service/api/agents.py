@@ -7,12 +7,12 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
+from service.api.http.headers import services_header
 from service.api.http.openapi_errors import problems
 from service.api.http.pages import NAME_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route, refuse_unknown_query
 from service.api.http.security.access import needs
 from service.api.http.security.revocation import check_not_revoked, revocation_of
-from service.api.http.services_header import services_header
 from service.api.views.agents import AgentView
 from service.domain.roles import Role
 from service.errors import AgentNameTaken, NotFound, WrongState

@@ -3,21 +3,21 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from service.api.http.bodies.json_body import JsonBody
-from service.api.http.dependencies import Ctx, LeaseToken, Reporting, TrialId
+from service.api.http.dependencies import Ctx, LeaseToken, TrialId
+from service.api.http.headers import services_header
 from service.api.http.openapi_errors import problems
 from service.api.http.request_limits import MAX_BODY_BYTES
 from service.api.http.routes import LeaseRoute
-from service.api.http.services_header import services_header
-from service.api.reports import BODY, REPORTS, submit
+from service.api.reports import BODY, REPORTS, serve_reports
 from service.errors import LeaseLost, NotFound
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import current_order, take_heartbeat
 from service.operations.attempts.rank_logs import store_log
 from service.runtime.events.notifier import wait_for_notification
-from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk, Reports
+from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk
 
 router = APIRouter(tags=["running trials"], route_class=LeaseRoute, responses=problems(NotFound, LeaseLost))
 
@@ -27,11 +27,9 @@ _FINISH = JsonBody(Finish)
 
 
 @router.post(REPORTS, openapi_extra=BODY.openapi)
-async def send_reports(
-    trial: TrialId, message: Annotated[Reports, Depends(BODY)], reporting: Reporting, token: LeaseToken
-) -> Answer:
+async def send_reports(request: Request, trial: TrialId, token: LeaseToken) -> Answer:  # noqa: ARG001 - for OpenAPI
     """What the training function reported, and what it is to do now. A repeat is harmless."""
-    return await submit(reporting, trial, token, message)
+    return await serve_reports(request)  # `DirectRoute` has done so already
 
 
 @router.post("/v1/trials/{trial}/heartbeat", openapi_extra=_HEARTBEAT.openapi)

@@ -17,7 +17,7 @@ from service.operations.checkpoints import pin
 from service.operations.checkpoints.archive import open_archive
 from service.operations.checkpoints.retention import Verdict
 from service.operations.checkpoints.retention_removal import plan_of
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.store.lookup import experiment_named, trial_named
 from service.store.trials.trials import page_of_checkpoints
 from trainer.wire import MAX_COUNT

@@ -21,6 +21,8 @@ from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.experiments import page_of_experiments
 from service.store.lookup import experiment_named
+from service.store.tables import ExperimentRow
+from trainer.process_log.context import log_context
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=Route)
 
@@ -54,7 +56,8 @@ def create_experiment(
     document = _with_package(context, submission)
     row = create.create_experiment(context, parse_spec(document), idempotency_key)
     response.headers["Location"] = f"/v1/experiments/{row.name}"
-    view = _view(context, row.id)
+    log_context.add(experiment=row.id)
+    view = _view(context, row)
     return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(create.unused_in(context, row))]})
 
 
@@ -84,7 +87,8 @@ def list_experiments(
 @router.get("/{experiment}", responses=problems(NotFound))
 def get_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """An experiment: its spec, status, counts of trials and best trial."""
-    return _view(context, experiment)
+    with context.database.read() as session:
+        return experiment_views(context, session, [experiment_named(session, experiment)])[0]
 
 
 @router.patch(
@@ -97,31 +101,31 @@ def change_experiment(
 
     An experiment that a limit has ended runs again when that limit is raised.
     """
-    return _view(context, change.change(context, experiment, patch).id)
+    return _view(context, change.change(context, experiment, patch))
 
 
 @router.post("/{experiment}/pause", responses=problems(NotFound, WrongState))
 def pause_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts no new trials; running ones finish."""
-    return _view(context, control.pause(context, experiment).id)
+    return _view(context, control.pause(context, experiment))
 
 
 @router.post("/{experiment}/resume", responses=problems(NotFound, WrongState))
 def resume_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts trials again after a pause."""
-    return _view(context, control.resume(context, experiment).id)
+    return _view(context, control.resume(context, experiment))
 
 
 @router.post("/{experiment}/stop", responses=problems(NotFound))
 def stop_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Running trials stop at their next report, and end as `stopped`."""
-    return _view(context, control.stop(context, experiment).id)
+    return _view(context, control.stop(context, experiment))
 
 
 @router.post("/{experiment}/cancel", responses=problems(NotFound))
 def cancel_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Stops without grace: the workers are killed."""
-    return _view(context, control.cancel(context, experiment).id)
+    return _view(context, control.cancel(context, experiment))
 
 
 @router.delete("/{experiment}", status_code=204, responses=problems(NotFound, WrongState))
@@ -150,6 +154,7 @@ def _with_package(context: Context, submission: Submission) -> Any:
     return document
 
 
-def _view(context: Context, name_or_id: str) -> ExperimentView:
+def _view(context: Context, written: ExperimentRow) -> ExperimentView:
+    """Of a row as this call has written it, which need not be read again."""
     with context.database.read() as session:
-        return experiment_views(context, session, [experiment_named(session, name_or_id)])[0]
+        return experiment_views(context, session, [written])[0]

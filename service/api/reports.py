@@ -6,11 +6,9 @@ The fields of the call and of its answer are in `trainer/wire/attempt.py`;
 
 from starlette.requests import Request
 
-from service.api.http.bearer import bearer_token
-from service.api.http.bodies.body_reader import header
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.direct_routes import PostPath
-from service.api.http.error_precedence import look_up_lease, with_error_precedence
+from service.api.http.headers import bearer_token, header
 from service.api.http.queries import check_query
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.group_commit import GroupCommit
@@ -23,18 +21,9 @@ BODY = JsonBody(Reports)
 
 async def serve_reports(request: Request) -> Answer:
     """Answers what `attempts.send_reports` describes."""
-    return await with_error_precedence(request, _serve_reports, look_up_lease)
-
-
-async def _serve_reports(request: Request) -> Answer:
     if request.scope["query_string"]:
         check_query(request, ())
-    token = await bearer_token(header(request, b"authorization"))
+    token = bearer_token(header(request, b"authorization"))
     message = await BODY(request)
-    return await submit(request.app.state.reporting, request.path_params["trial"], token, message)
-
-
-async def submit(
-    reporting: GroupCommit[ReportBatch, Answer], trial: str, token: str | None, message: Reports
-) -> Answer:
-    return await reporting.submit(ReportBatch(trial, token, message.reports, message.world_size))
+    reporting: GroupCommit[ReportBatch, Answer] = request.app.state.reporting
+    return await reporting.submit(ReportBatch(request.path_params["trial"], token, message.reports, message.world_size))

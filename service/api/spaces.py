@@ -67,7 +67,7 @@ def _content(shown: SpecPreview) -> str:
         dead=[DeadBranch(path=mistake.where, message=mistake.message) for mistake in preview.dead],
         sampler=SamplerView.of(preview.sampler),
         early_stopping=RuleView.of(shown.rule, shown.why_rule),
-        warnings=[SpecWarning(path=one.where, message=one.message) for one in shown.warnings],
+        warnings=SpecWarning.listed(shown.warnings),
         samples=list(preview.samples),
     )
     return view.model_dump_json()

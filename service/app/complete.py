@@ -71,7 +71,7 @@ def build(state: State, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         description=overview.DESCRIPTION,
         openapi_tags=overview.TAGS,
         lifespan=lifespan,
-        # RequestMetrics costs less than its metrics.
+        # RequestLog's histogram costs less than its metrics.
         telemetry={
             "tracing": context.settings.tracing,
             "tracer_provider": tracing.provider,

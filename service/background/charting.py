@@ -12,7 +12,7 @@ from service.mirror.backoff import Backoff
 from service.mirror.charts.data_loader import chart_data, load_chart_rows
 from service.mirror.charts.process import render_charts
 from service.mirror.connection import TrackingConnection
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.store import charts
 from service.store.mirrors import try_charts_lock
 from service.store.sql.database import Database

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.runtime.caches.spec_cache import cache_spec
+from service.runtime.caches.experiment_caches import cache_spec
 from service.specification.changes import Difference, differences
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event

@@ -1,6 +1,7 @@
 """The only writer of statuses: a row and its event change together, under the experiment's lock."""
 
 import secrets
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,9 @@ from service.domain.statuses import (
     StopCause,
     TrialStatus,
 )
-from service.operations.brackets import drawn_bracket
+from service.runtime.caches.experiment_caches import spec_of
+from service.runtime.search_view.observations import seed_of
+from service.store.early_stopping.history import StoredCompleted
 from service.store.events import append_event
 from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
@@ -79,7 +82,7 @@ def create_trial(
     change_later(experiment, trial_count=number + 1)
     data = {"number": number, "params": params, "origin": origin, "source": source}
     seed = first_seed(experiment) if seed is None else seed
-    bracket = None if confirms is not None else drawn_bracket(session, experiment, number)
+    bracket = None if confirms is not None else _drawn_bracket(session, experiment, number)
     if bracket is not None:
         data |= {"bracket": bracket}
     if confirms is not None:
@@ -106,6 +109,16 @@ def create_trial(
     session.add(trial)
     session.flush()
     return trial
+
+
+def _drawn_bracket(session: Session, experiment: ExperimentRow, number: int) -> dict[str, Any] | None:
+    """A `Bracket` as JSON, for what has completed by now; None if the early-stopping rule gives none."""
+    spec = spec_of(experiment)
+    if not spec.early_stopping.draws_brackets:
+        return None
+    completed = StoredCompleted(session, experiment.id)
+    drawn = spec.early_stopping.draw_bracket(number, seed_of(spec, experiment.id), completed)
+    return None if drawn is None else asdict(drawn)
 
 
 def move_trial(

@@ -80,7 +80,7 @@ class GroupCommit(Generic[Request, Result]):
         latest = time.monotonic()
         while calls := self._next_batch(answered, latest):
             began = time.monotonic()
-            self._answer(calls, self._results(calls))
+            self._answer(calls)
             answered = len(calls) if len(calls) > 1 else 0
             latest = max(began + GATHER_SECONDS, time.monotonic() + RETURN_SECONDS)
 
@@ -95,20 +95,19 @@ class GroupCommit(Generic[Request, Result]):
         self._wanted = count
         self._changed.wait_for(lambda: self._stopped or len(self._calls) >= count, timeout)
 
-    @staticmethod
-    def _answer(calls: Sequence[_Call[Request, Result]], results: Sequence[Result | Exception]) -> None:
+    def _answer(self, calls: Sequence[_Call[Request, Result]]) -> None:
+        """Commit the calls' requests together, and hand each call its result in its event loop."""
+        results: Sequence[Result | Exception]
+        try:
+            results = self._commit([call.request for call in calls])
+        except Exception as error:  # noqa: BLE001 - it is raised in each caller
+            results = [error] * len(calls)
         by_loop = defaultdict(list)
         for call, result in zip(calls, results, strict=True):
             by_loop[call.loop].append((call, result))
         for loop, resolved in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
                 loop.call_soon_threadsafe(_resolve, resolved)
-
-    def _results(self, calls: Sequence[_Call[Request, Result]]) -> Sequence[Result | Exception]:
-        try:
-            return self._commit([call.request for call in calls])
-        except Exception as error:  # noqa: BLE001 - it is raised in each caller
-            return [error] * len(calls)
 
 
 def _resolve(resolved: list[tuple[_Call[Request, Result], Result | Exception]]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from search.mistakes import Mistake, Path, shortened
 from service.errors import BadRequest, Invalid
-from service.specification.unique_names import MAX_MISTAKES, object_of_unique_names
-from service.specification.yaml_reader import MAX_DEPTH, integer, read_yaml, too_deep
+from service.specification.json_hooks import MAX_MISTAKES, integer, object_of_unique_names
+from service.specification.yaml_reader import MAX_DEPTH, read_yaml, too_deep
 from trainer.wire import is_storable_text
 
 MAX_PARTS = 200_000

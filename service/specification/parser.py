@@ -11,7 +11,7 @@ from search.plugins import Accepted
 from service.errors import MAX_MISTAKES, Invalid
 from service.specification.cross_field_checks.dataset_mistakes import in_users_words, known_fields
 from service.specification.cross_field_checks.runtime_env_mistakes import with_reason
-from service.specification.cross_field_checks.scaling_mistakes import without_selector_member
+from service.specification.cross_field_checks.trainer_mistakes import without_selector_member
 from service.specification.models import ExperimentSpec
 from service.specification.number_spellings import as_json_number
 from service.specification.ray_train_fields import with_ray_trains_name

@@ -13,7 +13,7 @@ import yaml
 
 from search.mistakes import Mistake, Path, shortened
 from service.errors import BadRequest, Invalid
-from service.specification.unique_names import MAX_MISTAKES
+from service.specification.json_hooks import MAX_MISTAKES, integer
 
 MAX_DEPTH = 50
 MAX_YAML_PARTS = 100_000
@@ -35,8 +35,6 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
 _TAG_DIRECTIVE = re.compile("(?:^|[\r\n\x85\u2028\u2029\ufeff])%TAG")
 """Not for libyaml, which compares each of them with all the others."""
 _TEXT_TAGS = {"!", f"{_TAG}str"}
-_LARGER_THAN_64_BITS = 25
-"""A number with this many digits."""
 
 
 def read_yaml(body: bytes) -> Any:
@@ -53,11 +51,6 @@ def read_yaml(body: bytes) -> Any:
         raise BadRequest(f"the body is not YAML: {_explanation(error)}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise BadRequest(f"the body is not YAML: {shortened(' '.join(str(error).split()))}") from error
-
-
-def integer(digits: str) -> int:
-    """The integer, or another one above 64 bits if it is that large: Python takes quadratic time for long integers."""
-    return int(digits[:_LARGER_THAN_64_BITS])
 
 
 def too_deep() -> BadRequest:

@@ -34,9 +34,11 @@ def storage_errors(session: Session, now: datetime) -> dict[str, str | None]:
     return dict(session.execute(query.order_by(AgentRow.name)).all())
 
 
-def nodes_of_connected(session: Session, now: datetime) -> dict[str, list[Node]]:
-    recent = session.scalars(select(AgentRow).where(AgentRow.last_seen_at > now - CONNECTED))
-    return {row.name: nodes_of(row) for row in recent}
+def connected_agents(session: Session, now: datetime) -> Sequence[AgentRow]:
+    """By name."""
+    return session.scalars(
+        select(AgentRow).where(AgentRow.last_seen_at > now - CONNECTED).order_by(AgentRow.name)
+    ).all()
 
 
 def nodes_of(agent: AgentRow) -> list[Node]:

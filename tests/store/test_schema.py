@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from service.domain.token_digest import token_digest
 from service.errors import Unauthorized
 from service.operations.attempts.heartbeat import take_heartbeat
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.settings import Settings
 from service.store.sql.database import Database, _set_up_sqlite

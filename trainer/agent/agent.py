@@ -370,24 +370,21 @@ class Agent:
 
     def _until_answered(self, call: Callable[[], Result]) -> Result | None:
         """Repeat the call, so that an answer that is lost on the way comes again. None when the agent stops."""
-        with log_context.request():
-            return self._repeat_until_answered(call)
-
-    def _repeat_until_answered(self, call: Callable[[], Result]) -> Result | None:
         has_warned = False
-        for delay in backoff_delays():
-            try:
-                answer = call()
-            except (ServiceUnreachable, ServiceFailed) as error:
-                if not has_warned:
-                    logger.warning("%s; the agent tries again until the call succeeds", error)
-                has_warned = True
-                if self._stopping.wait(delay):
-                    return None
-                continue
-            if has_warned:
-                logger.info("%s answers calls again", self._addresses.current)
-            return answer
+        with log_context.request():
+            for delay in backoff_delays():
+                try:
+                    answer = call()
+                except (ServiceUnreachable, ServiceFailed) as error:
+                    if not has_warned:
+                        logger.warning("%s; the agent tries again until the call succeeds", error)
+                    has_warned = True
+                    if self._stopping.wait(delay):
+                        return None
+                else:
+                    if has_warned:
+                        logger.info("%s answers calls again", self._addresses.current)
+                    return answer
         raise AssertionError("backoff_delays() never ends")
 
     def _give_last_claim_back(self) -> None:
@@ -399,5 +396,4 @@ class Agent:
             logger.info("the last claim got no assignment: %s", error or "no answer in time")
             return
         if assignment is not None:
-            why = "the agent was shut down before the attempt had started"
-            self._pending(assignment).refuse(PREEMPTED, why)
+            self._pending(assignment).refuse(PREEMPTED, "the agent was shut down before the attempt had started")

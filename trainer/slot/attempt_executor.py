@@ -206,21 +206,18 @@ class AttemptExecutor:
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
         with log_context.resumed(attempt.log_fields):  # in case of success, this is another thread
-            return self._finish_in_its_context(attempt, error)
-
-    def _finish_in_its_context(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
-        outcome = attempt.conclude(error, partial(remains_of, attempt))
-        self._nodes.lost |= attempt.ranks.lost_nodes
-        is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
-        self._state.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
-        if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
-            # A worker may have died while it saved.
-            self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
-        if attempt.ranks.silent:
-            self._remover.run_soon(partial(remove_working_directories, attempt))
-        if outcome is None or outcome.is_lost or attempt.ranks.silent:
-            self._end_worker_group()
-        return self._send_outcome(attempt, outcome)
+            outcome = attempt.conclude(error, partial(remains_of, attempt))
+            self._nodes.lost |= attempt.ranks.lost_nodes
+            is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
+            self._state.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
+            if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
+                # A worker may have died while it saved.
+                self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
+            if attempt.ranks.silent:
+                self._remover.run_soon(partial(remove_working_directories, attempt))
+            if outcome is None or outcome.is_lost or attempt.ranks.silent:
+                self._end_worker_group()
+            return self._send_outcome(attempt, outcome)
 
     def _end_worker_group(self) -> None:
         """After a loss or a kill. A worker whose kill was lost with the network ends with its placement group alone.

@@ -6,14 +6,13 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from search.problem import Observation, Problem, sign_of
-from search.samplers.constrained_draw import constrained_draw
+from search.samplers.constrained_draw import constrained_draw, derived_seed
 from search.samplers.generations import Generations
 from search.samplers.optuna.ask import ask, without_warning
 from search.samplers.optuna.cmaes_sampler import EvolvedCmaEsSampler
 from search.samplers.optuna.conversion import joint_numbers_of
 from search.samplers.optuna.frozen_trials import FrozenTrials
 from search.samplers.sampler import Source
-from search.samplers.seeds import derived_seed
 from search.space.space import Params
 
 

@@ -82,7 +82,7 @@ def _stopped(number: int, best: float) -> Observation:
 
 
 def tpe_proposes_what_optunas_does(*, objectives: int = 1, group: bool = False) -> None:
-    from search.samplers.optuna.tpe.proposer import ColumnsProposer  # noqa: PLC0415 - may fail, and is then caught
+    from search.samplers.optuna.tpe.sampler import ColumnsProposer  # noqa: PLC0415 - may fail, and is then caught
 
     problem = _problem(objectives)
     options: dict[str, Any] = {

@@ -10,10 +10,9 @@ import optuna
 from optuna.trial import TrialState
 
 from search.problem import Observation, Problem
-from search.samplers.constrained_draw import constrained_draw
+from search.samplers.constrained_draw import constrained_draw, derived_seed
 from search.samplers.optuna.ask import suggested
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
-from search.samplers.seeds import derived_seed
 from search.space.space import Params
 
 

@@ -7,12 +7,11 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from search.problem import Observation, Problem
-from search.samplers.constrained_draw import constrained_draw
+from search.samplers.constrained_draw import constrained_draw, derived_seed
 from search.samplers.optuna.ask import ask, without_warning
 from search.samplers.optuna.conversion import distributions_of
 from search.samplers.optuna.internals import QmcHooks
 from search.samplers.sampler import Source
-from search.samplers.seeds import derived_seed
 from search.space.space import Params, Space
 
 

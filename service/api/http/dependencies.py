@@ -6,12 +6,9 @@ from fastapi import Depends, Header, Path, Request
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
 
-from service.api.http.bearer import bearer_token
-from service.operations.reports.ingest import ReportBatch
+from service.api.http.headers import bearer_token
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds
-from service.runtime.group_commit import GroupCommit
-from trainer.wire import Answer
 
 # Async although they do not await: FastAPI runs plain functions in other threads.
 
@@ -19,11 +16,6 @@ from trainer.wire import Answer
 async def _context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
-
-
-async def _reporting(request: Request) -> GroupCommit[ReportBatch, Answer]:
-    reporting: GroupCommit[ReportBatch, Answer] = request.app.state.reporting
-    return reporting
 
 
 async def _event_feeds(request: Request) -> EventFeeds:
@@ -39,7 +31,7 @@ class _BearerToken(SecurityBase):
         self.model = HTTPBearer(description=description)
 
     async def __call__(self, request: Request) -> str | None:
-        return await bearer_token(request.headers.get("authorization"))
+        return bearer_token(request.headers.get("authorization"))
 
 
 _ACCESS_TOKEN = _BearerToken(
@@ -51,7 +43,6 @@ _LEASE_TOKEN = _BearerToken(
 )
 
 Ctx = Annotated[Context, Depends(_context)]
-Reporting = Annotated[GroupCommit[ReportBatch, Answer], Depends(_reporting)]
 Feeds = Annotated[EventFeeds, Depends(_event_feeds)]
 Token = Annotated[str | None, Depends(_ACCESS_TOKEN)]
 LeaseToken = Annotated[str | None, Depends(_LEASE_TOKEN)]

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
+from service.api.http.error_precedence import with_error_precedence
 from trainer.traces import tracing
 
 
@@ -30,8 +31,9 @@ class PostPath:
 class DirectRoute:
     """Middleware that passes a POST to `path` directly to `answer`.
 
-    FastAPI's route of the same path describes the call in OpenAPI. `handlers` answer exceptions as in FastAPI, except
-    the handler of Exception itself, which FastAPI runs in its outermost middleware.
+    FastAPI's route of the same path describes the call in OpenAPI. `look_up` raises what comes before a request's
+    mistakes (`with_error_precedence`). `handlers` answer exceptions as in FastAPI, except the handler of Exception
+    itself, which FastAPI runs in its outermost middleware.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class DirectRoute:
         app: ASGIApp,
         path: PostPath,
         answer: Callable[[Request], Awaitable[BaseModel]],
+        look_up: Callable[[Request], Awaitable[None]],
         handlers: Mapping[Any, ExceptionHandler],
     ) -> None:
         self._app = app
-        self._answer = answer
+        self._answer, self._look_up = answer, look_up
         self._path = path
         known = {kind: handler for kind, handler in handlers.items() if kind is not Exception}
         self._served = ExceptionMiddleware(self._serve, known)
@@ -58,7 +61,7 @@ class DirectRoute:
         await self._served(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self._answer(Request(scope, receive, send))
+        answer = await with_error_precedence(Request(scope, receive, send), self._answer, self._look_up)
         body = answer.model_dump_json().encode()
         headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from service.api.http.bearer import bearer_token
+from service.api.http.headers import bearer_token
 from service.errors import BadRequest, Invalid, LeaseLost, NotFound, TooLarge, UnsupportedMediaType
 from service.operations.attempts.leases import check_lease
 from service.runtime.context import Context
@@ -37,7 +37,7 @@ async def with_error_precedence(
 
 async def look_up_lease(request: Request) -> None:
     """Raises Unauthorized, NotFound, and LeaseLost."""
-    token = await bearer_token(request.headers.get("authorization"))
+    token = bearer_token(request.headers.get("authorization"))
     context: Context = request.app.state.context
     await context.threads.brief(_check_lease, context, request.path_params["trial"], token)
 

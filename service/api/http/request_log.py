@@ -1,11 +1,17 @@
-"""Gives each request an id, which its answer, its log lines and its errors have, and binds what the URL names."""
+"""Gives each request an id, which its answer, its log lines and its errors have, and binds what the URL names.
+
+Also counts and times every request, for `/metrics`.
+"""
 
 import logging
 import re
 import time
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
+from typing import Any
 
+from prometheus_client import CollectorRegistry, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainer.process_log.context import CREDENTIAL, log_context, new_request_id
@@ -20,15 +26,30 @@ _WELL_FORMED = re.compile(rb"[\w.:=+/@-]{1,128}", re.ASCII)
 _NAMED = {"experiments": "experiment", "trials": "trial", "agents": "agent"}
 MAX_NAME = 200
 
+METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+
+
+def request_seconds(registry: CollectorRegistry) -> Histogram:
+    return Histogram(
+        "paceline_http_request_seconds",
+        "Requests by method, route and status, with their time in seconds",
+        ["method", "route", "status"],
+        registry=registry,
+        buckets=BUCKETS,
+    )
+
 
 class RequestLog:
     """The outermost middleware, so that also Starlette's answer to an unhandled error has the id.
 
-    A request is a line of its own at the level DEBUG only: most are reports and heartbeats.
+    A request is a line of its own at the level DEBUG only: most are reports and heartbeats. In the metrics, requests
+    are labelled by route pattern, since there are as many URLs as trials. A long poll's time includes waiting.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, seconds: Histogram) -> None:
         self._app = app
+        self._of_labels = cache(seconds.labels)  # there are few labels, and a look-up of prometheus_client is slow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,10 +78,17 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_with_id)
         finally:
+            seconds = time.perf_counter() - began
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._of_labels(method, _route(scope), status).observe(seconds)
             if logger.isEnabledFor(logging.DEBUG):
-                seconds = round(time.perf_counter() - began, 4)
-                fields = {"status": status, "seconds": seconds}
+                fields = {"status": status, "seconds": round(seconds, 4)}
                 logger.debug("%s %s %d", scope["method"], scope["path"], status, extra={"fields": fields})
+
+
+def _route(scope: Scope) -> Any:
+    """URLs without a route share one label, so that a scanner cannot create labels without limit."""
+    return getattr(scope.get("route"), "path", "none")
 
 
 def given_id(header: bytes | None) -> str | None:

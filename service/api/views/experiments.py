@@ -15,11 +15,9 @@ from service.api.views.trials import TrialView, trial_views
 from service.domain.placement import waiting_for
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
-from service.operations.experiments.trial_counts import trial_counts
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of, trial_counts
 from service.runtime.context import Context
-from service.specification.models import ExperimentSpec
-from service.store.agents import nodes_of_connected, storage_errors
+from service.store.agents import connected_agents, nodes_of
 from service.store.attempts import first_tracebacks
 from service.store.experiments import may_run_trials, warm_starts_of
 from service.store.mirrors import mirrors_of
@@ -68,10 +66,6 @@ class SpecWarning(View):
     """the path of the field"""
     message: str
     """what it may not mean"""
-
-    @classmethod
-    def all_of(cls, spec: ExperimentSpec) -> list[Self]:
-        return cls.listed(spec.warnings)
 
     @classmethod
     def listed(cls, warnings: Iterable[Mistake]) -> list[Self]:
@@ -165,7 +159,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             spec=row.spec,
             sampler=SamplerView.of(chosen[row.id]),
             early_stopping=RuleView.of(spec.early_stopping, row.rule_choice["why"] if row.rule_choice else None),
-            warnings=SpecWarning.all_of(spec),
+            warnings=SpecWarning.listed(spec.warnings),
             created_at=row.created_at,
             ended_at=row.ended_at,
             cost=CostView.of_sum(row.cost),
@@ -198,9 +192,8 @@ def _missing_resources(session: Session, rows: Sequence[ExperimentRow]) -> dict[
     idle = [row for row in rows if spec_of(row).trainer.kind is not Kind.EXTERNAL]
     if not idle:
         return {}
-    now = database_now(session)
-    agents = nodes_of_connected(session, now)
-    errors = storage_errors(session, now)
-    if errors and None not in errors.values():
+    agents = connected_agents(session, database_now(session))
+    if agents and all(agent.storage_error is not None for agent in agents):
         return dict.fromkeys((row.id for row in idle), NO_STORAGE)
-    return {row.id: waiting_for(spec_of(row).trainer.group, agents) for row in idle}
+    nodes = {agent.name: nodes_of(agent) for agent in agents}
+    return {row.id: waiting_for(spec_of(row).trainer.group, nodes) for row in idle}

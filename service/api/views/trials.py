@@ -13,10 +13,10 @@ from service.api.views.confirmation import ConfirmationView
 from service.api.views.costs import CostView
 from service.api.views.rows import RowView, View
 from service.operations.attempts.attempt_cost import cost_of
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.store.attempts import attempts_of
 from service.store.checkpoints.checkpoints import bytes_of_trials
-from service.store.early_stopping.brackets import stored_bracket_of
+from service.store.early_stopping.history import stored_bracket_of
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import generations_of

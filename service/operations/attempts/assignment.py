@@ -1,15 +1,55 @@
-"""The message that hands an attempt to its holder."""
+"""Who asks for a trial, and the message that hands an attempt to its holder; the same one for a repeated request."""
+
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from service.operations.attempts.obsolete_checkpoints import earlier_files
-from service.operations.checkpoints.folders import event_files_of, run_name
-from service.runtime.caches.spec_cache import spec_of
+from service.operations.checkpoints.folders import event_files_of, run_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import SEED
+from service.store.attempts import attempt_by_request
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import STOP_GRACE_SECONDS, Assignment, CheckpointRef, Lease
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """Who asks for a trial. A `request_id` is answered once: repeated, it gets the same attempt.
+
+    `yields_to_slots`: leave a trial to the warm slot that is about to ask for it.
+    """
+
+    holder: str
+    request_id: str
+    yields_to_slots: bool = False
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The claimant has an attempt."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True)
+class AttemptEnded:
+    """The request had an attempt, which has ended since, or whose lease token is not known any more."""
+
+
+def earlier_answer(context: Context, session: Session, claimant: Claimant) -> Assigned | AttemptEnded | None:
+    """Return what the same request was answered before; None for a new request."""
+    attempt = attempt_by_request(session, claimant.holder, claimant.request_id)
+    if attempt is None:
+        return None
+    token = context.lease_tokens.of(attempt.lease_salt, attempt.lease_digest)
+    if attempt.ended_at is not None or token is None:
+        return AttemptEnded()
+    trial = session.get_one(TrialRow, attempt.trial_id)
+    experiment = session.get_one(ExperimentRow, attempt.experiment_id)
+    return Assigned(build_assignment(context, session, experiment, trial, attempt, token))
 
 
 def build_assignment(
@@ -32,7 +72,7 @@ def build_assignment(
         lease=Lease(token=token, expires_at=expires_at, seconds=context.settings.lease_seconds),
         trainer=spec.trainer,
         resume=resume,
-        run_name=run_name(experiment, trial, attempt.number),
+        run_name=run_of(experiment, trial.number, attempt.number),
         storage_path=context.settings.storage,
         event_files=event_files_of(experiment, trial, attempt.number, context.settings.storage),
         keep_checkpoints=spec.checkpoints.keep,

@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from service.domain.placement import could_fit
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.store.agents import nodes_of_connected
+from service.store.agents import connected_agents, nodes_of
 from service.store.experiment_queue import startable_experiment_ids
 from service.store.experiments import experiments_with, may_run_trials
 from service.store.tables import ExperimentRow
@@ -45,7 +45,7 @@ def is_reserved_for_slots(context: Context, experiment: ExperimentRow, counts: M
 
 def is_first_in_line(session: Session, experiment: ExperimentRow, now: datetime) -> bool:
     """Whether no other experiment comes before it for the capacity that its trial has just freed."""
-    agents = nodes_of_connected(session, now).values()
+    agents = [nodes_of(agent) for agent in connected_agents(session, now)]
     pages = startable_experiment_ids(session)
     for row in (row for page in pages for row in experiments_with(session, page)):
         if row.id == experiment.id:

@@ -10,14 +10,14 @@ from sqlalchemy.exc import NoResultFound
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import AgentNameTaken, NotFound, WrongState
+from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, earlier_answer
 from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.leases import lock_attempt
 from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
 from service.operations.attempts.obsolete_checkpoints import obsolete_files
-from service.operations.attempts.repeated_claims import Assigned, AttemptEnded, Claimant, earlier_answer
 from service.operations.checkpoints.experiment_deletion import deletions_of_agent
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.agents import set_nodes
 from service.store.attempts import ASK_HOLDER, living_attempts

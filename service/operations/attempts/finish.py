@@ -3,6 +3,7 @@
 import contextlib
 
 from service.domain.statuses import TrialStatus
+from service.operations.attempts.assignment import Claimant
 from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
 from service.operations.attempts.capacity import is_first_in_line
@@ -16,7 +17,6 @@ from service.operations.attempts.next_trial import (
     propose_ahead,
     try_assign,
 )
-from service.operations.attempts.repeated_claims import Claimant
 from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context
 from service.store.agents import storage_error_of

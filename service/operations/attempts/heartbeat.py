@@ -4,12 +4,11 @@ from datetime import timedelta
 
 from service.domain.statuses import StopCause
 from service.operations.attempts.attempt_cost import note_phases
-from service.operations.attempts.leases import check_lease, lock_leased_attempt
+from service.operations.attempts.leases import check_lease, lock_leased_attempt, order_at_report
 from service.operations.attempts.system_metrics import note_system_metrics
-from service.operations.attempts.world_size import note_world_size
 from service.runtime.context import Context
 from service.store.tables import AttemptRow, TrialRow
-from trainer.wire import Answer, Decision, Heartbeat
+from trainer.wire import Answer, Heartbeat
 
 
 def take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat | None = None) -> Answer:
@@ -21,7 +20,7 @@ def take_heartbeat(context: Context, trial_id: str, token: str | None, message: 
         if message.running_seconds is not None and leased.attempt.began_at is None:
             leased.attempt.began_at = leased.now - timedelta(seconds=message.running_seconds)
         note_phases(leased, message.phases)
-        note_world_size(leased, message.world_size)
+        leased.note_world_size(message.world_size)
         note_system_metrics(leased, message.system_metrics)
         only_service = None if message.has_alternatives else context.service_name
         if leased.attempt.service != only_service:
@@ -40,11 +39,3 @@ def order_between_reports(trial: TrialRow, attempt: AttemptRow) -> Answer:
     """The answer to the holder between two reports. A trial at its time limit leaves at a report, and not before."""
     waits_for_report = trial.stop_cause == StopCause.MAX_TRIAL_SECONDS and not trial.killed
     return Answer() if waits_for_report else order_at_report(trial, attempt)
-
-
-def order_at_report(trial: TrialRow, attempt: AttemptRow) -> Answer:
-    """The answer to a report: continue, stop, or kill."""
-    if not trial.killed and trial.stop_cause is None:
-        return Answer()
-    decision = Decision.KILL if trial.killed else Decision.STOP
-    return Answer(decision=decision, reason=trial.stop_reason, deciding_sequence=attempt.deciding_sequence)

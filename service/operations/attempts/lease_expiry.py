@@ -19,7 +19,7 @@ from service.operations.attempts.leases import LeasedAttempt, lock_attempt
 from service.operations.attempts.trial_time import OutOfTime, function_began_at, out_of_time
 from service.operations.experiments.termination import advance_experiment
 from service.operations.transitions import request_stop
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names

@@ -1,4 +1,7 @@
-"""Checks leases: only the holder of an attempt's lease token may report for it, and only until the attempt ends."""
+"""Checks leases: only the holder of an attempt's lease token may report for it, and only until the attempt ends.
+
+And says what the holder has to do next.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +11,16 @@ from sqlalchemy.orm import Session
 
 from service.domain.token_digest import token_digest
 from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.attempts import attempt_by_token, attempts_by_digests, lock_experiments_of
+from service.store.events import append_event
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.process_log.context import log_context
+from trainer.wire import Answer, Decision
 
 LEASE_SLACK = 0.025
 """A lease may last longer than promised by this fraction, so that most reports need not change its expiry."""
@@ -47,6 +52,19 @@ class LeasedAttempt:
         most = self.now + least * (1 + LEASE_SLACK)
         in_range = until is not None and self.now + least <= until <= most
         change_later(self.attempt, lease_expires_at=until if in_range else most)
+
+    def note_world_size(self, world_size: int | None) -> None:
+        """Keep how many workers an elastic group has, and say it in an event, with the step that it continues from.
+
+        It is one number for each attempt, the first that the holder tells, since a group that is resized starts
+        another attempt.
+        """
+        attempt = self.attempt
+        if world_size is None or attempt.world_size is not None:
+            return
+        change_later(attempt, world_size=world_size)
+        data = {"attempt": attempt.number, "world_size": world_size, "step": attempt.resume_step or 0}
+        append_event(self.session, self.experiment, "attempt.world_size", data, at=self.now, trial_id=self.trial.id)
 
 
 def lock_leased_attempts(
@@ -118,6 +136,14 @@ def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRo
         raise lease_lost(attempt)
     log_context.add(experiment=attempt.experiment_id, attempt=attempt.number)
     return attempt
+
+
+def order_at_report(trial: TrialRow, attempt: AttemptRow) -> Answer:
+    """The answer to a report: continue, stop, or kill."""
+    if not trial.killed and trial.stop_cause is None:
+        return Answer()
+    decision = Decision.KILL if trial.killed else Decision.STOP
+    return Answer(decision=decision, reason=trial.stop_reason, deciding_sequence=attempt.deciding_sequence)
 
 
 def lease_lost(attempt: AttemptRow) -> LeaseLost:

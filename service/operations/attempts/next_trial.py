@@ -14,13 +14,12 @@ from search.problem import SpaceExhausted
 from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assignment import build_assignment
+from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, build_assignment, earlier_answer
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
-from service.operations.attempts.repeated_claims import Assigned, AttemptEnded, Claimant, earlier_answer
 from service.operations.experiments.termination import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
-from service.runtime.caches.spec_cache import spec_of
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.experiments import lock_experiment

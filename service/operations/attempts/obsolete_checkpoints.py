@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from service.operations.checkpoints.folders import run_name, uri_below
-from service.runtime.caches.spec_cache import spec_of
+from service.operations.checkpoints.folders import run_of, uri_below
+from service.runtime.caches.experiment_caches import spec_of
 from service.store.attempts import cut_off_attempts, resumed_elsewhere
 from service.store.checkpoints.donated_checkpoints import (
     donations,
@@ -56,7 +56,8 @@ def earlier_files(session: Session, experiment: ExperimentRow, trial: TrialRow, 
     in_use = {*resumed_elsewhere(session, trial), *_resumed_later(session, trial)}
     rows = [row for row in checkpoints_of(session, trial.id) if row.attempt < attempt.number]
     oldest = min((row.attempt for row in rows), default=1)
-    runs = [run_name(experiment, trial, number) for number in range(max(1, oldest - REPEATED_RUNS), attempt.number)]
+    first = max(1, oldest - REPEATED_RUNS)
+    runs = [run_of(experiment, trial.number, number) for number in range(first, attempt.number)]
     return EarlierFiles(
         checkpoints=[row.uri for row in rows if row.uri not in in_use],
         runs=[run for run in runs if not _is_in_use(run, in_use)],
@@ -109,7 +110,7 @@ def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[tuple[st
         points = resume_points(session, retryable_trial_ids(session, experiment.id))
         needed = known_checkpoints(session, experiment.id) | {point.uri for point in points.values()}
         own = [(trial, attempt) for other, trial, attempt in found if other.id == experiment.id]
-        for run in (run_name(experiment, trial, attempt.number) for trial, attempt in own):
+        for run in (run_of(experiment, trial.number, attempt.number) for trial, attempt in own):
             folder = uri_below(storage, run)
             names = sorted(_names_in(folder, needed))
             if names or not _is_in_use(run, needed):  # otherwise the storage had another URI then

@@ -11,7 +11,7 @@ from search.mistakes import Mistake
 from service.errors import InsufficientStorage, Invalid
 from service.operations.attempts.leases import check_lease
 from service.operations.attempts.log_file import append
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.tables import AttemptRow, ExperimentRow
 from trainer.wire import LogChunk

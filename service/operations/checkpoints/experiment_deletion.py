@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from sqlalchemy.orm import Session
 
 from service.operations.checkpoints.folders import experiment_folder, uri_below
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.attempts import ASK_HOLDER, holders_of
 from service.store.checkpoints.checkpoint_deletions import add_deletions, deletions_for, note_failure, remove_deletions

@@ -4,19 +4,16 @@ import re
 
 from service.store.tables import ExperimentRow, TrialRow
 
+EVENT_FILES = "tensorboard"
+
 
 def experiment_folder(experiment: ExperimentRow) -> str:
     """The folder of all checkpoints of the experiment."""
     return f"{experiment.name}-{experiment.id}"
 
 
-def run_name(experiment: ExperimentRow, trial: TrialRow, attempt: int) -> str:
-    """The folder of the attempt's checkpoints. It is unique to the attempt."""
-    return run_of(experiment, trial.number, attempt)
-
-
 def run_of(experiment: ExperimentRow, trial_number: int, attempt: int) -> str:
-    """As `run_name`, by the trial's number."""
+    """The folder of the attempt's checkpoints. It is unique to the attempt."""
     return f"{experiment_folder(experiment)}/{_attempts_prefix(trial_number)}{attempt}"
 
 
@@ -31,12 +28,13 @@ def event_files_folder(experiment: ExperimentRow, storage: str) -> str:
 
     It is in the experiment's folder, and so it is deleted with the experiment.
     """
-    return uri_below(storage, f"{experiment_folder(experiment)}/tensorboard")
+    return uri_below(storage, f"{experiment_folder(experiment)}/{EVENT_FILES}")
 
 
 def event_files_of(experiment: ExperimentRow, trial: TrialRow, attempt: int, storage: str) -> str:
     """The URI of the attempt's directory in that folder."""
-    return uri_below(event_files_folder(experiment, storage), f"{_attempts_prefix(trial.number)}{attempt}")
+    directory = f"{_attempts_prefix(trial.number)}{attempt}"
+    return uri_below(storage, f"{experiment_folder(experiment)}/{EVENT_FILES}/{directory}")
 
 
 def is_of_trial(directory: str, trial_number: int) -> bool:

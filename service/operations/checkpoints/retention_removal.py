@@ -17,7 +17,7 @@ from service.operations.checkpoints.retention import (
     Verdict,
     retention_plan,
 )
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import CheckpointsSpec
 from service.store.attempts import ASK_HOLDER

@@ -15,8 +15,7 @@ from search.early_stopping.rules.standalone_rules import PLUGINS
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.brackets import stored_bracket_of
-from service.store.early_stopping.history import StoredHistory
+from service.store.early_stopping.history import StoredHistory, stored_bracket_of
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow
@@ -52,7 +51,15 @@ class Decider:
             return []
         milestones = []
         for verdict in self._verdicts(trial, report):
-            self._apply(trial, verdict)
+            decision = "pause" if verdict.pauses else "stop" if verdict.stop else "continue"
+            self.record(trial, decision, verdict.step, verdict)
+            if verdict.pauses:
+                trial.judged_step = trial.paused_milestone = verdict.milestone
+                trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, stored_bracket_of(trial))
+                trial.paused_value = verdict.value
+            if verdict.stop:
+                cause = StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING
+                request_stop(trial, cause, verdict.reason)
             milestones.append(verdict.milestone)
         return milestones
 
@@ -92,13 +99,3 @@ class Decider:
         metric = self.spec.compared_metric.name
         other = None if metric == self.spec.objective.metric else metric
         return StoredHistory(self.session, trial, other, previous_step)
-
-    def _apply(self, trial: TrialRow, verdict: Verdict) -> None:
-        decision = "pause" if verdict.pauses else "stop" if verdict.stop else "continue"
-        self.record(trial, decision, verdict.step, verdict)
-        if verdict.pauses:
-            trial.judged_step = trial.paused_milestone = verdict.milestone
-            trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, stored_bracket_of(trial))
-            trial.paused_value = verdict.value
-        if verdict.stop:
-            request_stop(trial, StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING, verdict.reason)

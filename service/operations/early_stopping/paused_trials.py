@@ -11,7 +11,7 @@ from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.exploit import exploit
 from service.operations.transitions import move_trial
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.paused_trials import StoredPausedTrials

@@ -12,10 +12,10 @@ from search.mistakes import Mistake
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid
 from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.brackets import stored_brackets
+from service.store.early_stopping.history import stored_brackets
 from service.store.lookup import experiment_named
 from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
 from service.store.sql.database import Database

@@ -14,7 +14,7 @@ from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.replay_events import KINDS, replay_events, without_discarded
 from service.operations.transitions import move_trial
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.brackets import stored_brackets
+from service.store.early_stopping.history import stored_brackets
 from service.store.early_stopping.milestones import replace_milestones
 from service.store.recorded_events import recorded_events
 from service.store.tables import ExperimentRow, TrialRow

@@ -13,7 +13,7 @@ from service.operations.experiments.end_reason import find_ending
 from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended
 from service.operations.spec_changes import store_spec
 from service.operations.transitions import revive_experiment
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.runtime.search_view.objective_values import targets_reached
 from service.specification.changes import Difference, changed_spec

@@ -14,7 +14,7 @@ from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
 from service.operations.experiments.termination import advance_experiment, begin_ending
 from service.operations.transitions import move_experiment, request_stop
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.lookup import locked_experiment
 from service.store.sql.database import database_now

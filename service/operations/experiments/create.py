@@ -15,7 +15,7 @@ from service.operations.experiments.warm_start import WarmStart, gather_warm_sta
 from service.operations.packages.entrypoint import mistakes_in_entrypoint, read_member
 from service.operations.packages.storage import find_package, unknown_package
 from service.operations.transitions import create_trial
-from service.runtime.caches.spec_cache import cache_spec, spec_of
+from service.runtime.caches.experiment_caches import cache_spec, spec_of
 from service.runtime.context import Context
 from service.specification.cross_field_checks.dataset_mistakes import missing_files
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings

@@ -12,7 +12,7 @@ from search.analysis.warm_start import Source, to_json, warm_start
 from search.mistakes import Mistake
 from search.study import Study
 from service.errors import Invalid
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.runtime.search_view.objective_values import newest_values
 from service.runtime.search_view.observations import observation_of

@@ -1,11 +1,12 @@
 """Adds reports to a trial's curve, and acts on them: newest values, targets, early stopping."""
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
+from search.constraints import total_violation
 from search.early_stopping.compared_metric import number_in
 from search.mistakes import Mistake
 from service.domain.end_reasons import EndReason
@@ -15,13 +16,13 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
 from service.operations.experiments.termination import begin_ending
-from service.operations.reports.objectives import update_objectives
 from service.operations.transitions import request_stop
 from service.runtime.search_view.objective_values import targets_reached
+from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import may_run_trials
 from service.store.sql.write_session import add_later, change_later
-from service.store.tables import ReportRow, UncountedReportRow
+from service.store.tables import ReportRow, TrialRow, UncountedReportRow
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
 
 MAX_DEPTH = 20
@@ -50,7 +51,7 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": metrics}
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
     change_later(trial, last_step=max(step, trial.last_step or step))
-    if update_objectives(leased.spec, trial, report.metrics) and trial.confirms is None:
+    if _update_objectives(leased.spec, trial, report.metrics) and trial.confirms is None:
         _check_targets(leased)
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
     judged = decider.judge(trial, step, report.metrics)
@@ -84,6 +85,35 @@ def _store(leased: LeasedAttempt, sequence: int, step: int, metrics: dict[str, A
         existing.metrics = {**existing.metrics, **metrics}
         existing.value = existing.value if value is None else value
     return existing is None or existing.attempt == attempt
+
+
+def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any]) -> bool:
+    """Take the newest values. Return whether the report has any of the objectives' and constraints' metrics.
+
+    An objective that is not a finite number stops the trial as diverged. A constraint's metric that is not a finite
+    number becomes unknown, and the trial infeasible, until a later report has a number.
+    """
+    names = {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
+    reported = {name: number_in(metrics, name) for name in names if name in metrics}
+    for objective in spec.objectives:
+        if objective.metric in reported and reported[objective.metric] is None:
+            shown = reprlib.repr(metrics[objective.metric])
+            request_stop(trial, StopCause.DIVERGED, f"diverged: {objective.metric} is {shown}, not a finite number")
+    first = reported.get(spec.objective.metric)
+    if first is not None:
+        change_later(trial, value=first)
+    if reported and len(names) > 1:
+        _update_values(spec, trial, reported)
+    return bool(reported)
+
+
+def _update_values(spec: ExperimentSpec, trial: TrialRow, reported: Mapping[str, float | None]) -> None:
+    unknown = {one.metric for one in spec.constraints if one.metric in reported and reported[one.metric] is None}
+    newest = {**(trial.values or {}), **{name: value for name, value in reported.items() if value is not None}}
+    values = {name: value for name, value in newest.items() if name not in unknown}
+    is_complete = all(one.metric in values for one in spec.constraints)
+    trial.values = values
+    trial.violation = total_violation(spec.constraints, values) if spec.constraints and is_complete else None
 
 
 def _check_targets(leased: LeasedAttempt) -> None:

@@ -10,9 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
-from service.operations.attempts.heartbeat import order_at_report
-from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts
-from service.operations.attempts.world_size import note_world_size
+from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
 from service.operations.early_stopping.paused_trials import has_released
 from service.operations.reports.checkpoints import add_checkpoint
 from service.operations.reports.curve import add_point, set_aside, steps_of
@@ -61,7 +59,7 @@ def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | E
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None
         }
         answers: list[Answer | Exception] = [
-            _ingest_in_its_context(context, one, batch) if isinstance(one, LeasedAttempt) else one
+            _ingest_batch(context, one, batch) if isinstance(one, LeasedAttempt) else one
             for one, batch in zip(found, batches, strict=True)
         ]
     context.new_events.notify()
@@ -72,26 +70,22 @@ def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | E
     return answers
 
 
-def _ingest_in_its_context(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
-    """In the thread that stores the batches of many calls."""
+def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
+    """With what its call has bound to the log: this thread stores the batches of many calls."""
     with log_context.resumed(batch.log_fields):
         leased.bind_to_log()
-        return _ingest_batch(context, leased, batch)
-
-
-def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
-    ordered = sorted(batch.reports, key=attrgetter("sequence"))
-    try:
-        steps = steps_of(leased, ordered)
-    except Invalid as invalid:
-        return invalid
-    leased.extend_lease(context.settings.lease_seconds)
-    note_world_size(leased, batch.world_size)
-    kept: list[str] = []
-    for report in ordered:
-        kept = _ingest_report(leased, report, steps[report.sequence]) or kept
-    answer = order_at_report(leased.trial, leased.attempt)
-    return answer.model_copy(update={"kept": kept}) if kept else answer
+        ordered = sorted(batch.reports, key=attrgetter("sequence"))
+        try:
+            steps = steps_of(leased, ordered)
+        except Invalid as invalid:
+            return invalid
+        leased.extend_lease(context.settings.lease_seconds)
+        leased.note_world_size(batch.world_size)
+        kept: list[str] = []
+        for report in ordered:
+            kept = _ingest_report(leased, report, steps[report.sequence]) or kept
+        answer = order_at_report(leased.trial, leased.attempt)
+        return answer.model_copy(update={"kept": kept}) if kept else answer
 
 
 def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str]:

@@ -11,7 +11,7 @@ from service.domain.end_reasons import EndReason
 from service.errors import Conflict, Invalid, WrongState
 from service.operations.experiments.termination import check_not_ended
 from service.operations.transitions import create_trial
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.experiments import has_ended_search

@@ -3,7 +3,7 @@
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.experiments.termination import advance_experiment
 from service.operations.transitions import move_trial, request_stop
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.lookup import locked_trial
 from service.store.sql.database import database_now

@@ -13,7 +13,7 @@ from search.mistakes import Mistake
 from search.problem import Direction
 from search.space.space import Space
 from service.errors import Invalid
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.curve_scores import Measure, curve_scores, may_be_judged, measure_of
 from service.runtime.search_view.objective_values import newest_values
 from service.specification.models import ExperimentSpec, Objective

@@ -18,7 +18,7 @@ from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import Study, StudyView
 from search.warm_starts.proposer import Contribution
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import observation_of, seed_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
@@ -75,13 +75,14 @@ class _View:
     observations: dict[int, Observation] = field(default_factory=dict)
     milestones: defaultdict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
-    def propose(self, changed: "_Changes", number: int) -> Proposal:
+    def propose(self, trials: Sequence[TrialRow], milestones: Sequence[ReachedMilestone], number: int) -> Proposal:
+        """`trials` have changed since the last proposal, and `milestones` were reached."""
         newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event)
-        if newest is not None and newest.target == target and not changed:
+        if newest is not None and newest.target == target and not (trials or milestones):
             return newest
-        seen = self._learn(changed)
-        seen_event = max([self.seen_event, *(trial.changed_at_event for trial in changed.trials)])
-        seen_milestone = max([self.seen_milestone, *(row.change for row in changed.milestones)])
+        seen = self._learn(trials, milestones)
+        seen_event = max([self.seen_event, *(trial.changed_at_event for trial in trials)])
+        seen_milestone = max([self.seen_milestone, *(row.change for row in milestones)])
         needed = seen_milestone if self.study.scores_curves else None
         params = self.study.propose(seen, number)
         source, warm_start = self.study.source(number), self.study.contribution(number)
@@ -89,15 +90,15 @@ class _View:
         self.seen_event, self.seen_milestone = seen_event, seen_milestone
         return self.newest
 
-    def _learn(self, changed: "_Changes") -> list[Observation]:
+    def _learn(self, trials: Sequence[TrialRow], milestones: Sequence[ReachedMilestone]) -> list[Observation]:
         """What is new for the search. It ignores trials outside of a space that was narrowed, and confirmations."""
-        for row in changed.milestones:
+        for row in milestones:
             self.milestones[row.number][row.milestone] = row.value
-        rows = {trial.number: observation_of(self.spec, trial) for trial in changed.trials if trial.confirms is None}
+        rows = {trial.number: observation_of(self.spec, trial) for trial in trials if trial.confirms is None}
         if not self.study.scores_curves:
             return self._inside(rows.values())
         self.observations |= rows
-        numbers = {*rows, *(row.number for row in changed.milestones)} & self.observations.keys()
+        numbers = {*rows, *(row.number for row in milestones)} & self.observations.keys()
         return self._inside(
             with_rungs(self.spec, self.observations[number], self.milestones) for number in sorted(numbers)
         )
@@ -106,17 +107,6 @@ class _View:
         if self.spec_changed_at_event == 0:
             return list(observations)
         return [one for one in observations if inside(self.spec.space, one.params)]
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """The trials that have changed, and the milestones that trials have reached."""
-
-    trials: Sequence[TrialRow]
-    milestones: Sequence[ReachedMilestone]
-
-    def __bool__(self) -> bool:
-        return bool(self.trials or self.milestones)
 
 
 @dataclass
@@ -195,15 +185,12 @@ def _propose(entry: _Entry, database: Database, experiment_id: str, number: int)
             version = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
             if entry.view is None or entry.view.spec_changed_at_event != session.scalar(version):
                 entry.view = _empty_view(session, experiment_id)
-            changed = _changes(session, experiment_id, entry.view)
-        return entry.view.propose(changed, number)
-
-
-def _changes(session: Session, experiment_id: str, view: _View) -> _Changes:
-    trials = trials_changed_after(session, experiment_id, view.seen_event)
-    if not view.study.scores_curves:
-        return _Changes(trials, ())
-    return _Changes(trials, milestones_changed_after(session, experiment_id, view.seen_milestone))
+            view = entry.view
+            trials = trials_changed_after(session, experiment_id, view.seen_event)
+            milestones: Sequence[ReachedMilestone] = ()
+            if view.study.scores_curves:
+                milestones = milestones_changed_after(session, experiment_id, view.seen_milestone)
+        return view.propose(trials, milestones, number)
 
 
 def _empty_view(session: Session, experiment_id: str) -> _View:

@@ -1,4 +1,4 @@
-"""What the kind of a trainer requires and excludes, and the placeholders of a command."""
+"""What the kind and the worker group of a trainer require and exclude, and the placeholders of a command."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,8 +7,9 @@ from search.mistakes import Mistake
 from search.space.space import Space
 from service.specification.cross_field_checks.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_runtime_env
-from service.specification.cross_field_checks.scaling_mistakes import mistakes_in_scaling
-from trainer.wire import Kind, Placeholder, Trainer, placeholders
+from trainer.wire import Kind, Placeholder, SelectorMember, Trainer, placeholders
+
+LABEL_SELECTOR = ("trainer", "scaling", "label_selector")
 
 TORCH_KINDS = (Kind.TORCH, Kind.LIGHTNING, Kind.TRANSFORMERS)
 """Those that Ray's `TorchTrainer` runs."""
@@ -18,7 +19,7 @@ def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any
     """Yield mistakes with paths below `trainer`."""
     yield from mistakes_in_datasets(trainer)
     yield from mistakes_in_runtime_env(trainer)
-    yield from mistakes_in_scaling(trainer)
+    yield from _mistakes_in_scaling(trainer)
     if trainer.validation is not None and trainer.kind not in RUNS_FUNCTIONS:
         yield Mistake(("validation",), f"is for training functions; kind {trainer.kind} validates by itself")
     if trainer.torch_config is not None and trainer.kind not in TORCH_KINDS:
@@ -32,6 +33,33 @@ def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any
             yield Mistake((name,), f"is for kind command; this experiment has kind {trainer.kind}")
     if trainer.kind is not Kind.EXTERNAL and trainer.entrypoint is None:
         yield Mistake(("entrypoint",), "is required: module:function, as in train:train_fn")
+
+
+def without_selector_member(mistake: Mistake) -> Mistake:
+    """Without what pydantic puts into the path of a mistake in a label selector."""
+    path, place = mistake.path, len(LABEL_SELECTOR)
+    is_inside = path[:place] == LABEL_SELECTOR and path[place : place + 1] and path[place] in set(SelectorMember)
+    return Mistake((*path[:place], *path[place + 1 :]), mistake.message) if is_inside else mistake
+
+
+def _mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
+    scaling = trainer.scaling
+    if scaling.elastic_resize_monitor_interval_s is not None and not scaling.is_elastic:
+        yield Mistake(
+            ("scaling", "elastic_resize_monitor_interval_s"),
+            f"is for an elastic group, as with num_workers: {{min: 1, max: {max(2, scaling.num_workers)}}}; "
+            f"this one always has {scaling.num_workers}",
+        )
+    if isinstance(scaling.label_selector, list) and len(scaling.label_selector) != scaling.most_workers:
+        yield Mistake(
+            ("scaling", "label_selector"),
+            f"is a list of {len(scaling.label_selector)}, and there are up to {scaling.most_workers} workers: "
+            "give one object for each worker, or one, without a list, for all",
+        )
+    if scaling.is_elastic and trainer.kind is Kind.EXTERNAL:
+        yield Mistake(
+            ("scaling", "num_workers"), "must be a number with kind external, whose programs start their own workers"
+        )
 
 
 def _mistakes_in_command(trainer: Trainer, space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:

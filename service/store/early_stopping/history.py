@@ -1,7 +1,7 @@
-"""What early stopping reads of an experiment, from SQL."""
+"""What early stopping reads of an experiment, from SQL. Trials get their brackets when they are created."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
@@ -69,3 +69,27 @@ class StoredHistory:
     def _id_of(self, number: int) -> str:
         of_experiment = TrialRow.experiment_id == self.trial.experiment_id
         return self.session.scalars(select(TrialRow.id).where(of_experiment, TrialRow.number == number)).one()
+
+
+@dataclass(frozen=True)
+class StoredCompleted:
+    """`search.early_stopping.bracket.CompletedTrials` of an experiment. The caller holds its lock."""
+
+    session: Session
+    experiment_id: str
+
+    def newest(self, count: int) -> Sequence[int]:
+        return milestones_of(self.session, self.experiment_id).at(AT_END).newest(count)
+
+    def value_at(self, number: int, milestone: int) -> float | None:
+        return milestones_of(self.session, self.experiment_id).at(milestone).value_of(number)
+
+
+def stored_bracket_of(trial: TrialRow) -> int | None:
+    """None if none is stored: the bracket then follows from the trial's number (`Hyperband.bracket_of`)."""
+    return None if trial.bracket is None else int(trial.bracket["number"])
+
+
+def stored_brackets(trials: Iterable[TrialRow]) -> dict[int, int]:
+    """By number, of the trials that have one."""
+    return {trial.number: bracket for trial in trials if (bracket := stored_bracket_of(trial)) is not None}

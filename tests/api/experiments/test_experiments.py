@@ -291,3 +291,18 @@ def test_an_experiment_fails_when_all_of_its_trials_fail(service: Api) -> None:
     shown = service.get(f"/v1/experiments/{name}")
     assert (shown["status"], shown["end_reason"]) == ("failed", "too_many_failures")
     assert "ValueError: no" in shown["end_detail"]
+
+
+def test_an_answer_shows_a_written_experiment_as_a_later_one_reads_it(service: Api) -> None:
+    """The answer to a change is made from the row in memory."""
+    created = service.create(
+        tags={"owner": "me"}, config={"decay": 1e-4, "whole": 2.0, "big": 2**60}, enqueue=[{"lr": 0.01}]
+    )
+    path = f"/v1/experiments/{created['name']}"
+    assert list(created["spec"]) == list(service.get(path)["spec"])
+    assert created == service.get(path)
+    changed = service.http.patch(path, json={"priority": 2, "limits": {"max_trials": 7}}).json()
+    assert changed["priority"] == 2
+    assert changed == service.get(path)
+    for call in ("pause", "resume", "stop"):
+        assert service.post(f"{path}/{call}") == service.get(path), call

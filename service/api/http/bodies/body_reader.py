@@ -5,21 +5,13 @@ from collections.abc import AsyncGenerator, Callable
 from starlette.requests import ClientDisconnect, Request
 
 from search.mistakes import shortened
+from service.api.http.headers import header
 from service.errors import TooLarge, UnsupportedMediaType
 
 JSON = "application/json"
 
 UNDECLARED = {"", "application/x-www-form-urlencoded", "application/octet-stream", "text/plain"}
 """What clients send for a body of which they know nothing; the second is that of `curl -d`."""
-
-
-def header(request: Request, name: bytes) -> str | None:
-    """As `request.headers.get`, in a fifth of its time."""
-    for known, value in request.scope["headers"]:
-        if known == name:
-            text: str = value.decode("latin-1")
-            return text
-    return None
 
 
 async def read_body(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> bytes:

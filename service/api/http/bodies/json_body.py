@@ -1,5 +1,10 @@
-"""JSON bodies of calls, as messages."""
+"""JSON bodies of calls, as messages.
 
+The names and values of a large body are counted before it is read, because reading takes time for each of them: a body
+of 16 MB can have millions, for which Python's parser and pydantic hold the interpreter for minutes.
+"""
+
+import json
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -8,15 +13,20 @@ from starlette.requests import Request
 
 from search.mistakes import mistakes_of
 from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, is_json, read_body, unsupported
-from service.api.http.bodies.json_body_limits import check_parts, read_json
 from service.api.http.request_limits import body_too_large
-from service.errors import Invalid
+from service.errors import BadRequest, Invalid, TooLarge
 from service.runtime.context import Context
+from service.specification.json_hooks import object_of_unique_names
 
 MAX_MESSAGE_BYTES = 4_000_000
 SMALL_MESSAGE_BYTES = 20_000
 MANY_PARTS = 2_000
 """A message with more names and values is read in a thread, because the event loop would wait for it."""
+
+MAX_PARTS = 100_000
+"""Names and values in a message. A report with a hundred metrics has 200."""
+
+_DECODER = json.JSONDecoder(object_pairs_hook=object_of_unique_names)  # `json.loads` would make one for each call
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -46,13 +56,31 @@ class JsonBody(Generic[Message]):
             return self._absent
         if not is_json(kind := content_type(request)) and kind not in UNDECLARED:
             raise unsupported(kind, JSON)
-        if len(body) > SMALL_MESSAGE_BYTES and check_parts(body) > MANY_PARTS:
+        if len(body) > SMALL_MESSAGE_BYTES and _check_parts(body) > MANY_PARTS:
             context: Context = request.app.state.context
             return await context.threads.reading(self._message, body)
         return self._message(body)
 
     def _message(self, body: bytes) -> Message:
         try:
-            return self._kind.model_validate(read_json(body))
+            return self._kind.model_validate(_read_json(body))
         except ValidationError as error:
             raise Invalid(mistakes_of(error)) from error
+
+
+def _read_json(body: bytes) -> Any:
+    """By the `json` module, because pydantic's own parser refuses lone surrogates. Raises BadRequest, Invalid."""
+    try:
+        return _DECODER.decode(body.decode("utf-8-sig", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body cannot be read as JSON: {error}") from error
+
+
+def _check_parts(body: bytes) -> int:
+    """Return about how many names and values there are, at most four for each that there is. Raises TooLarge."""
+    pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 2 * MAX_PARTS)
+    outside_texts = b"".join(pieces[::2])
+    parts = sum(outside_texts.count(mark) for mark in (b",", b":", b"[", b"{"))
+    if parts > MAX_PARTS or len(pieces) > 2 * MAX_PARTS:
+        raise TooLarge(f"the body of this call may have {MAX_PARTS} names and values", max_parts=MAX_PARTS)
+    return parts

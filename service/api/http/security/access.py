@@ -9,7 +9,7 @@ from service.api.http.security.revocation import admit
 from service.domain.roles import MAY_ACT_AS, Role
 from service.errors import Forbidden, Unauthorized
 from service.operations.tokens import Access, Expired, access_of
-from service.runtime.caches.spec_cache import spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.attempts import attempt_by_token
 from service.store.tables import ExperimentRow

@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.http.bearer import bearer_token
+from service.api.http.headers import bearer_token
 from service.api.http.problems import problem_response
 from service.errors import BadRequest, CrossOrigin, ForeignHost, ServiceError, Unavailable, UnsupportedMediaType
 from service.hosts import Authority, canonical_host
@@ -93,7 +93,7 @@ class CrossOriginProtection:
         return _foreign_page(headers, host) or _foreign_body(headers)
 
     async def _unless_token(self, headers: Headers, refusal: ServiceError) -> ServiceError | None:
-        token = await bearer_token(headers.get("authorization"))
+        token = bearer_token(headers.get("authorization"))
         if token is None:
             return refusal
         try:

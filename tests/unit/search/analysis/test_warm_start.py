@@ -8,7 +8,7 @@ import pytest
 from search.analysis.warm_start import MAX_TRIALS, Source, from_json, still_fitting, to_json, warm_start
 from search.problem import Observation, Problem, Status
 from search.samplers import SamplerSpec
-from search.samplers.seeds import derived_seed
+from search.samplers.constrained_draw import derived_seed
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from search.problem import Direction, Observation, Problem, Status
 from search.samplers import SamplerSpec
-from search.samplers.seeds import derived_seed
+from search.samplers.constrained_draw import derived_seed
 from search.space.space import Params, Space
 from search.study import Study, StudyView
 

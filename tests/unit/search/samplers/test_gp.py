@@ -14,8 +14,8 @@ from optuna.samplers import (
 
 from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
+from search.samplers.constrained_draw import derived_seed
 from search.samplers.optuna.gp.losses import diverged
-from search.samplers.seeds import derived_seed
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (

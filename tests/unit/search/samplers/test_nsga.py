@@ -16,7 +16,7 @@ from optuna.samplers.nsgaii._elite_population_selection_strategy import NSGAIIEl
 
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
-from search.samplers.seeds import derived_seed
+from search.samplers.constrained_draw import derived_seed
 from search.space.space import Space
 from search.study import Study, StudyView
 from tests.unit.search.samplers.optuna_comparison import (

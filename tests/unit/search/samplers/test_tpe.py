@@ -11,7 +11,7 @@ from optuna.samplers import (
 
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
-from search.samplers.seeds import derived_seed
+from search.samplers.constrained_draw import derived_seed
 from search.space.space import Space
 from search.study import Study, StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (

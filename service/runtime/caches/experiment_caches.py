@@ -1,0 +1,69 @@
+"""What is computed from experiments and kept until they change: the parsed spec, and the counts of trials."""
+
+from collections.abc import MutableMapping, Sequence
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from cachetools import LRUCache
+from sqlalchemy.orm import Session
+
+from service.specification.models import ExperimentSpec
+from service.specification.stored_spec import parse_stored_spec
+from service.store.tables import ExperimentRow
+from service.store.trials.trials import counts_of_all
+
+MAX_EXPERIMENTS = 2000
+
+Source = TypeVar("Source")
+Value = TypeVar("Value")
+
+
+class _RowCache(Generic[Source, Value]):
+    """Maps an experiment to a value and the part of its row that the value was computed from. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._entries: MutableMapping[str, tuple[Source, Value]] = LRUCache(MAX_EXPERIMENTS)
+        self._lock = Lock()
+
+    def get(self, experiment_id: str, source: Source) -> Value | None:
+        """Return None if there is no value, or if it was computed from another source."""
+        with self._lock:
+            entry = self._entries.get(experiment_id)
+        return entry[1] if entry is not None and entry[0] == source else None
+
+    def put(self, experiment_id: str, source: Source, value: Value) -> None:
+        with self._lock:
+            self._entries[experiment_id] = source, value
+
+
+_parsed = _RowCache[dict[str, Any], ExperimentSpec]()
+_counted = _RowCache[int, dict[str, int]]()
+
+
+def cache_spec(experiment: ExperimentRow, spec: ExperimentSpec) -> None:
+    """Keeps the spec that the row was written from, so that it is not parsed again."""
+    _parsed.put(experiment.id, experiment.spec, spec)
+
+
+def spec_of(experiment: ExperimentRow) -> ExperimentSpec:
+    """Every call needs it, so it is parsed once for each version. All callers share the result; do not modify it."""
+    spec = _parsed.get(experiment.id, experiment.spec)
+    if spec is None:
+        spec = parse_stored_spec(experiment.spec)
+        cache_spec(experiment, spec)
+    return spec
+
+
+def trial_counts(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, dict[str, int]]:
+    """How many trials experiments have in each status, with 0 for statuses that no trial has.
+
+    Every new trial and every change of a status appends an event, so a count holds until the next event. On PostgreSQL
+    a count may be newer than the row whose event number it is cached under; the next read then has a newer number.
+    """
+    events = {row.id: row.event_count for row in experiments}
+    known = {id_: counts for id_, event in events.items() if (counts := _counted.get(id_, event)) is not None}
+    changed = events.keys() - known
+    counted = counts_of_all(session, changed) if changed else {}
+    for id_, counts in counted.items():
+        _counted.put(id_, events[id_], counts)
+    return known | counted
