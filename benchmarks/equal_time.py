@@ -38,8 +38,8 @@ from benchmarks.harness.problems import Task, prepared
 from benchmarks.harness.search_port import Ask
 from benchmarks.harness.simulation import simulate, slowed, whole_seconds
 
-DESIGNED = "curves", "mf_hartmann", "misleading", "late", "flat"
-HELD_BACK = "crossing", "power_law", "plateau", "mf_hartmann_noisy", "digits"
+DESIGNED = "curves", "mf_hartmann", "misleading", "late", "flat", "diverging"
+HELD_BACK = "crossing", "power_law", "plateau", "mf_hartmann_noisy", "digits", "unstable"
 TRAINING = 270.0
 TRAININGS = 20
 OUR_START = 0.2

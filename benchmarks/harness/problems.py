@@ -158,6 +158,31 @@ def flat(point: Point, deviation: float = 0.008) -> Curve:
     return [end + (0.95 - end) * share + noise[step] for step, share in enumerate(shares)]
 
 
+def diverging(point: Point, deviation: float = 0.01) -> Curve:
+    """The best rates are beside those at which a training diverges."""
+    rate, decay, clip = (math.log10(point["rate"]) + 5) / 5, (math.log10(point["decay"]) + 6) / 5, point["clip"]
+    noise, limit = _chance(point).normal(0, deviation, STEPS), 0.72 - 0.1 * clip
+    end = 0.35 - 0.25 * rate + 0.1 * (decay - 0.4) ** 2 + 0.05 * (clip - 0.3) ** 2
+    lasts = 2 + 20 * max(0.0, limit + 0.15 - rate) if rate > limit else STEPS
+    return [
+        (3 if step >= lasts else end + (1 - end) * math.exp(-(0.05 + 0.3 * rate) * (step + 1))) + noise[step]
+        for step in range(STEPS)
+    ]
+
+
+def unstable(point: Point, deviation: float = 0.01) -> Curve:
+    """As `diverging`, by four parameters together, and losses grow by a hundred times or more."""
+    chance = _chance(point)
+    noise, growth = chance.normal(0, deviation, STEPS), 10 ** chance.uniform(1, 4)
+    pace = math.log10(point["rate"]) - 0.5 * math.log10(point["batch"] / 64) - math.log10(1 - point["momentum"])
+    end = 0.2 + 0.06 * (pace + 0.8) ** 2 + 0.02 * (math.log10(point["decay"]) + 3) ** 2 + 0.1 * point["momentum"] ** 2
+    lasts = STEPS if pace < -0.5 else 1 + 10 * math.exp(-2 * (pace + 0.5))
+    return [
+        (growth if step >= lasts else end + (1.2 - end) * (step + 1) ** -0.8) * (1 + noise[step])
+        for step in range(STEPS)
+    ]
+
+
 def _bowl(point: Point) -> float:
     x, y, z = (float(point[f"x{index}"]) for index in range(3))
     return 0.1 + 1.2 * (x - 0.65) ** 2 + 0.8 * (y - 0.3) ** 2 + 0.5 * (z - 0.5) ** 2
@@ -250,6 +275,25 @@ TASKS = {
     ),
     "misleading": Task(floats(4, 0, 1), misleading, 0.05, steps=STEPS),
     "late": Task(floats(3, 0, 1), late, 0.1, steps=STEPS, noiseless=partial(late, deviation=0)),
+    "diverging": Task(
+        {"rate": _log(1e-5, 1), "decay": _log(1e-6, 0.1), "clip": _unit()},
+        diverging,
+        least=0.175,
+        steps=STEPS,
+        noiseless=partial(diverging, deviation=0),
+    ),
+    "unstable": Task(
+        {
+            "rate": _log(1e-5, 1),
+            "batch": {"type": "int", "low": 8, "high": 512, "log": True},
+            "momentum": {"type": "float", "low": 0.0, "high": 0.99},
+            "decay": _log(1e-6, 0.1),
+        },
+        unstable,
+        least=0.2715,
+        steps=STEPS,
+        noiseless=partial(unstable, deviation=0),
+    ),
     "flat": Task(floats(3, 0, 1), flat, 0.1, steps=STEPS, noiseless=partial(flat, deviation=0)),
     "power_law": Task(
         {
