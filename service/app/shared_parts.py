@@ -10,8 +10,8 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from service.api import reports
+from service.api.http.body_size_limit import RequestLimits
 from service.api.http.direct_routes import DirectRoute
-from service.api.http.request_limits import RequestLimits
 from service.api.http.request_log import RequestLog
 from service.api.http.request_metrics import RequestMetrics, request_seconds
 from service.api.http.security.cross_origin import CrossOriginProtection

@@ -9,7 +9,7 @@ from typing import Any
 from service.cli.doctor.check import Check, State, failed, ok, warning
 from service.cli.doctor.service_checks import describe_skew
 
-NODE_FACTS = "trainer.agent.node_facts"
+DOCTOR_PROBE = "trainer.agent.doctor_probe"
 TOTAL_SECONDS = 300.0
 
 Json = dict[str, Any]
@@ -36,8 +36,8 @@ def check_cluster(ray_address: str, services: Sequence[str], storage: str | None
 
 
 def ask_nodes(ray_address: str, services: Sequence[str], storage: str | None) -> Json:
-    """The output of `trainer.agent.node_facts`. Raises NoAnswer."""
-    command = [sys.executable, "-W", "ignore", "-m", NODE_FACTS, ray_address]
+    """The output of `trainer.agent.doctor_probe`. Raises NoAnswer."""
+    command = [sys.executable, "-W", "ignore", "-m", DOCTOR_PROBE, ray_address]
     asked = json.dumps({"services": list(services), "storage": storage})
     try:
         ended = subprocess.run(  # noqa: S603 - our own module

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from service.errors import InsufficientStorage, NotFound
 from service.operations.packages.package_check import check_contents, safe_filename
-from service.operations.packages.size_limit import package_too_large
+from service.operations.packages.package_too_large import package_too_large
 from service.runtime.context import Context
 from service.store.packages import has_experiment
 from service.store.tables import PackageRow

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from search.mistakes import mistakes_of
 from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, is_json, read_body, unsupported
 from service.api.http.bodies.json_body_limits import check_parts, read_json
-from service.api.http.request_limits import body_too_large
+from service.api.http.body_size_limit import body_too_large
 from service.errors import Invalid
 from service.runtime.context import Context
 
