@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from search.mistakes import Mistake
+from search.numbers_in_messages import counted
 from trainer.wire import Kind, SelectorMember, Trainer
 
 LABEL_SELECTOR = ("trainer", "scaling", "label_selector")
@@ -15,7 +16,7 @@ def mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
         yield Mistake(
             ("scaling", "elastic_resize_monitor_interval_s"),
             f"is for an elastic group, as with num_workers: {{min: 1, max: {max(2, scaling.num_workers)}}}; "
-            f"this one always has {scaling.num_workers}",
+            f"this one always has {counted(scaling.num_workers, 'worker')}",
         )
     if isinstance(scaling.label_selector, list) and len(scaling.label_selector) != scaling.most_workers:
         yield Mistake(

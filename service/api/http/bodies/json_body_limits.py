@@ -30,5 +30,5 @@ def check_parts(body: bytes) -> int:
     outside_texts = b"".join(pieces[::2])
     parts = sum(outside_texts.count(mark) for mark in (b",", b":", b"[", b"{"))
     if parts > MAX_PARTS or len(pieces) > 2 * MAX_PARTS:
-        raise TooLarge(f"the body of this call may have {MAX_PARTS} names and values", max_parts=MAX_PARTS)
+        raise TooLarge(f"the body of this call may have at most {MAX_PARTS} names and values", max_parts=MAX_PARTS)
     return parts
