@@ -32,7 +32,7 @@ def check_cluster(ray_address: str, services: Sequence[str], storage: str | None
         yield from _node(node, answer["nodes"][0])
     if storage is None and answer["nodes"]:
         advice = "say where it is: --storage, as the service's PACELINE_STORAGE"
-        yield warning("storage", "it was not tried from the nodes", advice)
+        yield warning("storage", "not checked from the nodes", advice)
 
 
 def ask_nodes(ray_address: str, services: Sequence[str], storage: str | None) -> Json:
@@ -49,7 +49,7 @@ def ask_nodes(ray_address: str, services: Sequence[str], storage: str | None) ->
         answer: Json = json.loads(ended.stdout)
     except ValueError as error:
         last = ended.stderr.strip().rpartition("\n")[2]
-        raise NoAnswer(f"the check ended with {ended.returncode}: {last}") from error
+        raise NoAnswer(f"the check ended with exit code {ended.returncode}: {last}") from error
     return answer
 
 
