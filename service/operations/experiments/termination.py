@@ -72,7 +72,7 @@ def begin_ending(
 
 def how_to_continue(experiment: ExperimentRow) -> str:
     """For an experiment whose end a user can undo, what to change."""
-    what = REVIVED_BY[EndReason(experiment.end_reason)]
+    what = REVIVED_BY[EndReason(str(experiment.end_reason))]
     return f"change the limit or target that ended it ({what}): PATCH /v1/experiments/{experiment.name}"
 
 

@@ -67,9 +67,8 @@ def _check_size(unpacked: int, packed: int, max_unpacked: int) -> None:
         )
     if unpacked > FREE_BYTES + MAX_RATIO * packed:
         message = (
-            f"unpacked, the zip has {unpacked / 1e6:g} MB, {unpacked / packed:.0f} times its own size; above"
-            f" {FREE_BYTES / 1e6:g} MB it may have at most {MAX_RATIO} times: create such files when the training"
-            " starts"
+            f"unpacked, the zip has {unpacked / 1e6:g} MB, {unpacked / packed:.0f} times its own size; it may have at"
+            f" most {FREE_BYTES / 1e6:g} MB plus {MAX_RATIO} times that size: create such files when training starts"
         )
         raise Invalid([Mistake(("package",), message)])
 
