@@ -194,7 +194,7 @@ def test_a_report_beyond_the_next_rung_is_judged_there_when_its_trial_continues(
         (0, "pause", 3, 0.5),
     ]
     assert eager.shown()["status"] == "paused"
-    assert "have reached rung 3, and none passes before" in eager.shown()["reason"]
+    assert "reached rung 3, and none passes before 3 have" in eager.shown()["reason"]
     run_out(service, name, [0.9, 0, 0, 0.3, 0, 0, 0.2, 0, 0])
     assert eager.shown()["status"] == "completed"
     assert eager.shown()["attempts"][1]["resumed_from"] == "/4"
