@@ -73,7 +73,7 @@ def best_first(losses_by_rung: Iterable[Losses], count: int, most: int | None = 
 
 
 def scores(curves: Sequence[Curve]) -> NDArray[np.float64]:
-    """For each trial the share of the others that it ranks before, from 0 to 1; a tie counts half."""
+    """The share of the other trials that each trial outranks; a tie counts half."""
     rungs = sorted({rung for curve in curves for rung in curve}, reverse=True)
     columns = (np.array([curve.get(rung, math.nan) for curve in curves]) for rung in rungs)
     group = np.full(len(curves), len(curves))  # those that have shown nothing come last

@@ -21,7 +21,7 @@ class Authority:
         """Parse the value of a Host header. It has no userinfo. Raises ValueError."""
         found = _AUTHORITY.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is no host with an optional port")
+            raise ValueError(f"{text!r} is not a host with an optional port")
         host, port = found.groups()
         name = str(IPv6Address(host[1:-1])) if host.startswith("[") else host.lower().removesuffix(".")
         return cls(canonical_host(name), int(port) if port else None)

@@ -33,14 +33,14 @@ class Confirmed:
 
     @cached_property
     def mean(self) -> float | None:
-        """None without a value. Of equal values exactly that one, so that they have no error."""
+        """The mean; None without values. Equal values give exactly that value (no rounding)."""
         if len(set(self.values)) < 2:  # noqa: PLR2004 - they do not vary
             return next(iter(self.values), None)
         return sum(value / self.n for value in self.values)  # the sum itself may be too large for a number
 
     @cached_property
     def standard_error(self) -> float | None:
-        """Of the mean; None of fewer than two values, or if it is too large for a number."""
+        """Standard error of the mean; None with fewer than two values or on overflow."""
         if self.mean is None or self.n < 2:  # noqa: PLR2004 - no variance
             return None
         found = math.hypot(*(value - self.mean for value in self.values)) / math.sqrt(self.n * (self.n - 1))

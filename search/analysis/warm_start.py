@@ -118,7 +118,7 @@ def _params(study: Study, source: Source, trial: Observation, *, room: int) -> P
     if unknown and not study.learns_from_partial_params:
         raise _LeftOut(f"{' and '.join(unknown)} not known, which {study.sampler.sampler} needs")
     if not room:
-        raise _LeftOut(f"more than the maximum of {MAX_TRIALS}")
+        raise _LeftOut(f"beyond the limit of {MAX_TRIALS:,} trials")
     return params
 
 

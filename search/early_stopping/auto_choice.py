@@ -149,7 +149,7 @@ def _halving(training: Training) -> ChosenRule:
     those = f"trials that fall behind from step {rule.min_step} on"
     if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{seen}; {those} are stopped, not paused, because {obstacle}")
-    start = f"a start takes {training.start_seconds:.3g} s of {training.seconds:.3g} s of training"
+    start = f"a start takes {training.start_seconds:.3g} s, and a whole training {training.seconds:.3g} s"
     reason = f"{seen} and saved checkpoints, and {start}; {those} are paused, and may be promoted later"
     return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": 1}), reason)
 
@@ -159,10 +159,10 @@ def _why_never(problem: Problem) -> str | None:
     if len(problem.directions) > 1:
         return f"trials have {len(problem.directions)} objectives, and early stopping compares by one metric"
     if problem.constrained:
-        return "early stopping knows nothing of constraints, and could stop the only feasible trials"
+        return "early stopping ignores constraints, and could stop the only feasible trials"
     if problem.max_trials is not None and problem.max_trials < MIN_TRIALS:
         budget = counted(problem.max_trials, "trial")
-        return f"a budget of {budget} is too small to compare them early; from {MIN_TRIALS} on some are stopped"
+        return f"a budget of {budget} is too small to stop trials early; set limits.max_trials to {MIN_TRIALS} or more"
     return None
 
 
@@ -170,17 +170,22 @@ def _why_no_rule(training: Training) -> str | None:
     """Why no trial is stopped, as far as trainings have shown."""
     count, last = training.report_count, training.last_step
     if min(count, last) < MIN_REPORTS:
-        return f"trial {training.number} made {counted(count, 'report')} up to step {last}: too few to compare"
+        seen = f"trial {training.number} made {counted(count, 'report')} up to step {last}"
+        return f"{seen}; trials are compared from {MIN_REPORTS} reports and {MIN_REPORTS} steps on"
     if not training.ranks_tell:
-        where = f"at step {listed(training.rungs)}"
-        return f"the ranks of the first {training.trial_count} trials {where} did not tell those of their ends"
+        *others, last_rung = training.rungs
+        where = f"steps {listed(others)} and {last_rung}" if others else f"step {last_rung}"
+        return f"the ranking of the first {training.trial_count} trials at {where} did not predict their final ranking"
     return None
 
 
 def _why_not_yet(problem: Problem, training: Training | None) -> str:
     count, needed = 0 if training is None else training.trial_count, trials_needed(problem)
-    what = "the first trial has" if needed == 1 else f"{needed} trials have"
-    return f"no trial is stopped until {what} run to the end and shown what a training is like, so far {count}"
+    if needed == 1:
+        why = "the rule is chosen from its reports and checkpoints"
+        return f"no trial is stopped until the first trial has run to the end: {why}"
+    why = "the rule is chosen from their reports and checkpoints"
+    return f"no trial is stopped until {needed} trials have run to the end ({count} so far): {why}"
 
 
 def _why_no_promotion(training: Training) -> str | None:
@@ -190,7 +195,8 @@ def _why_no_promotion(training: Training) -> str | None:
     if not training.saves_often:
         return f"it trained {counted(gap, 'step')} without saving a checkpoint"
     if training.start_seconds is None or training.seconds is None:
-        return "it has not shown what a start costs"
+        return "its start-up time is not known"
     if not training.starts_cheaply:
-        return f"another start takes {training.start_seconds:.3g} s, and a whole training {training.seconds:.3g} s"
+        whole = f"a whole training ({training.seconds:.3g} s)"
+        return f"a restart takes {training.start_seconds:.3g} s, more than half of {whole}"
     return None

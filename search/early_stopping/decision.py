@@ -81,5 +81,5 @@ def compared(value: float, cutoff: float) -> tuple[str, str]:
 
 
 def if_finite(value: float) -> float | None:
-    """JSON has no infinity."""
+    """The value, or None if it is infinite or NaN, which JSON cannot hold."""
     return value if math.isfinite(value) else None

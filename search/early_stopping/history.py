@@ -40,7 +40,7 @@ class MetricReport:
         return self.previous_step is None or self.previous_step < self.step
 
     def is_due(self, n_warmup_steps: int, interval_steps: int) -> bool:
-        """Whether this is the first report since the latest check was due."""
+        """Whether this is the first report at or after the latest multiple of `interval_steps` past the warm-up."""
         due = self.step - (self.step - n_warmup_steps) % interval_steps
         before = -1 if self.previous_step is None else self.previous_step
         return self.is_new and self.step >= n_warmup_steps and before < due

@@ -66,8 +66,8 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
         small = f"{budget} and a parallelism of {parallelism} are small enough for gp"
         if missing := Gp.missing():
             return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
-        most = "most of a trial, also of one that early stopping ends" if problem.prunes else "most of a trial"
-        return ChosenSampler("gp", Gp(), f"{small}, which makes the {most}")
+        stopped = ", including trials that are stopped early" if problem.prunes else ""
+        return ChosenSampler("gp", Gp(), f"{small}, which learns most from each trial{stopped}")
     if problem.prunes:
         return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
     if max_trials >= MIN_EVOLUTION_TRIALS and not features and count >= MIN_CMAES_PARAMETERS:

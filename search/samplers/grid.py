@@ -66,7 +66,7 @@ class GridProposer:
         if params is None and self._repeat_running:
             params = self._first_except({key for key, running in others if not running})
         if params is None:
-            raise SpaceExhausted(f"all {self._configurations.size} configurations of the grid have been tried")
+            raise SpaceExhausted(f"all configurations of the grid ({self._configurations.size}) have been tried")
         return params
 
     def source(self, _: int) -> Source:

@@ -119,7 +119,8 @@ class SamplerSpec(JsonModel):
         """What the sampler does not learn from although the problem has it, at paths from the experiment's spec."""
         name, sampler = (chosen := self.chosen_for(problem)).name, chosen.sampler
         if self.warm_start and not sampler.learns:
-            yield Mistake(("search", "warm_start"), f"has no effect on what {name} proposes: it learns from no trials")
+            message = f"has no effect on what {name} proposes: it does not learn from trials"
+            yield Mistake(("search", "warm_start"), message)
         blind = [feature for feature in problem.features() if feature in sampler.drawn_at_random]
         if blind:
             at_random = dict.fromkeys(one for feature in blind for one in problem.parameters_with(feature))
@@ -135,7 +136,8 @@ class SamplerSpec(JsonModel):
             for parameter in problem.parameters_with_prior:
                 yield Mistake(("space", parameter, "prior"), f"has no effect: {why}")
         elif (index := problem.space.forbids(problem.space.prior_values)) is not None:
-            yield Mistake(("forbid", index), "forbids the values that priors expect: proposals only come close to them")
+            message = "forbids the configuration that the priors name, so proposals can only come close to it"
+            yield Mistake(("forbid", index), message)
         by_values = not self.uses_curve_score(problem)
         if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:
             message = f"{name} learns from completed trials only, not from those that early stopping ends; tpe does"
@@ -180,7 +182,7 @@ class SamplerSpec(JsonModel):
 
 def _why_no_curve_score(problem: Problem, sampler: Sampler) -> str | None:
     if not sampler.learns:
-        return "the sampler learns from no trials"
+        return "the sampler does not learn from trials"
     if not problem.prunes:
         return "without early stopping trials rank by their values"
     if problem.population:

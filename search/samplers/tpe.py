@@ -41,7 +41,7 @@ class Tpe(Sampler):
         return self.n_startup_trials
 
     def gains_by_curve_score(self, problem: Problem) -> bool:
-        """With many workers it would gather them where the first steps look best."""
+        """Only with few parallel trials: with many, TPE would cluster proposals where early steps look good."""
         return problem.parallelism <= MAX_SCORED_PARALLELISM
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:

@@ -107,7 +107,7 @@ class FloatParameter(ParameterBase):
         if step <= 0:
             yield Mistake(("step",), "must be > 0")
         elif (self.high - self.low) / step > MAX_EXACT:
-            yield Mistake(("step",), "is too small for the range")
+            yield Mistake(("step",), "is too small: the range has more steps than a float can count")
 
     def values(self) -> Sequence[float] | None:
         """All values in order; None if there is no step and more than one value."""

@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from service.api.http.bodies.json_body import JsonBody
+from service.api.http.body_size_limit import MAX_BODY_BYTES
 from service.api.http.dependencies import Ctx, LeaseToken, TrialId
 from service.api.http.headers import services_header
 from service.api.http.openapi_errors import problems
-from service.api.http.request_limits import MAX_BODY_BYTES
 from service.api.http.routes import LeaseRoute
 from service.api.reports import BODY, REPORTS, serve_reports
 from service.errors import LeaseLost, NotFound

@@ -26,6 +26,8 @@ router = APIRouter(tags=["trials"], route_class=Route, responses=problems(NotFou
 
 Step = Annotated[int, Path(ge=0, le=MAX_COUNT, description="the step that the checkpoint was saved at")]
 
+_INSTEAD = "preview with this value instead of the spec's"
+
 
 @router.get("/v1/trials/{trial}/checkpoints")
 def list_checkpoints(trial: TrialId, context: Ctx, cursor: Cursor = None, limit: Limit = 1000) -> Page[CheckpointView]:
@@ -47,7 +49,7 @@ def pin_checkpoint(trial: TrialId, step: Step, context: Ctx) -> CheckpointView:
 
 @router.delete("/v1/trials/{trial}/checkpoints/{step}/pin", responses=problems(WrongState))
 def unpin_checkpoint(trial: TrialId, step: Step, context: Ctx) -> CheckpointView:
-    """Takes the pin away: the checkpoint is kept as long as others of its trial are. A repeat is harmless."""
+    """Unpins the checkpoint: retention then treats it as any other of its trial. A repeat is harmless."""
     return CheckpointView.of(pin.unpin(context, trial, step))
 
 
@@ -61,7 +63,7 @@ async def get_checkpoint_archive(
 ) -> Response:
     """The files of the checkpoint as a tar archive, read from the storage.
 
-    A download that was cut off goes on with `Range` and `If-Range`, as `curl -C -` does.
+    An interrupted download resumes with `Range` and `If-Range`, as `curl -C -` does.
     """
     return await archive_response(context, partial(open_archive, context, trial, step), range_header, if_range)
 
@@ -70,8 +72,8 @@ async def get_checkpoint_archive(
 def get_checkpoint_plan(
     experiment: ExperimentName,
     context: Ctx,
-    keep_best_trials: Annotated[int | None, Query(ge=1, le=MAX_COUNT, description="try this, not the spec's")] = None,
-    keep_last: Annotated[bool | None, Query(description="try this, not the spec's")] = None,
+    keep_best_trials: Annotated[int | None, Query(ge=1, le=MAX_COUNT, description=_INSTEAD)] = None,
+    keep_last: Annotated[bool | None, Query(description=_INSTEAD)] = None,
     cursor: Cursor = None,
     limit: Limit = 1000,
 ) -> CheckpointPlan:

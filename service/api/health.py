@@ -101,7 +101,7 @@ def _database(context: Context) -> str:
         with context.database.engine.connect() as connection:
             state = state_of(connection)
     except SQLAlchemyError as error:
-        return f"away: {type(error).__name__}"
+        return f"unreachable: {type(error).__name__}"
     match state:
         case SchemaState.OLDER:
             return "has an older schema; run `paceline db upgrade`"

@@ -38,7 +38,9 @@ async def get_logs(
         Whole | None,
         Query(description="only the last lines of each rank; of longer lines, 100 kB for each line asked for"),
     ] = None,
-    attempt: Annotated[int | None, Query(ge=1, description="the number of the attempt; default: the newest")] = None,
+    attempt: Annotated[
+        int | None, Query(ge=1, description="the number of the attempt; default: the newest; earlier logs are kept")
+    ] = None,
     follow: Annotated[bool, Query(description="wait for more output until the attempt ends")] = False,
 ) -> Response:
     """What the ranks wrote, as plain text; without `rank`, each line starts with the number of its rank."""

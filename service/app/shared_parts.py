@@ -10,9 +10,9 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from service.api import reports
+from service.api.http.body_size_limit import RequestLimits
 from service.api.http.direct_routes import DirectRoute
 from service.api.http.error_precedence import look_up_lease
-from service.api.http.request_limits import RequestLimits
 from service.api.http.request_log import RequestLog, request_seconds
 from service.api.http.security.cross_origin import CrossOriginProtection
 from service.operations.reports.ingest import ingest_reports

@@ -258,5 +258,8 @@ def _raise_for_status(response: httpx.Response) -> None:
         return
     if response.headers.get("content-type", "").startswith("application/problem+json"):
         raise Refused(response.json())
-    detail = f"{response.url} answered {response.status_code}, not as Paceline does: {response.text[:200]}"
+    detail = (
+        f"{response.url} answered {response.status_code} without a Paceline error body; is PACELINE_URL right, or is a "
+        f"proxy in between? {response.text[:200]}"
+    )
     raise Refused({"status": response.status_code, "detail": detail})

@@ -11,9 +11,9 @@ DIGITS = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """Of an attempt, or of several together. None: not known.
+    """Seconds per phase of one attempt, or summed over several; None: not known.
 
-    All phases but waiting are together the time from the claim to the end.
+    All phases except waiting add up to the time from the claim to the end.
     """
 
     waiting_seconds: float | None = None

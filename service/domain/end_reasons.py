@@ -1,5 +1,6 @@
 """Why experiments end, and what follows from each reason, as data."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from service.domain.statuses import ExperimentStatus
@@ -19,16 +20,17 @@ class EndReason(StrEnum):
     USER = "user"
 
 
-EXPERIMENT_REVIVALS = frozenset(
-    {
-        EndReason.MAX_TRIALS,
-        EndReason.MAX_SECONDS,
-        EndReason.TARGET_REACHED,
-        EndReason.NO_IMPROVEMENT,
-        EndReason.TOO_MANY_FAILURES,
-    }
-)
-"""The reasons that a user can undo: when the limit that ended the experiment is raised, it runs again."""
+REVIVED_BY: Mapping[EndReason, str] = {
+    EndReason.MAX_TRIALS: "limits.max_trials",
+    EndReason.MAX_SECONDS: "limits.max_seconds",
+    EndReason.TARGET_REACHED: "the objective's target",
+    EndReason.NO_IMPROVEMENT: "limits.no_improvement",
+    EndReason.TOO_MANY_FAILURES: "failures.max_failed_trials",
+}
+"""For each reason that a user can undo, the limit or target: when that is changed, the experiment runs again."""
+
+EXPERIMENT_REVIVALS = frozenset(REVIVED_BY)
+"""The reasons that a user can undo."""
 
 STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
     EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,

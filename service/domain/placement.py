@@ -37,7 +37,7 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
         return f"{need}; {_lacks_only_validation(group, free, ' now') or _most(group, free, 'free now')}"
     if (label := _missing_label(group, agents)) is not None:
         return f"{need}; no node has {label}"
-    return f"{need}; {_lacks_only_validation(group, total) or f'the largest agent has {_most(group, total)}'}"
+    return f"{need}; {_lacks_only_validation(group, total) or f'the largest cluster has {_most(group, total)}'}"
 
 
 def _need(group: WorkerGroup) -> str:
@@ -79,7 +79,7 @@ def _lacks_only_validation(group: WorkerGroup, agents: Sequence[Sequence[Room]],
 
 
 def _most(group: WorkerGroup, agents: Sequence[Sequence[Room]], when: str = "") -> str:
-    """How much of the scarcest resource the largest agent has on nodes with the labels."""
+    """How much of the scarcest resource the largest cluster has on nodes with the labels."""
     selectors = group.smallest_selectors()
     usable = [[one.resources for one in nodes if any(selects(s, one.labels) for s in selectors)] for nodes in agents]
     if not group.worker:
@@ -93,7 +93,7 @@ def _most(group: WorkerGroup, agents: Sequence[Sequence[Room]], when: str = "") 
 
 
 def _scarce(group: WorkerGroup, agents: Sequence[Sequence[Resources]]) -> str:
-    """The resource of which the largest agent has the smallest share of the needed amount."""
+    """The resource of which the largest cluster has the smallest share of the needed amount."""
 
     def share(name: str) -> float:
         needed = group.worker[name] * group.min_workers

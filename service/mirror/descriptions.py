@@ -47,12 +47,13 @@ def _front(row: ExperimentRow, front: ParetoFront) -> Iterator[str]:
     """Yield the lines of a table, sorted by the first objective, best first."""
     names = [one["metric"] for one in row.spec["objectives"]]
     members = sorted(front.members, key=lambda one: one.values, reverse=front.directions[0] == "maximize")
-    shown = ", some of them here" if len(members) > MAX_MEMBERS else ""
+    listed = members[:: max(1, -(-len(members) // MAX_MEMBERS))]
+    shown = f", {len(listed)} shown" if len(listed) < len(members) else ""
     yield f"Pareto front ({counted(len(members), 'trial')}{shown}):"
     yield ""
     yield f"| trial | {' | '.join(names)} |"
     yield f"| --- |{' --- |' * len(names)}"
-    for one in members[:: max(1, -(-len(members) // MAX_MEMBERS))]:
+    for one in listed:
         yield f"| {one.number} | {' | '.join(f'{value:.6g}' for value in one.values)} |"
 
 

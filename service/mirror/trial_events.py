@@ -5,6 +5,7 @@ from datetime import datetime
 
 from service.mirror import descriptions
 from service.mirror.run_update import RunStatus, RunUpdate
+from service.store.attempts import describe_holder
 from service.store.tables import EventRow
 
 # A pruned trial is FINISHED, because MLflow's UI shows KILLED like a failure.
@@ -75,7 +76,7 @@ def _system_metrics(update: RunUpdate, event: EventRow) -> None:
 def _running(update: RunUpdate, event: EventRow) -> None:
     attempt, agent = event.data.get("attempt"), event.data.get("agent")
     update.set_tags(status="running", attempt=attempt, agent=agent)
-    update.describe(f"running: attempt {attempt} on {agent}")
+    update.describe(f"running: attempt {attempt}, run by {describe_holder(str(agent))}")
     update.set_status("RUNNING")
 
 

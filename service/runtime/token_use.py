@@ -30,6 +30,6 @@ class TokenUse:
             return names
 
     def put_back(self, names: Iterable[str]) -> None:
-        """Their use could not be stored."""
+        """Put names back that could not be stored, for the next attempt."""
         with self._lock:
             self._unstored.update(names)

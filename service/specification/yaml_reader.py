@@ -154,7 +154,7 @@ class _Reader:
         value = _plain_value(text)
         if type(value) not in _SCALAR_TAGS[tag]:
             kind = _short_tag(tag)
-            return self._refuse(path, f"is tagged {kind}, but {shortened(text)!r} is no {kind[2:]} ({_line(event)})")
+            return self._refuse(path, f"is tagged {kind}, but {shortened(text)!r} is not of that type ({_line(event)})")
         return float(value) if tag == f"{_TAG}float" else value
 
     def _refuse_tag(self, event: yaml.NodeEvent, path: Path) -> None:

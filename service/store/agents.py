@@ -46,5 +46,5 @@ def nodes_of(agent: AgentRow) -> list[Node]:
 
 
 def set_nodes(agent: AgentRow, nodes: Iterable[Node]) -> None:
-    """Without fields at their defaults: a version that does not know a field refuses it, also an empty one."""
+    """Store the nodes. Omit default fields, because older services refuse unknown ones."""
     agent.nodes = [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]

@@ -12,5 +12,5 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def stored(kind: type[M], value: Any) -> M:
-    """Without the fields that only a later version knows."""
+    """Parse a stored JSON value; ignore fields of later versions."""
     return kind.model_validate(value, extra="ignore")

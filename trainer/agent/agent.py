@@ -115,7 +115,7 @@ def run_agent(
         raise ClusterUnreachable(f"the Ray cluster at {ray_address} is lost: {headline(error)}") from error
     except AgentNameTaken as taken:
         raise AgentReplaced(
-            f"agent {name} did not reach the service for too long, and is replaced: {taken.detail}"
+            f"agent {name} lost contact with the service for too long and was replaced: {taken.detail}"
         ) from taken
     except CallRefused as refused:
         raise AgentRefused(f"the service at {service_url} does not let agent {name} work: {refused}") from refused

@@ -52,7 +52,8 @@ class LivenessLock:
                 _remove_stale(self._directory)
                 self._held = _lock(self._directory / _file_name(instance))
         except OSError as error:
-            logger.info("no liveness lock can be held in %s: %s", self._directory, error)
+            message = "cannot lock %s: %s; the next agent of this name has to wait for the lease to expire"
+            logger.info(message, self._directory, error)
 
     def release(self) -> None:
         """For an agent that has released its name."""

@@ -82,7 +82,7 @@ class PrestartLoop:
             try:
                 self.run_once()
             except Exception:
-                logger.exception("no worker processes are started ahead any more")
+                logger.exception("stopped prestarting worker processes after an error")
                 return
         for node in self.nodes.values():
             node.workers.close()

@@ -83,7 +83,7 @@ class SecretSources:
             with file.open("rb") as opened:
                 content = _decoded(opened.read(MAX_BYTES + 1))
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SecretNotAvailable(
                 f"agent {self.agent!r} cannot read the file {path}, which trainer.secrets.{name} asks for: {why}"
             ) from None
@@ -102,7 +102,7 @@ def _storable(name: str, value: str) -> str:
         is_storable = False
     if not is_storable:
         raise SecretNotAvailable(
-            f"the value for trainer.secrets.{name} is empty, is no UTF-8 text, has a NUL character, or has more than "
+            f"the value for trainer.secrets.{name} is empty, is not UTF-8 text, has a NUL character, or has more than "
             f"{MAX_BYTES} bytes, so it cannot be an environment variable"
         )
     return value

@@ -106,7 +106,7 @@ class PooledSlot:
 
     @property
     def is_settled(self) -> bool:
-        """Not between two attempts."""
+        """Whether the slot runs an attempt or is idle, and is not switching between two."""
         return self.assigned is None and (self.runs is not None or self.idle_seconds is not None)
 
 

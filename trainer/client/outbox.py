@@ -96,7 +96,7 @@ class Outbox(threading.Thread):
         raise NotImplementedError
 
     def _on_refusal(self, body: dict[str, Any], refused: CallRefused) -> None:
-        logger.error("%s: the service refuses %.300s, which is dropped: %s", self.name, body, refused)
+        logger.error("%s: the service refused a message, which is dropped: %s: %.300s", self.name, refused, body)
 
     def _on_failure(self, error: Exception) -> None:
         """The outbox has failed: nothing more will be delivered."""

@@ -53,7 +53,7 @@ def shared_gpus(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def network_set_anew(_: Mapping[str, Any]) -> dict[str, Any]:
-    """Each run sets LightGBM's network parameters anew. Ray's own backend refuses the second run of a process."""
+    """Reset LightGBM's network parameters per run; Ray's backend allows one run per process."""
     return {"lightgbm_config": lightgbm_config()}
 
 

@@ -105,7 +105,7 @@ class WarmGroup:
         on_start: Callable[[int], None],
         elasticity: Elasticity | None,
     ) -> None:
-        """For the next run. `is_cancelled` is asked while it waits for its resources.
+        """Set the callbacks of the next run. `is_cancelled` is polled while the group waits for resources.
 
         `on_success` is called when all of its workers have succeeded, before Ray shuts the run down, and
         `on_start(workers)` before they start.
@@ -343,7 +343,7 @@ class WarmController(TrainController):  # type: ignore[misc]
         self._woken.set()
 
     def forget_checkpoint(self, path: str) -> None:
-        """As Ray does with those it removes itself: it stores its whole list again with every checkpoint."""
+        """Remove a deleted checkpoint from Ray's list, which Ray rewrites with every checkpoint."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
             self._loop.call_soon_threadsafe(self._forget_checkpoint, path)
 

@@ -31,7 +31,7 @@ class AttemptPlanner:
     log_fields: Mapping[str, Any]
 
     def job(self, attempt: Attempt) -> Job:
-        """For the workers. The package has been downloaded."""
+        """Build the workers' `Job`. Call it after the package was downloaded."""
         assignment, package = attempt.assignment, self.package
         return Job(
             run=attempt.run,

@@ -33,4 +33,4 @@ class WorkerReuse:
         limit = TRIALS_PER_WORKER if trainer.reuse_workers is True else int(trainer.reuse_workers)
         if not BACKENDS[trainer.kind].is_warm:
             limit = 1
-        return f"they have served {self._served} trials" if self._served >= limit else None
+        return f"they have served {self._served} trial{'s' * (self._served != 1)}" if self._served >= limit else None

@@ -74,7 +74,8 @@ def _call(job: ValidationJob) -> tuple[dict[str, Any] | None, Failure | None]:
         is_importing = False
         found = function(ResumedCheckpoint(job.checkpoint, not_read), **job.fn_kwargs)
         if not isinstance(found, dict):
-            raise TypeError(f"it returned {type(found).__name__}, and must return a dict of metrics")  # noqa: TRY301
+            returned = type(found).__name__
+            raise TypeError(f"the validation function returned {returned}; it must return a dict of metrics")  # noqa: TRY301
     except BaseException as raised:  # noqa: BLE001 - sys.exit() and worse are failures of the user's code
         error = not_read_if_missing(raised, job.checkpoint)
         location = user_location(error, str(folder) if folder else None)

@@ -35,7 +35,10 @@ class Patient(StoppingRule):
         wrapped = given.get("wrapped_rule") if isinstance(given, dict) else None
         if isinstance(wrapped, dict):
             repeated = [name for name in _COMMON if wrapped.get(name)]
-            mistakes = [Mistake(("wrapped_rule", name), "belongs beside wrapped_rule") for name in repeated]
+            mistakes = [
+                Mistake(("wrapped_rule", name), "must be set on `patient` itself, not inside wrapped_rule")
+                for name in repeated
+            ]
             refuse(cls.__name__, mistakes, given)
         return given
 
@@ -45,7 +48,8 @@ class Patient(StoppingRule):
         if wrapped.pauses:
             raise ValueError("must be a rule that does not pause trials, such as asha without promote")
         if wrapped.draws_brackets:
-            raise ValueError("must be hyperband without weighted: trials that improve pass rungs unrecorded here")
+            why = "patient does not record improving trials at rungs, which weighted needs"
+            raise ValueError(f"must be hyperband without weighted: {why}")
         return wrapped
 
     @property

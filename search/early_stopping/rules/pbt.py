@@ -117,7 +117,7 @@ class _Generation:
         better = [one for one in best if one.value != member.value]
         saved = [one for one in better if one.saved_step is not None]
         if not better:
-            return self._keep(rank, f"{what}, but the best of them are no better")
+            return self._keep(rank, f"{what}, but the best trials have the same value")
         if not saved:
             return self._keep(rank, f"{what}, but the best of them saved no checkpoint ({_numbers_in_words(better)})")
         return self._exploit(rank, what, saved)

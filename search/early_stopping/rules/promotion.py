@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from search.early_stopping.decision import Release, Verdict, compared, if_finite, numbers_of, peers_around
 from search.early_stopping.history import History, MetricReport, Peer, Peers
 from search.early_stopping.paused_trials import PausedTrials
-from search.early_stopping.rules.rungs import Rungs, cutoff_at
+from search.early_stopping.rules.successive_halving_base import Rungs, cutoff_at
 from search.problem import Direction, sign_of
 
 
@@ -112,7 +112,7 @@ def _reason(rule: Rungs, report: MetricReport, rung: int, cutoff: float | None, 
     what = f"{report.metric} {value} at step {report.step}"
     if cutoff is None:
         needed = max(1 if rule.extra_count else rule.reduction_factor, rule.bootstrap_count + 1)
-        return f"no trial passes {name} until {needed} have reached it, and {what} is number {count}"
+        return rule.bootstrap_in_words(what, count, name, needed)
     return rule.comparison_with_cutoff(what, relation, count, name)
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 from search.early_stopping.decision import Verdict, compared, if_finite, numbers_of, peers_around
 from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
 from search.early_stopping.rule import MAX_COUNT, StoppingRule
+from search.numbers_in_messages import counted
 
 
 class Quantile(StoppingRule):
@@ -64,7 +65,7 @@ class Quantile(StoppingRule):
             cutoff=if_finite(cutoff),
             compared_count=count,
             reason=f"the best {report.metric} up to step {report.step}, {own}, is {relation}, "
-            f"{self.cutoff_name()} of {count} completed trials there",
+            f"{self.cutoff_name()} of {counted(count, 'completed trial')} there",
             compared_with=numbers_of(nearest),
         )
 

@@ -6,7 +6,7 @@ from search.early_stopping.decision import Release, Verdict, compared, if_finite
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.rules.promotion import arrival, promotions
-from search.early_stopping.rules.rungs import Rungs, cutoff_at
+from search.early_stopping.rules.successive_halving_base import Rungs, cutoff_at
 
 
 class SuccessiveHalving(Rungs):
@@ -48,7 +48,7 @@ class SuccessiveHalving(Rungs):
         what = f"{report.metric} {value} at step {report.step}"
         if count <= self.bootstrap_count:
             needed = self.bootstrap_count + 1
-            return f"no trial passes {rung} until {needed} have reached it, and {what} is number {count}"
+            return self.bootstrap_in_words(what, count, rung, needed)
         if count == 1:
             return f"{what} is the first to reach {rung}"
         return self.comparison_with_cutoff(what, relation, count, rung)

@@ -73,8 +73,10 @@ class Wilcoxon(StoppingRule):
         what = f"{average} is {relation}, that of trial {best.number}"
         if p is None:
             return f"{what}, the best trial so far, whose average over all of its steps is no better"
-        significance = "below" if p < self.p_threshold else "not below"
-        return f"{what}, the best trial so far (p = {p:.3g} that it is no worse, {significance} {self.p_threshold:g})"
+        threshold = f"p_threshold {self.p_threshold:g}"
+        unlikely = "such a difference is unlikely if the trial is no worse"
+        significance = f"below {threshold}: {unlikely}" if p < self.p_threshold else f"not below {threshold}"
+        return f"{what}, the best trial so far (p = {p:.3g}, {significance})"
 
 
 def _first_of_the_best(peers: Peers, direction: Direction) -> Peer | None:

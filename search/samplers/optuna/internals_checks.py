@@ -36,10 +36,11 @@ def usable(algorithm: str) -> bool:
             check()
     except Exception as error:  # noqa: BLE001 - whatever another Optuna raises
         message = (
-            "Optuna %s does not work as the release that Paceline is made for (%s: %s). The sampler %s uses Optuna's "
+            "Optuna %s behaves differently from the supported 5.0 (check failed: %s). The sampler %s uses Optuna's "
             "public classes only, which is slower"
         )
-        log.warning(message, optuna.__version__, type(error).__name__, error, algorithm)
+        cause = error if isinstance(error, ChangedBehaviour) else f"{type(error).__name__}: {error}"
+        log.warning(message, optuna.__version__, cause, algorithm)
         return False
     return True
 
@@ -189,7 +190,7 @@ CHECKS: Mapping[str, Sequence[Check]] = {
 
 def _expect(what: str, holds: bool) -> None:
     if not holds:
-        raise ChangedBehaviour(f"it no longer holds that {what}")
+        raise ChangedBehaviour(what)
 
 
 def _problem(objectives: int = 1) -> Problem:

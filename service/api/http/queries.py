@@ -26,6 +26,6 @@ def _mistakes_in(given: list[str], known: Collection[str]) -> Iterator[Mistake]:
     for name in dict.fromkeys(given):
         if name not in known:
             choice = f"known here: {listed(sorted(known))}" if known else "this call has none"
-            yield Mistake((shortened(name),), f"is no query parameter of this call; {choice}")
+            yield Mistake((shortened(name),), f"is not a query parameter of this call; {choice}")
         elif given.count(name) > 1:
             yield Mistake((name,), "is given more than once; give it once")

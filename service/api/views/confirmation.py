@@ -129,7 +129,8 @@ def _verdict(state: State, rank: Sequence[Confirmed], lead: Lead | None) -> str:
     if state == "waiting":
         return "the search has not ended: nothing is confirmed yet"
     if state == "none":
-        return "the experiment ended before a configuration was confirmed: the value is the best of many, and too good"
+        why = "the best value was selected among many noisy values, so it is probably too optimistic"
+        return f"the experiment ended before a configuration was confirmed: {why}"
     if state == "running":
         return "confirmations are still to come; until then the best trial is that of the search"
     return verdict_of(rank, lead)

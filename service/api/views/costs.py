@@ -10,7 +10,7 @@ from service.domain.cost import Cost
 class CostView(View):
     """Seconds by phase, and the seconds for which workers and GPUs were held.
 
-    All phases but `waiting_seconds` are together the time from the claim to the end. Those of the training function are
+    All phases except `waiting_seconds` add up to the time from the claim to the end. Those of the training function are
     means over the workers.
     """
 
@@ -30,7 +30,7 @@ class CostView(View):
     idle_seconds: float | None
     """after a worker's training function had ended, until the end of the attempt was stored"""
     unknown_seconds: float
-    """of which the holder told nothing: since its last message, if it was lost or still runs"""
+    """of which the slot or caller that ran it sent no timings: since its last message, if it was lost or still runs"""
     worker_seconds: float
     """the time from the claim to the end, for each of the workers"""
     gpu_seconds: float

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from search.numbers_in_messages import counted
 from service.cli import arguments
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console
@@ -90,8 +91,10 @@ def delete(
     with connect(url) as client:
         found = client.experiment(experiment)
         if sys.stdin.isatty() and not yes:
-            what = "trials" if keep_checkpoints else "trials and their checkpoints"
-            typer.confirm(f"Delete {found['name']} with {sum(found['counts'].values())} {what}?", abort=True)
+            count = sum(found["counts"].values())
+            whose = "its" if count == 1 else "their"
+            what = counted(count, "trial") + ("" if keep_checkpoints else f" and {whose} checkpoints")
+            typer.confirm(f"Delete {found['name']} with {what}?", abort=True)
         client.delete(found["id"], keep_checkpoints=keep_checkpoints)
     console.out.print(f"{found['name']} is deleted; the name is free again.", highlight=False)
 

@@ -46,7 +46,8 @@ def doctor(
         typer.Option(envvar="RAY_ADDRESS", help="Also check what each node of this Ray cluster reaches."),
     ] = None,
     storage: Annotated[
-        str | None, typer.Option(envvar="PACELINE_STORAGE", help="The service's storage, to try it from the nodes.")
+        str | None,
+        typer.Option(envvar="PACELINE_STORAGE", help="The service's storage, to check that the nodes can write to it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -28,7 +28,9 @@ def create(
     role: Annotated[Role, typer.Option(help="What callers with this token may do.")] = Role.WRITE,
     lifetime: Annotated[
         timedelta | None,
-        typer.Option(parser=_duration, metavar="TIME", help="How long it is valid: 90d, 12h.", show_default="endless"),
+        typer.Option(
+            parser=_duration, metavar="TIME", help="How long it is valid: 90d, 12h.", show_default="no expiry"
+        ),
     ] = None,
 ) -> None:
     """Create a token and print it. Only its digest is stored, so it cannot be shown again."""
@@ -51,7 +53,10 @@ def rotate(
     lifetime: Annotated[
         timedelta | None,
         typer.Option(
-            parser=_duration, metavar="TIME", help="How long the new one is valid.", show_default="as the present one"
+            parser=_duration,
+            metavar="TIME",
+            help="How long the new one is valid.",
+            show_default="same lifetime as the present token",
         ),
     ] = None,
 ) -> None:

@@ -27,7 +27,10 @@ def logs(
     rank: Annotated[int | None, typer.Option(help="Only the output of this worker.", show_default="all")] = None,
     tail: Annotated[int | None, typer.Option(help="Only the last lines.", show_default="all")] = None,
     attempt: Annotated[
-        int | None, typer.Option(min=1, help="Of this attempt: an earlier one's log stays.", show_default="the newest")
+        int | None,
+        typer.Option(
+            min=1, help="The number of the attempt; logs of earlier attempts are kept.", show_default="the newest"
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the trial ends.")] = False,
     url: Url = LOCAL_URL,
@@ -54,7 +57,7 @@ def decisions(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> No
 def checkpoints(
     trial: Trial,
     pin: Annotated[list[int] | None, typer.Option(metavar="STEP", help="Pin the checkpoint of this step.")] = None,
-    unpin: Annotated[list[int] | None, typer.Option(metavar="STEP", help="Take the pin from this step's.")] = None,
+    unpin: Annotated[list[int] | None, typer.Option(metavar="STEP", help="Unpin the checkpoint of this step.")] = None,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
@@ -70,9 +73,11 @@ def checkpoints(
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline retention digits --keep-best-trials 3")
 def retention(
     experiment: Experiment,
-    keep_best_trials: Annotated[int | None, typer.Option(min=1, help="Try this, not the spec's.")] = None,
+    keep_best_trials: Annotated[
+        int | None, typer.Option(min=1, help="Preview with this value instead of the spec's.")
+    ] = None,
     keep_last: Annotated[
-        bool | None, typer.Option("--keep-last/--no-keep-last", help="Try this, not the spec's.")
+        bool | None, typer.Option("--keep-last/--no-keep-last", help="Preview with this value instead of the spec's.")
     ] = None,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
@@ -98,11 +103,11 @@ def fetch(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="The event files of the trial, or of all trials of the experiment.")
     ] = False,
-    to: Annotated[Path, typer.Option(help="The directory in which the directory of the files is made.")] = Path(),
+    to: Annotated[Path, typer.Option(help="The parent of the new directory.")] = Path(),
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Download a checkpoint, or TensorBoard's event files. Repeated, it goes on where it was interrupted."""
+    """Download a checkpoint, or TensorBoard's event files. Run it again to resume an interrupted download."""
     if tensorboard:
         _fetch_event_files(url, source, to, as_json=as_json)
         return

@@ -9,7 +9,7 @@ from typing import Any
 from service.cli.doctor.check import Check, State, failed, ok, warning
 from service.cli.doctor.service_checks import describe_skew
 
-NODE_FACTS = "trainer.agent.node_facts"
+DOCTOR_PROBE = "trainer.agent.doctor_probe"
 TOTAL_SECONDS = 300.0
 
 Json = dict[str, Any]
@@ -32,12 +32,12 @@ def check_cluster(ray_address: str, services: Sequence[str], storage: str | None
         yield from _node(node, answer["nodes"][0])
     if storage is None and answer["nodes"]:
         advice = "say where it is: --storage, as the service's PACELINE_STORAGE"
-        yield warning("storage", "it was not tried from the nodes", advice)
+        yield warning("storage", "not checked from the nodes", advice)
 
 
 def ask_nodes(ray_address: str, services: Sequence[str], storage: str | None) -> Json:
-    """The output of `trainer.agent.node_facts`. Raises NoAnswer."""
-    command = [sys.executable, "-W", "ignore", "-m", NODE_FACTS, ray_address]
+    """The output of `trainer.agent.doctor_probe`. Raises NoAnswer."""
+    command = [sys.executable, "-W", "ignore", "-m", DOCTOR_PROBE, ray_address]
     asked = json.dumps({"services": list(services), "storage": storage})
     try:
         ended = subprocess.run(  # noqa: S603 - our own module
@@ -49,7 +49,7 @@ def ask_nodes(ray_address: str, services: Sequence[str], storage: str | None) ->
         answer: Json = json.loads(ended.stdout)
     except ValueError as error:
         last = ended.stderr.strip().rpartition("\n")[2]
-        raise NoAnswer(f"the check ended with {ended.returncode}: {last}") from error
+        raise NoAnswer(f"the check ended with exit code {ended.returncode}: {last}") from error
     return answer
 
 

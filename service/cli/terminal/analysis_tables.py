@@ -45,14 +45,14 @@ def _replay_facts(found: Json) -> Iterator[tuple[str, str]]:
     yield "stopped", f"{found['stopped_count']} of {counted(found['trial_count'], 'trial')}"
     yield "saved", f"{found['steps_saved']} of {counted(found['step_count'], 'step')} ({found['fraction_saved']:.0%})"
     if found["pause_count"]:
-        yield "paused", f"{counted(found['pause_count'], 'time')}; {len(found['released'])} times resumed"
+        yield "paused", f"{counted(found['pause_count'], 'time')}; {counted(len(found['released']), 'time')} resumed"
     yield "best trial", _best(found)
     if found["unknown_count"]:
         yield (
             "unknown",
             (
-                f"{counted(found['unknown_count'], 'trial')} would have continued past the step of the stop by the "
-                f"experiment's own rule"
+                f"{counted(found['unknown_count'], 'trial')} would have continued past the step where the "
+                f"experiment's own rule stopped them"
             ),
         )
 

@@ -147,7 +147,7 @@ def _best_rows(best: Json, metric: str) -> list[tuple[str, str]]:
 def _why_no_best(experiment: Json) -> str:
     if len(experiment["spec"]["objectives"]) > 1:
         return f"paceline best {experiment['name']} shows the Pareto front of its objectives"
-    feasible = " and keeps the constraints" if experiment["spec"].get("constraints") else ""
+    feasible = " and satisfies the constraints" if experiment["spec"].get("constraints") else ""
     return f"no trial has a value{feasible}"
 
 
@@ -156,5 +156,9 @@ def _saved_rows(progress: Progress) -> list[tuple[str, str]]:
     if not saved.trials:
         return []
     trials = f"{counted(saved.trials, 'trial')} stopped early"
-    steps = f", which saved {saved.steps} training steps (a full trial takes {saved.longest})" if saved.steps else ""
+    steps = (
+        f", which saved {counted(saved.steps, 'training step')} (a full trial takes {saved.longest})"
+        if saved.steps
+        else ""
+    )
     return [("early stop", trials + steps)]

@@ -18,7 +18,7 @@ def note_on_scores(data: ChartData) -> str:
     cut_short = sum(one.stopped_early for one in scored)
     return (
         f"All {counted(len(scored), 'trial')} by curve score, {cut_short} of them cut short by early stopping\n"
-        "(the share of the other trials that a trial ranks before, by what it has shown at common steps)"
+        "(the share of the other trials that this trial outranks at the steps both have reached)"
     )
 
 

@@ -62,7 +62,7 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
         experiment = experiment_named(session, name_or_id)
         if experiment.status not in LIVE_EXPERIMENT:
             raise WrongState(
-                f"experiment {experiment.name} is {experiment.status}; only a running one gives trials",
+                f"experiment {experiment.name} is {experiment.status}; only running experiments give trials",
                 experiment_status=experiment.status,
             )
         experiment_id = experiment.id
@@ -114,7 +114,7 @@ def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt])
         with suppress(NotFound, NoResultFound), context.database.write() as session:
             leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
             if leased.attempt.ended_at is None:
-                message = f"agent {agent!r} has no slot that runs it"
+                message = f"no slot of agent {agent!r} runs this attempt"
                 end_as_lost(leased, message, context.settings.lease_seconds, began=one.began)
     if ids:
         context.notify_all()

@@ -23,7 +23,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
-from service.store.attempts import expired_attempts, living_attempts
+from service.store.attempts import describe_holder, expired_attempts, living_attempts
 from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
 from service.store.services import advertised_urls, last_seen, reachable_since, register
 from service.store.sql.database import database_now
@@ -119,7 +119,7 @@ def _expire_lease(context: Context, attempt_id: int, reachability: Reachability)
         if not reachability.still() or _last_call_possible(context, leased) < expires_at:
             return False
         silence = context.settings.lease_seconds + (leased.now - expires_at).total_seconds()
-        message = f"no heartbeat from {leased.attempt.holder!r}, which ran it, for {silence:.0f} s"
+        message = f"no heartbeat from {describe_holder(leased.attempt.holder)} for {silence:.0f} s"
         end_as_lost(leased, message, context.settings.lease_seconds)
         return True
 

@@ -8,6 +8,7 @@ from typing import BinaryIO
 from sqlalchemy.orm import Session
 
 from search.mistakes import Mistake
+from search.numbers_in_messages import counted
 from service.errors import InsufficientStorage, Invalid
 from service.operations.attempts.leases import check_lease
 from service.operations.attempts.log_file import append
@@ -63,7 +64,14 @@ def _check_rank(session: Session, attempt: AttemptRow, rank: int) -> None:
     trainer = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer
     count = trainer.scaling.most_workers
     if rank >= count + (trainer.validation is not None):
-        raise Invalid([Mistake(("rank",), f"must be less than {count}, the trial's number of workers")])
+        raise Invalid([Mistake(("rank",), _highest_rank(count, validates=trainer.validation is not None))])
+
+
+def _highest_rank(workers: int, *, validates: bool) -> str:
+    has = f"the trial has up to {counted(workers, 'worker')}"
+    if validates:
+        return f"must be at most {workers}; {has}, and rank {workers} is the validation's"
+    return f"must be at most {workers - 1}; {has}"
 
 
 def _size_of_logs(trial: Path) -> int:

@@ -20,7 +20,7 @@ def pin(context: Context, trial_id: str, step: int) -> CheckpointRow:
 
 
 def unpin(context: Context, trial_id: str, step: int) -> CheckpointRow:
-    """From now on it is kept as long as others of its trial are. Raises as `pin` does. A repeat is harmless.
+    """Unpin a checkpoint; retention then treats it as any other of its trial. Raises as `pin`; a repeat is harmless.
 
     If its trial has ended and has newer ones, it is removed now: no report follows that would replace it.
     """

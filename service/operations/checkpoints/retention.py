@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from search.problem import Direction, sign_of
 from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 
+SETTLED_SECONDS = 15
+"""The slot of a trial that ended so long ago writes nothing more."""
+
 
 @dataclass(frozen=True)
 class RetentionRules:
@@ -121,8 +124,8 @@ def _why_needed(facts: _Facts, one: SavedCheckpoint) -> str | None:
     if one.uri in facts.needed:
         return facts.needed[one.uri]
     if not trial.has_settled:
-        return f"trial {trial.number} has only just ended"
-    return None if one.agent is not None else "no slot has saved it: the program that did has to remove it"
+        return f"trial {trial.number} ended less than {SETTLED_SECONDS} s ago; its slot may still be writing"
+    return None if one.agent is not None else "an external program saved it, and has to remove it"
 
 
 def _by_rank(facts: _Facts, one: SavedCheckpoint, best: Collection[int]) -> Verdict:

@@ -11,6 +11,7 @@ from search.pareto import pareto_front
 from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
 from service.operations.checkpoints.folders import is_below, run_folder_of, run_of
 from service.operations.checkpoints.retention import (
+    SETTLED_SECONDS,
     RetainedTrial,
     RetentionRules,
     SavedCheckpoint,
@@ -38,7 +39,7 @@ from service.store.trials.param_generations import ResumePoint, resume_points
 from service.store.trials.trial_values import constraint_names, objective_names
 from trainer.wire import Kind
 
-SETTLED_AFTER = timedelta(seconds=15)
+SETTLED_AFTER = timedelta(seconds=SETTLED_SECONDS)
 """The time after a trial's end by which Ray has shut its run down, and writes nothing more into its folder."""
 
 REMOVED_AT_ONCE = 1000

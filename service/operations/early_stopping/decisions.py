@@ -73,7 +73,9 @@ class Decider:
         except Exception:
             if getattr(rule, "wrapped_rule", rule).rule not in PLUGINS.kinds:
                 raise
-            log.exception("the rule %s failed on trial %s at step %d; it goes on", rule.rule, trial.id, report.step)
+            log.exception(
+                "the rule %s failed on trial %s at step %d; the trial continues", rule.rule, trial.id, report.step
+            )
 
     def record(self, trial: TrialRow, decision: str, step: int, said: Verdict | Release) -> None:
         attempt = trial.attempt_count

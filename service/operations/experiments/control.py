@@ -12,7 +12,7 @@ from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
-from service.operations.experiments.termination import advance_experiment, begin_ending
+from service.operations.experiments.termination import advance_experiment, begin_ending, how_to_continue
 from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
@@ -78,8 +78,7 @@ def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: Exp
     if experiment.status != to and not move_experiment(session, experiment, to, reason=None, at=now):
         ended = f"experiment {experiment.name} is {experiment.status}"
         if experiment.end_reason in EXPERIMENT_REVIVALS:
-            advice = f"to continue it, raise the limit that has ended it: PATCH /v1/experiments/{experiment.name}"
-            message = f"{ended} ({experiment.end_reason}); {advice}"
+            message = f"{ended} ({experiment.end_reason}); to continue it, {how_to_continue(experiment)}"
         else:
             message = f"{ended}, which is final; start a new one"
         raise WrongState(

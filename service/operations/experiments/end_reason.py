@@ -41,10 +41,11 @@ def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
     reason = reason_to_end(limits, progress)
     match reason:
         case EndReason.MAX_TRIALS:
-            return Ending(reason, f"all {progress.created} trials {_of_max_trials(spec)}")
+            return Ending(reason, _ended_trials(spec, progress.created))
         case EndReason.MAX_SECONDS:
             limit = spec.limits.max_seconds or 0
-            return Ending(reason, f"it began {progress.elapsed_seconds:.0f} s ago (limits.max_seconds is {limit:g})")
+            began = f"the experiment began {progress.elapsed_seconds:.0f} s ago"
+            return Ending(reason, f"{began} (limits.max_seconds is {limit:g})")
         case None:
             stagnation = _stagnation(session, experiment, spec)
             return Ending(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
@@ -52,11 +53,13 @@ def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
             return Ending(reason, _failure_detail(session, experiment, reason, progress, limits))
 
 
-def _of_max_trials(spec: ExperimentSpec) -> str:
+def _ended_trials(spec: ExperimentSpec, count: int) -> str:
     limit = f"limits.max_trials is {spec.limits.max_trials}"
+    trials, have = ("the only trial", "has") if count == 1 else (f"all {count} trials", "have")
     if spec.confirm is None:
-        return f"have ended ({limit})"
-    return f"of the search have ended ({limit}, of which confirm keeps {spec.confirm.trial_count} for its winners)"
+        return f"{trials} {have} ended ({limit})"
+    kept = f"of which confirm keeps {spec.confirm.trial_count} for its winners"
+    return f"{trials} of the search {have} ended ({limit}, {kept})"
 
 
 def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Progress:

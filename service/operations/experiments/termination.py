@@ -5,7 +5,14 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN, STATUS_AFTER_END, EndReason
+from service.domain.end_reasons import (
+    CONFIRMED_ENDS,
+    ENDS_THAT_LET_TRIALS_RUN,
+    EXPERIMENT_REVIVALS,
+    REVIVED_BY,
+    STATUS_AFTER_END,
+    EndReason,
+)
 from service.domain.statuses import LIVE_EXPERIMENT, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.early_stopping.paused_trials import end_paused, release
@@ -63,13 +70,21 @@ def begin_ending(
         _dismiss_trials(session, experiment, reason, now)
 
 
+def how_to_continue(experiment: ExperimentRow) -> str:
+    """For an experiment whose end a user can undo, what to change."""
+    what = REVIVED_BY[EndReason(str(experiment.end_reason))]
+    return f"change the limit or target that ended it ({what}): PATCH /v1/experiments/{experiment.name}"
+
+
 def check_not_ended(experiment: ExperimentRow, refusal: str) -> None:
     """Raises WrongState for an experiment that has ended or is ending; `refusal` completes "experiment x is … and"."""
     if experiment.status in LIVE_EXPERIMENT and may_run_trials(experiment):
         return
     state = experiment.status if experiment.ended_at else "ending"
+    may_continue = experiment.ended_at is not None and experiment.end_reason in EXPERIMENT_REVIVALS
+    advice = f"; to continue it, {how_to_continue(experiment)}" if may_continue else ""
     raise WrongState(
-        f"experiment {experiment.name} is {state} ({experiment.end_reason}) and {refusal}",
+        f"experiment {experiment.name} is {state} ({experiment.end_reason}) and {refusal}{advice}",
         experiment_status=experiment.status,
         end_reason=experiment.end_reason,
         allowed=[],

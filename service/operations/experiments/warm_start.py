@@ -36,7 +36,10 @@ class WarmStart:
 
 
 def gather_warm_start(context: Context, spec: ExperimentSpec) -> WarmStart | None:
-    """None if the spec names no earlier experiments. Raises Invalid for experiments that the search cannot use."""
+    """Read the observations of the experiments in `search.warm_start`; None if there are none.
+
+    Raises Invalid for experiments that the search cannot use.
+    """
     if not spec.search.warm_start:
         return None
     with context.database.read() as session:

@@ -57,7 +57,7 @@ def _fault_in_spelling(name: str, plain: str) -> str | None:
     if "\\" in name:
         return "has a backslash; folders are separated with /"
     if len(name.encode()) > MAX_NAME_BYTES:
-        return f"is too long: a path may have {MAX_NAME_BYTES} bytes"
+        return f"is too long: a path may have at most {MAX_NAME_BYTES} bytes, this one has {len(name.encode())}"
     if plain != name.removesuffix("/"):
         return f"is not a plain path; write it as {plain!r}"
     return None

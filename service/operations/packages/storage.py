@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from service.errors import InsufficientStorage, NotFound
 from service.operations.packages.package_check import check_contents, safe_filename
-from service.operations.packages.size_limit import package_too_large
+from service.operations.packages.package_too_large import package_too_large
 from service.runtime.context import Context
 from service.store.packages import has_experiment
 from service.store.tables import PackageRow
@@ -39,7 +39,7 @@ class CheckedPackage:
 def check_package(filename: str, body: bytes, max_bytes: int) -> tuple[str, list[str]]:
     """The name under which the package is stored, and the names of its files. Raises Invalid, TooLarge."""
     if len(body) > max_bytes:
-        raise package_too_large(max_bytes)
+        raise package_too_large(max_bytes, len(body))
     filename = safe_filename(filename)
     return filename, check_contents(body, filename, max_bytes * UNPACKED_TO_PACKED)
 

@@ -63,7 +63,9 @@ def read_directory(body: bytes) -> list[Member]:
     if (disk, first_disk, count_here) != (0, 0, count) or start + size != end:
         raise _unreadable("its directory is not where the archive says; a package must be one zip and nothing else")
     if count > MAX_FILES or size > MAX_FILES * (_ENTRY.size + _MAX_COMMENT):
-        raise TooLarge(f"a package may have {MAX_FILES} files, this one has {count} or more", max_files=MAX_FILES)
+        raise TooLarge(
+            f"a package may have at most {MAX_FILES} files, this one has {count} or more", max_files=MAX_FILES
+        )
     members = _members(body, start, end, count)
     _check_overlaps(members, start)
     return members

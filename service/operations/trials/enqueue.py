@@ -9,7 +9,7 @@ from search.numbers_in_messages import counted
 from search.space.space import Params
 from service.domain.end_reasons import EndReason
 from service.errors import Conflict, Invalid, WrongState
-from service.operations.experiments.termination import check_not_ended
+from service.operations.experiments.termination import check_not_ended, how_to_continue
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
@@ -60,7 +60,8 @@ def _created_with(
     earlier = trials_enqueued_with(session, experiment.id, key)
     if earlier and [trial.params for trial in earlier] != list(configurations):
         numbers = ", ".join(str(trial.number) for trial in earlier[:10])
-        raise Conflict(f"the Idempotency-Key was used for trials {numbers}, with other configurations")
+        trials = f"trial{'s' * (len(earlier) > 1)} {numbers}"
+        raise Conflict(f"the Idempotency-Key was used for {trials}, with other configurations")
     return earlier
 
 
@@ -78,7 +79,7 @@ def _check_searching(experiment: ExperimentRow) -> None:
         if experiment.end_reason == EndReason.SPACE_EXHAUSTED:
             advice = "every configuration has been tried, so it takes no more trials"
         else:
-            advice = f"raise the limit that has ended it first: PATCH /v1/experiments/{experiment.name}"
+            advice = how_to_continue(experiment)
         raise WrongState(
             f"the search of experiment {experiment.name} has ended ({experiment.end_reason}) and its winners are being "
             f"confirmed; {advice}",

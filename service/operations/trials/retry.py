@@ -32,7 +32,7 @@ def retry_trial(context: Context, trial_id: str) -> TrialRow:
 
 def _not_retryable(trial: TrialRow) -> WrongState:
     return WrongState(
-        f"trial {trial.number} is {trial.status}; only a trial that is {' or '.join(_RETRYABLE)} can be retried",
+        f"trial {trial.number} is {trial.status}; only {' or '.join(_RETRYABLE)} trials can be retried",
         trial_status=trial.status,
         retryable=_RETRYABLE,
         allowed=["stop"] if trial.status in LIVE_TRIAL else [],

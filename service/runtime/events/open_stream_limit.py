@@ -33,7 +33,7 @@ def follower_streams(most: int = 2000) -> OpenStreams:
 
 
 def download_streams(most: int = 32) -> OpenStreams:
-    """Each download holds a few megabytes."""
+    """The limit on simultaneous checkpoint downloads (a few MB of memory each)."""
     return OpenStreams(most, _too_many_downloads)
 
 
@@ -46,4 +46,7 @@ def _too_many_followers(most: int) -> Busy:
 
 
 def _too_many_downloads(most: int) -> Busy:
-    return Busy(f"{most} checkpoints are being downloaded already, the most at once; repeat the call later")
+    return Busy(
+        f"{most} checkpoints are being downloaded already, the maximum number of simultaneous downloads; repeat the "
+        "call later"
+    )

@@ -15,7 +15,7 @@ def mistakes_in_datasets(trainer: Trainer) -> Iterator[Mistake]:
     """Yield mistakes with paths below `trainer`."""
     if trainer.datasets is None:
         if trainer.data is not None:
-            yield Mistake(("data",), "says how datasets get to the workers, and there are none; add datasets")
+            yield Mistake(("data",), "needs trainer.datasets, and there are none")
         return
     if trainer.kind not in RUNS_FUNCTIONS:
         yield Mistake(("datasets",), f"are for training functions; kind {trainer.kind} reads its data itself")
@@ -32,7 +32,7 @@ def _mistakes_in_files(datasets: dict[str, DatasetFiles], package: str | None) -
                 yield Mistake(("datasets", name, "paths", index), reason)
         for argument in ("paths", "path", "uri"):
             if argument in dataset.options:
-                yield Mistake(("datasets", name, "options", argument), "is given by paths")
+                yield Mistake(("datasets", name, "options", argument), "must be absent: the dataset's `paths` sets it")
 
 
 def _mistakes_in_split(datasets: dict[str, DatasetFiles], split: str | Sequence[str] | None) -> Iterator[Mistake]:
@@ -43,7 +43,8 @@ def _mistakes_in_split(datasets: dict[str, DatasetFiles], split: str | Sequence[
             yield Mistake(("data", "split", index), f"there is no dataset {name!r}; there are: {', '.join(datasets)}")
     for name, dataset in datasets.items():
         if not dataset.split and (split == "all" or name in split):
-            yield Mistake(("datasets", name, "split"), "is false, and data.split has this dataset; keep one of the two")
+            message = "is false, but data.split names this dataset: change one of them"
+            yield Mistake(("datasets", name, "split"), message)
 
 
 def missing_files(trainer: Trainer, files: Sequence[str]) -> Iterator[Mistake]:

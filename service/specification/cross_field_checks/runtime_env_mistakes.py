@@ -9,14 +9,14 @@ from trainer.wire import REQUIREMENTS_FILE, Kind, Pip, RuntimeEnv, Trainer, Uv, 
 IN_SPECIFICATION = ("trainer", "runtime_env")
 
 NOT_SUPPORTED = {
-    "working_dir": "is not taken: the package is the workers' working directory; send the files as code",
-    "py_modules": "is not taken: send the modules as code, in the package; or name their wheels in pip.packages",
-    "image_uri": "is not taken: start the cluster's nodes from the image, so that Ray and Python have one version",
-    "container": "is not taken: start the cluster's nodes from the image, so that Ray and Python have one version",
-    "py_executable": "is not taken: workers run the Python of their environment; name packages in pip, uv or conda",
-    "excludes": "belongs to working_dir, which is not taken; `paceline submit` leaves out caches and hidden files",
-    "worker_process_setup_hook": "is not taken: call the hook in the training function",
-    "mpi": "is not taken: use kind command for programs that mpirun starts",
+    "working_dir": "is not supported: the package is the workers' working directory; send the files as code",
+    "py_modules": "is not supported: send the modules as code, in the package; or name their wheels in pip.packages",
+    "image_uri": "is not supported: start the cluster's nodes from the image, so that Ray and Python have one version",
+    "container": "is not supported: start the cluster's nodes from the image, so that Ray and Python have one version",
+    "py_executable": "is not supported: workers run the Python of their environment; name packages in pip, uv or conda",
+    "excludes": "belongs to working_dir, which is not supported; `paceline submit` leaves out caches and hidden files",
+    "worker_process_setup_hook": "is not supported: call the hook in the training function",
+    "mpi": "is not supported: use kind command for programs that mpirun starts",
 }
 """Fields of Ray's runtime environment, and why they are refused."""
 
@@ -52,7 +52,7 @@ def _installers(env: RuntimeEnv) -> list[tuple[str, Pip | Uv]]:
 
 def _mistakes_in_installer(path: tuple[str, ...], installer: Pip | Uv, package: str | None) -> Iterator[Mistake]:
     if not installer.packages and not installer.from_package:
-        yield Mistake(path, "installs nothing; name packages, or from_package")
+        yield Mistake(path, "installs nothing; name packages, or set from_package: true")
     if installer.from_package and package is None:
         yield Mistake(path, f"is from the package's {REQUIREMENTS_FILE}, and there is no package; send the code")
     for index, entry in enumerate(installer.packages):
@@ -82,7 +82,7 @@ def mistakes_in_requirements(trainer: Trainer, files: Sequence[str], content: by
         try:
             requirements = requirements_in(content)
         except UnicodeDecodeError:
-            yield Mistake(path, f"the package's {REQUIREMENTS_FILE} is no UTF-8 text; save it as UTF-8")
+            yield Mistake(path, f"the package's {REQUIREMENTS_FILE} is not UTF-8 text; save it as UTF-8")
             return
         for number, requirement in requirements:
             if (fault := _fault_in(requirement)) is not None:

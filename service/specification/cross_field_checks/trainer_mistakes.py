@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from search.mistakes import Mistake
+from search.numbers_in_messages import counted
 from search.space.space import Space
 from service.specification.cross_field_checks.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_runtime_env
@@ -48,7 +49,7 @@ def _mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
         yield Mistake(
             ("scaling", "elastic_resize_monitor_interval_s"),
             f"is for an elastic group, as with num_workers: {{min: 1, max: {max(2, scaling.num_workers)}}}; "
-            f"this one always has {scaling.num_workers}",
+            f"this one always has {counted(scaling.num_workers, 'worker')}",
         )
     if isinstance(scaling.label_selector, list) and len(scaling.label_selector) != scaling.most_workers:
         yield Mistake(

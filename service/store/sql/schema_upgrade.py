@@ -67,8 +67,14 @@ LOST_BELOW: dict[str, tuple[str, str]] = {
     "0004": ("select count(*) from warm_starts", "what experiments learned from earlier ones"),
     "0007": ("select count(*) from generations", "generations: the params and donors of trials of populations"),
     "0014": ("select count(*) from uncounted_reports", "reports that were set aside"),
-    "0017": ("select count(*) from checkpoint_deletions", "directories of deleted experiments that are still to go"),
-    "0016": ("select count(*) from tokens where expires_at is not null", "the ends of access tokens, which never end"),
+    "0017": (
+        "select count(*) from checkpoint_deletions",
+        "directories of deleted experiments that are not deleted yet",
+    ),
+    "0016": (
+        "select count(*) from tokens where expires_at is not null",
+        "expiry times of access tokens, which would then never expire",
+    ),
 }
 """What a downgrade below a revision deletes: a query for the number of rows, and what they are."""
 

@@ -109,7 +109,7 @@ def test_an_experiment_says_what_it_waits_for(service: Api) -> None:
 
     assert waiting() == "an agent: none is connected (needs 2 workers x 1 GPU)"
     service.claim(status=204, nodes=nodes({"CPU": 8}))
-    assert waiting() == "2 workers x 1 GPU; the largest agent has 0 GPU"
+    assert waiting() == "2 workers x 1 GPU; the largest cluster has 0 GPU"
     service.claim(status=204, agent="gpus", nodes=[{"total": {"CPU": 8, "GPU": 2}, "free": {"CPU": 8, "GPU": 0}}])
     assert waiting() == "2 workers x 1 GPU; 0 GPU free now"
     service.claim(status=200, agent="gpus", nodes=nodes({"GPU": 2}))

@@ -73,12 +73,24 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
 @pytest.mark.parametrize(
     ("trains", "wanted", "reason"),
     [
-        ({"saves_every": 1}, PROMOTING, "9 reports up to step 9 and saved checkpoints, and a start takes 1 s of 90 s"),
+        (
+            {"saves_every": 1},
+            PROMOTING,
+            "and saved checkpoints, and a start takes 1 s, and a whole training 90 s",
+        ),
         ({"saves_every": 2}, PROMOTING | {"min_step": 2}, "may be promoted later"),
         ({"saves_every": 4}, STOPPING, "because it trained 4 steps without saving a checkpoint"),
         ({}, STOPPING, "because it saved no checkpoint to continue from"),
-        ({"steps": 1, "saves_every": 1}, {"rule": "none"}, "trial 0 made 1 report up to step 1: too few to compare"),
-        ({"steps": 2}, {"rule": "none"}, "made 2 reports up to step 2: too few to compare"),
+        (
+            {"steps": 1, "saves_every": 1},
+            {"rule": "none"},
+            "made 1 report up to step 1; trials are compared from 3 reports",
+        ),
+        (
+            {"steps": 2},
+            {"rule": "none"},
+            "made 2 reports up to step 2; trials are compared from 3 reports and",
+        ),
     ],
 )
 def test_the_first_whole_trial_decides_on_the_rule(
@@ -90,8 +102,8 @@ def test_the_first_whole_trial_decides_on_the_rule(
     shown = experiment(service, name)
     assert reason in shown["early_stopping"]["why"]
     assert shown["spec"]["early_stopping"]["rule"] == wanted["rule"]
-    assert "also of one that early stopping ends" in chosen(service, name)[0]["sampler"]["why"]
-    assert ("early stopping" in shown["sampler"]["why"]) == (wanted["rule"] != "none")
+    assert "including trials that are stopped early" in chosen(service, name)[0]["sampler"]["why"]
+    assert ("stopped early" in shown["sampler"]["why"]) == (wanted["rule"] != "none")
     before, after = chosen(service, name)
     assert (before["training"], after["training"]["number"]) == (None, 0)
     assert after["early_stopping"] == {
@@ -109,7 +121,7 @@ def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
     name = created(service)["name"]
     ran(given(service, name), saves_every=1, start=200)
     assert rule(service, name) == STOPPING
-    why = "because another start takes 200 s, and a whole training 90 s"
+    why = "because a restart takes 200 s, more than half of a whole training (90 s)"
     assert why in experiment(service, name)["early_stopping"]["why"]
     ran(given(service, name), saves_every=1, start=100, value=0.6)
     assert rule(service, name) == STOPPING
@@ -128,7 +140,7 @@ def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
             {"limits": LIMITS | {"max_trials": 18}, "confirm": {"top": 3, "seeds": 3}},
             "a budget of 9 trials is too small",
         ),
-        ({"constraints": [{"metric": "size", "max": 1}]}, "early stopping knows nothing of constraints"),
+        ({"constraints": [{"metric": "size", "max": 1}]}, "early stopping ignores constraints"),
         (
             {"objectives": [{"metric": one, "direction": "minimize"} for one in ("loss", "size")]},
             "trials have 2 objectives",
@@ -222,7 +234,7 @@ def test_no_trial_is_stopped_where_ranks_tell_nothing_of_those_of_the_ends(
     assert training["trial_count"] == 4
     assert training["concordances"].keys() == {"1", "3"}
     why = experiment(service, name)["early_stopping"]["why"]
-    assert ("at step 1, 3 did not tell" in why) == (wanted["rule"] == "none")
+    assert ("at steps 1 and 3 did not predict" in why) == (wanted["rule"] == "none")
 
 
 def test_only_reports_of_the_objective_count(service: Api) -> None:

@@ -75,7 +75,7 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
     second = trials(service, name)[1]
     assert (second["status"], second["stopping"], second["ended_at"]) == ("paused", None, None)
     assert second["reason"] == (
-        "no trial passes rung 1 until 3 have reached it, and accuracy 0.9 at step 1 is number 2; it is paused there"
+        "accuracy 0.9 at step 1; 2 trials have reached rung 1, and none passes before 3 have; it is paused there"
     )
     train(given(service, name), 0.5)
     [*_, pause] = decisions(service, name, "pause")
@@ -194,7 +194,7 @@ def test_a_report_beyond_the_next_rung_is_judged_there_when_its_trial_continues(
         (0, "pause", 3, 0.5),
     ]
     assert eager.shown()["status"] == "paused"
-    assert "no trial passes rung 3" in eager.shown()["reason"]
+    assert "reached rung 3, and none passes before 3 have" in eager.shown()["reason"]
     run_out(service, name, [0.9, 0, 0, 0.3, 0, 0, 0.2, 0, 0])
     assert eager.shown()["status"] == "completed"
     assert eager.shown()["attempts"][1]["resumed_from"] == "/4"

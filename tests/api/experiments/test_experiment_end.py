@@ -110,7 +110,7 @@ def test_each_end_is_explained_with_figures(service: Api) -> None:
     assert ran(service, name, 0.5)
     assert ran(service, name, 0.5)
     assert service.ask(name) is None
-    assert "all 2 configurations" in ending(service, name)[2]
+    assert "all configurations of the grid (2)" in ending(service, name)[2]
     name = service.create(objectives=[{"metric": "accuracy", "direction": "maximize", "target": 0.9}])["name"]
     held = service.ask(name)
     assert held

@@ -238,7 +238,10 @@ def test_what_a_limit_has_ended_is_continued_by_raising_it(service: Api) -> None
     held.report(accuracy=0.5)
     held.finish()
     detail = service.post(f"/v1/experiments/{name}/resume", 409)["detail"]
-    assert "is completed (max_trials); to continue it, raise the limit" in detail
+    assert (
+        "is completed (max_trials); to continue it, change the limit or target that ended it (limits.max_trials)"
+        in detail
+    )
 
 
 def test_a_cancel_tells_holders_to_end_the_workers_now(service: Api) -> None:

@@ -65,7 +65,10 @@ def test_priors_whose_values_are_forbidden_together_are_warned_of(service: Api) 
     forbid = [{"optimizer": "sgd", "lr": {"min": 0.1}}, {"optimizer": "adamw", "lr": {"max": 0.01}}]
     created = service.create(space=SPACE, forbid=forbid)
     assert created["warnings"] == [
-        {"path": "forbid.1", "message": "forbids the values that priors expect: proposals only come close to them"}
+        {
+            "path": "forbid.1",
+            "message": "forbids the configuration that the priors name, so proposals can only come close to it",
+        }
     ]
 
 

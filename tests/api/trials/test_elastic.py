@@ -7,7 +7,10 @@ import pytest
 from tests.conftest import Api, Held
 
 SCALING = {"num_workers": [2, 4], "elastic_resize_monitor_interval_s": 5}
-PREEMPTED = {"kind": "preempted", "message": "the group of 2 can have 4 workers now"}
+PREEMPTED = {
+    "kind": "preempted",
+    "message": "the elastic group is resized from 2 to 4 workers; the trial continues from its checkpoint",
+}
 
 
 def an_experiment(service: Api, scaling: dict[str, Any] = SCALING, **changes: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from search.numbers_in_messages import counted
 from service.operations.attempts import log_file, rank_logs
 from service.settings import BadSettings, Settings
 from tests.conftest import Api, Held, changed, running
@@ -151,7 +152,7 @@ def test_a_rank_outside_the_group_has_no_log(service: Api, settings: Settings, w
     held = held_of(service, workers)
     problem = held.call("logs", 422, {"rank": rank, "offset": 0, "text": "x"})
     assert problem["errors"] == [
-        {"path": "rank", "message": f"must be less than {workers}, the trial's number of workers"}
+        {"path": "rank", "message": f"must be at most {workers - 1}; the trial has up to {counted(workers, 'worker')}"}
     ]
     assert size_on_disk(settings) == 0
     send(held, "x", rank=workers - 1)
@@ -236,7 +237,7 @@ def test_the_log_of_an_attempt_that_was_ended_without_its_holder_says_that_its_e
     ended.fail("lost", "a worker process died")
     service.claim(lost=[{"trial": lost.trial, "attempt": 1}], nodes=[], status=204)
     assert created["status"] == "running"
-    note = "[paceline: agent 'here' has no slot that runs it; output that had not arrived by then is missing]\n"
+    note = "[paceline: no slot of agent 'here' runs this attempt; output that had not arrived by then is missing]\n"
     assert logged(lost, attempt=1) == f"[rank 0] the first half\n{note}"
     assert logged(lost, attempt=1, rank=0, tail=1, follow=True) == f"the first half\n{note}"
     assert logged(ended, attempt=1, rank=0) == "the first half\n"

@@ -240,7 +240,7 @@ def test_checkpoints_that_no_slot_has_saved_are_left_to_those_who_have(service: 
     by_hand.finish()
     retain(service)
     assert deletions(service) == {}
-    assert "no slot has saved it" in plan(service, name)[5][1]
+    assert "an external program saved it" in plan(service, name)[5][1]
 
 
 def test_another_objective_ranks_on_request_and_the_pareto_front_is_kept(service: Api) -> None:
@@ -322,7 +322,7 @@ def test_a_trial_that_has_only_just_ended_keeps_its_checkpoints_for_a_moment(
     trained(service, 0.1)
     loop = CheckpointRetention(service.app.state.context)
     loop.run_once()
-    assert plan(service, name)[1] == ("keep", "trial 1 has only just ended")
+    assert plan(service, name)[1] == ("keep", "trial 1 ended less than 15 s ago; its slot may still be writing")
     monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(0))
     loop.run_once()
     assert len(deletions(service)) == 1

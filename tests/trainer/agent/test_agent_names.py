@@ -107,7 +107,7 @@ def test_a_second_agent_waits_for_the_first_to_end_and_gives_way_to_a_third(
         # as if the second one had been unreachable for longer than its name's lease
         claim(api, first, 204, replaces=current(api))
         second.join(PATIENCE_SECONDS)
-        assert "is replaced" in ends[0]
+        assert "was replaced" in ends[0]
         assert not pool.closed.is_set()
         stop.set()
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_a_variable_is_refused(tmp_path: Path) -> None:
     )  # its first MAX_BYTES + 1 bytes end within a character
     assert f"more than {MAX_BYTES} bytes" in refusal(file(tmp_path / "odd"), settings)
     (tmp_path / "odd").write_bytes(b"\xff\xfe")
-    assert "no UTF-8 text" in refusal(file(tmp_path / "odd"), settings)
+    assert "not UTF-8 text" in refusal(file(tmp_path / "odd"), settings)
     os.mkfifo(tmp_path / "pipe")  # reading it would wait for a writer
     for path in (tmp_path, tmp_path / "pipe"):
         assert "cannot read" in refusal(file(path), settings)
@@ -100,4 +100,4 @@ def test_what_cannot_be_a_variable_is_refused(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", os.fsdecode(b"abc\xff"))
-    assert "no UTF-8 text" in refusal(env("WANDB_API_KEY"), {})
+    assert "not UTF-8 text" in refusal(env("WANDB_API_KEY"), {})

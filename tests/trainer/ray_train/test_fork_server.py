@@ -234,7 +234,7 @@ def test_a_worker_with_other_variables_that_libraries_read_at_their_import_is_no
     facts = worker.facts()
     assert facts["pid"] == worker.launcher.pid
     assert not facts["has_dynamo"]
-    assert "other values of PYTORCH_NO_CUDA_MEMORY_CACHING" in raylet.log
+    assert "differ from the fork server's: PYTORCH_NO_CUDA_MEMORY_CACHING" in raylet.log
     worker.launcher.communicate()
     assert worker.launcher.returncode == 7
 
@@ -284,7 +284,7 @@ def test_where_an_import_starts_a_thread_every_worker_starts_by_itself(tmp_path:
     (tmp_path / "sitecustomize.py").write_text(THREAD)
     workers = [raylet.run("stay", PYTHONPATH=str(tmp_path)) for _ in range(2)]
     assert [worker.facts()["pid"] for worker in workers] == [worker.launcher.pid for worker in workers]
-    assert raylet.log.count("nothing is forked: after the import of numpy there are several threads: python") == 1
+    assert raylet.log.count("forking disabled: after the import of numpy there are several threads: python") == 1
     raylet.end()
 
 

@@ -344,7 +344,7 @@ def test_an_attempt_that_ignores_the_drain_of_its_node_is_ended_in_time(
     error = alone.finished(trial).error
     assert error is not None
     assert error.kind == FailureKind.PREEMPTED
-    assert "a node was being drained" in error.message
+    assert "a node was drained" in error.message
     assert ended(actor)
 
 

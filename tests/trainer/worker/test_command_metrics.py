@@ -60,7 +60,7 @@ def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -
         file.write(': 2}\n{"loss": 3}')
     reader.finish()
     assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
-    assert warned == ["metrics.jsonl: a line is no JSON object and is left out: [2]\n"]
+    assert warned == ["metrics.jsonl: a line is not a JSON object and is left out: [2]\n"]
 
 
 def test_a_file_that_is_never_written_is_no_error(tmp_path: Path) -> None:

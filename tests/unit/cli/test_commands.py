@@ -260,7 +260,7 @@ def test_the_plan_of_retention_names_each_checkpoint_and_the_totals(run: Run, pr
         finish_one(url, name, {"outcome": "completed"}, **saved)
     shown = run("retention", name, "--keep-best-trials", "1").out
     assert "remove 0 (0 B), keep 3 (3 MB)" in shown
-    assert len(re.findall(r"\d +1 +1 MB +keep +trial \d has only just ended", shown)) == 3
+    assert len(re.findall(r"\d +1 +1 MB +keep +trial \d ended less than 15 s ago", shown)) == 3
     assert run("retention", name, "--keep-best-trials", "0").code == 2
 
 

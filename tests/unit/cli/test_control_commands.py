@@ -86,7 +86,7 @@ def test_the_services_setting_limits_the_size_of_a_folder(
     with service_in_a_thread(tmp_path_factory.mktemp("small"), PACELINE_MAX_PACKAGE_BYTES="10000") as small:
         ended = run("submit", str(project / "experiment.yaml"), "--url", small)
     assert ended.code == 2
-    assert "a package may have 0.01 MB" in ended.err
+    assert "a package may have at most 0.01 MB" in ended.err
     assert f"hint: the largest files in {project}: weights.bin (30.3 MB), " in ended.err
     assert "--code PATH" in ended.err
     with service_in_a_thread(tmp_path_factory.mktemp("large"), PACELINE_MAX_PACKAGE_BYTES="100000000") as large:

@@ -164,7 +164,7 @@ def test_what_does_not_answer_is_named_without_its_password(tmp_path: Path) -> N
 
 
 def test_a_cluster_that_cannot_be_asked_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_checks, "NODE_FACTS", "trainer.no_such_module")
+    monkeypatch.setattr(cluster_checks, "DOCTOR_PROBE", "trainer.no_such_module")
     [unknown] = cluster_checks.check_cluster("auto", [], None)
     assert (unknown.subject, unknown.state) == ("Ray", State.FAILED)
     assert "No module named" in unknown.found

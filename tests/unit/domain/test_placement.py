@@ -43,7 +43,7 @@ def test_an_elastic_group_fits_where_its_smallest_does() -> None:
     group = scaling({"min": 2, "max": 8})
     assert fits(group, rooms({"CPU": 2.0}))
     assert not fits(group, rooms({"CPU": 1.0}))
-    assert waiting_for(group, {"a": [node(CPU=1)]}) == "2 to 8 workers x 1 CPU; the largest agent has 1 CPU"
+    assert waiting_for(group, {"a": [node(CPU=1)]}) == "2 to 8 workers x 1 CPU; the largest cluster has 1 CPU"
 
 
 def test_workers_take_what_ray_train_would_give_them() -> None:
@@ -60,14 +60,14 @@ def node(**resources: float) -> Node:
 def test_the_sentence_names_the_scarcest_resource() -> None:
     group = scaling(4, CPU=2, GPU=1)
     agents = {"a": [node(CPU=64, GPU=2)], "b": [node(CPU=4, GPU=1), node(CPU=4, GPU=1)]}
-    assert waiting_for(group, agents) == "4 workers x 2 CPU + 1 GPU; the largest agent has 2 GPU"
+    assert waiting_for(group, agents) == "4 workers x 2 CPU + 1 GPU; the largest cluster has 2 GPU"
     roomy = {"CPU": 8.0, "GPU": 4.0}
     assert waiting_for(group, {"a": [Node(total=roomy, free=roomy)]}) is None
     assert waiting_for(group, {"a": [Node(total=roomy, free={"CPU": 8, "GPU": 1})]}) == (
         "4 workers x 2 CPU + 1 GPU; 1 GPU free now"
     )
     assert waiting_for(scaling(1, CPU=8), {"a": [node(CPU=4), node(CPU=4)]}) == (
-        "1 worker x 8 CPU; the largest agent has 8 CPU, but not in nodes that PACK can use"
+        "1 worker x 8 CPU; the largest cluster has 8 CPU, but not in nodes that PACK can use"
     )
 
 
@@ -78,7 +78,7 @@ def test_the_smallest_share_and_the_largest_node_still_make_a_count() -> None:
 
 def test_workers_without_resources_wait_for_nodes() -> None:
     assert waiting_for(scaling(2, "STRICT_SPREAD", CPU=0), {"a": [node(CPU=4)]}) == (
-        "2 workers x nothing; the largest agent has nodes: 1"
+        "2 workers x nothing; the largest cluster has nodes: 1"
     )
 
 
@@ -123,7 +123,7 @@ def test_the_sentence_names_the_missing_label() -> None:
     apart = labelled({"zone": "a", "disk": "ssd"})
     ssd = {"there": [Node(total={"CPU": 9}, free={}, labels={"disk": "ssd"})]}
     assert waiting_for(apart, agents | ssd) == f"{need}{both}; no node has {both}"
-    assert waiting_for(labelled({"zone": "b"}), agents) == f"{need}zone=b; the largest agent has 1 CPU there"
+    assert waiting_for(labelled({"zone": "b"}), agents) == f"{need}zone=b; the largest cluster has 1 CPU there"
     assert waiting_for(labelled({"zone": "a"}), agents) == f"{need}zone=a; 0 CPU there free now"
     each = labelled([{"zone": "b"}, {}])
     assert waiting_for(each, {}) == (

@@ -91,7 +91,7 @@ def test_requirements_of_the_package_are_checked_with_their_lines() -> None:
     (wrong,) = mistakes_in_requirements(asked, ["requirements.txt"], b"emoji \\\n  ==2\n# a\nwheels/a.whl # b\n")
     assert "line 4 of requirements.txt, 'wheels/a.whl', is a file" in str(wrong)
     (wrong,) = mistakes_in_requirements(asked, ["requirements.txt"], "emoji # ä".encode("latin-1"))
-    assert "is no UTF-8 text" in str(wrong)
+    assert "is not UTF-8 text" in str(wrong)
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_every_kind_that_runs_on_ray_may_be_elastic(kind: str, num_workers: Any)
 def test_what_only_an_elastic_group_has_and_what_cannot_be_elastic() -> None:
     interval = {"elastic_resize_monitor_interval_s": 30}
     found = mistakes({"entrypoint": "a:b", "scaling": {"num_workers": 4} | interval})
-    says = "is for an elastic group, as with num_workers: {min: 1, max: 4}; this one always has 4"
+    says = "is for an elastic group, as with num_workers: {min: 1, max: 4}; this one always has 4 workers"
     assert found == {"trainer.scaling.elastic_resize_monitor_interval_s": says}
     found = mistakes({"entrypoint": "a:b", "scaling": {"num_workers": 4, "max_workers": 2}})
     assert found == {"trainer.scaling": "max_workers (2) must not be less than num_workers"}

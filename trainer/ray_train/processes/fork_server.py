@@ -236,7 +236,7 @@ def preload(modules: Sequence[str]) -> bool:
     gc.collect()
     gc.freeze()  # so that the GC of a child does not write to, and thereby copy, the shared memory
     if fault := fault or fault_of_random_numbers():
-        print("nothing is forked:", fault, flush=True)  # noqa: T201 - goes to Ray's logs
+        print("forking disabled:", fault, flush=True)  # noqa: T201 - goes to Ray's logs
     return not fault
 
 
@@ -287,7 +287,7 @@ def fault_of_threads(module: str) -> str | None:
 def fault_of_random_numbers() -> str | None:
     """Children must not give their Ray tasks the same ids."""
     is_same = len({random_id_of_child() for _ in range(2)}) == 1
-    return "children have the same random numbers" if is_same else None
+    return "forked children would generate the same Ray ids" if is_same else None
 
 
 def random_id_of_child() -> bytes:
@@ -322,7 +322,8 @@ def answer(listener: socket.socket, settings: dict[str, str] | None, own_files: 
         different = dict(request["settings"].items() ^ settings.items())
         is_accepted = not different
         if different:
-            print("not forked: other values of", *sorted(different), flush=True)  # noqa: T201 - goes to Ray's logs
+            why = f"these variables differ from the fork server's: {', '.join(sorted(different))}"
+            print(f"not forked, because {why}", flush=True)  # noqa: T201 - goes to Ray's logs
         if is_accepted and os.fork() == 0:
             listener.close()
             connection.close()

@@ -118,7 +118,7 @@ class Attempt:
     def resize(self, workers: int) -> None:
         """There is room for another number of workers: leave at the next checkpoint, whenever that is saved."""
         if self.state.move(Resizing(workers)):
-            logger.info("%s leaves at its next checkpoint: its group can have %d workers", self.run, workers)
+            logger.info("%s will restart with %d workers after its next checkpoint", self.run, workers)
             self._loop.call_soon_threadsafe(self.barrier.leave_when_saved)
 
     # What workers and a controller of their own report. Called in the slot's event loop.

@@ -15,7 +15,7 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
 )
 from trainer.slot.attempt.ranks import Ranks
-from trainer.slot.attempt.ray_failures import killed_by_kernel, to_json
+from trainer.slot.attempt.ray_failures import describe_ranks, killed_by_kernel, to_json
 from trainer.worker.user_code_failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
 NODE_LEFT = "a node of the elastic group has left"
@@ -106,14 +106,15 @@ def _failure_by_order(end: End) -> Failure | None:
         case Draining() if end.ranks.have_stopped:
             return Failure(PREEMPTED, _why_preempted(end))
         case Resizing(workers=count) if end.ranks.have_stopped:
-            return Failure(PREEMPTED, f"the group of {end.ranks.world_size} can have {count} workers now")
+            sizes = f"from {end.ranks.world_size} to {count} worker{'s' * (count != 1)}"
+            return Failure(PREEMPTED, f"the elastic group is resized {sizes}; the trial continues from its checkpoint")
         case _:
             return None
 
 
 def _why_preempted(end: End) -> str:
-    how = "left at a report" if end.ranks.have_stopped else "was ended"
-    return f"a node was being drained, and the attempt {how}" if end.is_drained else AGENT_SHUT_DOWN
+    how = "stopped at its next report" if end.ranks.have_stopped else "was ended"
+    return f"a node was drained; the attempt {how}, to continue elsewhere" if end.is_drained else AGENT_SHUT_DOWN
 
 
 def _own_failure(end: End) -> Failure | None:
@@ -128,7 +129,7 @@ def _own_failure(end: End) -> Failure | None:
         return end.classify(end.error)
     if end.ranks.have_all_ended:
         return end.failed_validation
-    return Failure(LOST, "the workers ended without a report of their end")
+    return Failure(LOST, "the workers ended without reporting a result")
 
 
 def _own_exit(end: End, failures: dict[int, Failure]) -> Failure | None:
@@ -160,11 +161,11 @@ def _failure_after_death(end: End, failures: dict[int, Failure]) -> Failure:
     if cause is not None and cause.kind in (OUT_OF_MEMORY, PREEMPTED):
         return cause
     first = _first_failure(failures)
-    ranks = ", ".join(str(rank) for rank in sorted(end.ranks.dead or end.ranks.silent))
+    ranks = describe_ranks(end.ranks.dead or end.ranks.silent)
     if end.ranks.has_oom_kill:
-        killed = killed_by_kernel(f" (rank {ranks})", first.traceback)
+        killed = killed_by_kernel(f" ({ranks})", first.traceback)
         return replace(killed, rank_tracebacks=first.rank_tracebacks)
-    return replace(first, kind=LOST, message=f"the worker of rank {ranks} died; then {first.message}")
+    return replace(first, kind=LOST, message=f"the worker of {ranks} died; then {first.message}")
 
 
 def _first_failure(failures: dict[int, Failure]) -> Failure:

@@ -2,6 +2,7 @@
 
 import re
 import traceback
+from collections.abc import Collection
 from typing import Any
 
 from trainer.client.http import CallRefused, ServiceFailed
@@ -136,7 +137,7 @@ def _what_failed(lines: list[str]) -> str:
 
 def killed_by_kernel(ranks: str, traceback: str | None) -> Failure:
     message = (
-        f"a worker process{ranks} was killed, and the kernel has killed for lack of memory on its node or in its "
+        f"a worker process{ranks} was killed, and the kernel's OOM killer was active on its node or in its "
         "container: give the workers more memory, or reduce their use of it"
     )
     return Failure(OUT_OF_MEMORY, message, traceback)
@@ -186,7 +187,12 @@ def _why_lost(error: BaseException, links: list[BaseException]) -> str | None:
 
 def _failed_ranks(error: BaseException) -> str:
     ranks = sorted(getattr(error, "worker_failures", {}))
-    return f" (rank {', '.join(map(str, ranks))})" if ranks else ""
+    return f" ({describe_ranks(ranks)})" if ranks else ""
+
+
+def describe_ranks(ranks: Collection[int]) -> str:
+    """`rank 0`, `ranks 0, 1`."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"
 
 
 def _one_line(text: str) -> str:

@@ -191,9 +191,8 @@ class Validations:
                 return ValidationOutcome(FAILED)
             if timeout is not None and waited > timeout:
                 task.cancel()
-                return ValidationOutcome(
-                    TIMED_OUT, failure=Failure(USER_ERROR, f"a validation took longer than {timeout:g} s")
-                )
+                message = f"the validation took longer than its timeout_s ({timeout:g} s)"
+                return ValidationOutcome(TIMED_OUT, failure=Failure(USER_ERROR, message))
             if waited > ROOM_SECONDS and (reason := task.why_no_room()) is not None:
                 task.cancel()
                 return ValidationOutcome(FAILED, failure=Failure(CANNOT_START, reason))

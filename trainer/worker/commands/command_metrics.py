@@ -125,9 +125,8 @@ class JsonLinesReader:
         if isinstance(metrics, dict):
             self.put(Report(metrics))
         else:
-            self.warn(
-                f"{self.path.name}: a line is no JSON object and is left out: {line[:200].decode(errors='replace')}"
-            )
+            shown = line[:200].decode(errors="replace")
+            self.warn(f"{self.path.name}: a line is not a JSON object and is left out: {shown}")
 
 
 class ReportServer(ThreadingHTTPServer):

@@ -10,9 +10,9 @@ from fastapi.concurrency import run_in_threadpool
 
 from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, is_json, read_body, unsupported
 from service.api.http.bodies.forms import MAX_SPEC_BYTES, spec_too_large
+from service.api.http.body_size_limit import body_too_large
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
-from service.api.http.request_limits import body_too_large
 from service.errors import TooLarge
 from service.runtime.context import Context
 from service.specification.documents import read_document

@@ -58,7 +58,7 @@ async def read_form(content_type: str, chunks: AsyncIterator[bytes]) -> tuple[by
 
 
 def spec_too_large() -> TooLarge:
-    return TooLarge(f"a spec may have {MAX_SPEC_BYTES / 1e6:g} MB", max_bytes=MAX_SPEC_BYTES)
+    return TooLarge(f"a spec may have at most {MAX_SPEC_BYTES / 1e6:g} MB", max_bytes=MAX_SPEC_BYTES)
 
 
 class _FormReader:
@@ -94,7 +94,8 @@ class _FormReader:
 
     def _add_part(self) -> None:
         if len(self.parts) == MAX_FORM_PARTS:
-            raise TooLarge(f"a form may have {MAX_FORM_PARTS} parts; send the code as a zip", max_parts=MAX_FORM_PARTS)
+            message = f"a form may have at most {MAX_FORM_PARTS} parts; send the code as a zip"
+            raise TooLarge(message, max_parts=MAX_FORM_PARTS)
         _, options = parse_options_header(self._disposition)
         if b"name" not in options:
             raise BadRequest("the multipart body cannot be read: a part has no name in its Content-Disposition")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from search.mistakes import mistakes_of
 from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, is_json, read_body, unsupported
-from service.api.http.request_limits import body_too_large
+from service.api.http.body_size_limit import body_too_large
 from service.errors import BadRequest, Invalid, TooLarge
 from service.runtime.context import Context
 from service.specification.json_hooks import object_of_unique_names
@@ -82,5 +82,5 @@ def _check_parts(body: bytes) -> int:
     outside_texts = b"".join(pieces[::2])
     parts = sum(outside_texts.count(mark) for mark in (b",", b":", b"[", b"{"))
     if parts > MAX_PARTS or len(pieces) > 2 * MAX_PARTS:
-        raise TooLarge(f"the body of this call may have {MAX_PARTS} names and values", max_parts=MAX_PARTS)
+        raise TooLarge(f"the body of this call may have at most {MAX_PARTS} names and values", max_parts=MAX_PARTS)
     return parts

@@ -38,7 +38,7 @@ async def needs_read_or_lease(request: Request, context: Ctx, token: Token) -> N
         if package is not None and package == request.path_params.get("package"):
             return
         if package is not None:
-            raise Forbidden("a lease token fetches the package of its own experiment only")
+            raise Forbidden("a lease token only gives access to its own experiment's package")
     await needs_by_method(request, context, token)
 
 
@@ -79,12 +79,12 @@ def _access(context: Context, token: str) -> Access:
             )
         case Expired(name=name, at=at, is_replaced=True):
             raise Unauthorized(
-                f"this token of {name!r} was replaced, and is not valid any more since {at:%Y-%m-%d %H:%M} UTC; use "
+                f"this token of {name!r} was replaced, and has not been valid since {at:%Y-%m-%d %H:%M} UTC; use "
                 f"the new one, which `paceline token rotate {name}` showed to an admin"
             )
         case Expired(name=name, at=at):
             raise Unauthorized(
-                f"the token {name!r} is not valid any more since {at:%Y-%m-%d %H:%M} UTC; an admin makes a new one "
+                f"the token {name!r} has not been valid since {at:%Y-%m-%d %H:%M} UTC; an admin makes a new one "
                 f"with `paceline token rotate {name}`"
             )
         case access:

@@ -156,7 +156,7 @@ def _is_origin_of(host: Authority | None, origin: str) -> bool:
 def _foreign_body(headers: Headers) -> UnsupportedMediaType | None:
     types = ",".join(headers.getlist("content-type")).split(",")
     if "text/plain" in {kind.partition(";")[0].strip().lower() for kind in types}:
-        return _unsupported("text/plain is no type of a body here")
+        return _unsupported("a body may not be text/plain")
     if _has_body(headers) and "content-type" not in headers and _is_from_browser(headers):
         return _unsupported("the body has no type")
     return None

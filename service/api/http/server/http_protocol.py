@@ -59,7 +59,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         most = self._watch.limits.header_bytes
         if self._unparsed_bytes > most and not self.transport.is_closing():
-            self._refuse(HeaderTooLarge(f"the header of a request may have {most} bytes", max_bytes=most))
+            self._refuse(HeaderTooLarge(f"the header of a request may have at most {most} bytes", max_bytes=most))
 
     def on_headers_complete(self) -> None:
         if not self.url.startswith(b"/"):
@@ -93,7 +93,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unsent_since = None
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(BadRequest(f"this is no HTTP/1.1 request: {msg}"))
+        self._refuse(BadRequest(f"this is not an HTTP/1.1 request: {msg}"))
 
     def check(self, now: float) -> None:
         """End the connection if it has exceeded a limit in time."""

@@ -217,7 +217,7 @@ def test_an_elastic_group_leaves_at_a_checkpoint_when_there_is_room_and_tells_it
             assert outcome is not None
             assert outcome.failure is not None
             assert outcome.failure.kind == PREEMPTED
-            assert "the group of 1 can have 3 workers" in outcome.failure.message
+            assert "the elastic group is resized from 1 to 3 workers" in outcome.failure.message
             assert one.attempt.why_workers_not_reusable() is None
             assert set(one.service.world_sizes[one.trial]) == {1}
 

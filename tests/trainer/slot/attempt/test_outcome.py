@@ -104,8 +104,8 @@ def test_an_attempt_that_is_given_back_names_the_node_or_the_agent_as_the_cause(
     assert was_ended is not None
     assert left is not None
     assert (was_ended.kind, left.kind) == (PREEMPTED, PREEMPTED)
-    assert was_ended.message.endswith("the attempt was ended")
-    assert left.message.endswith("the attempt left at a report")
+    assert was_ended.message.endswith("the attempt was ended, to continue elsewhere")
+    assert left.message.endswith("the attempt stopped at its next report, to continue elsewhere")
     assert ended(Draining(), ranks(GOOD), is_drained=True).status == "completed", "it was quicker"
 
 
@@ -250,7 +250,9 @@ def test_a_workers_end_is_the_same_after_its_way_through_ray(message: WorkerEnde
 
 def test_an_elastic_group_that_leaves_to_be_resized_is_given_back_unless_it_was_done() -> None:
     left = ended(Resizing(4), ranks(STOPPED, STOPPED), is_elastic=True)
-    assert left.failure == Failure(PREEMPTED, "the group of 2 can have 4 workers now")
+    assert left.failure == Failure(
+        PREEMPTED, "the elastic group is resized from 2 to 4 workers; the trial continues from its checkpoint"
+    )
     assert ended(Resizing(4), ranks(GOOD, GOOD), is_elastic=True).status == "completed", "it was quicker"
     failed = ended(Resizing(4), ranks(BAD, GOOD), is_elastic=True).failure
     assert failed is not None

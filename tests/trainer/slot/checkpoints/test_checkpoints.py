@@ -133,6 +133,4 @@ def test_a_kill_by_the_kernel_for_lack_of_memory_is_out_of_memory(service: FakeS
         OOM_COUNTER.unlink()
     assert error is not None
     assert error.kind == FailureKind.OUT_OF_MEMORY
-    assert error.message.startswith(
-        "a worker process (rank 1) was killed, and the kernel has killed for lack of memory"
-    )
+    assert error.message.startswith("a worker process (rank 1) was killed, and the kernel's OOM killer was active")

@@ -79,5 +79,5 @@ def test_a_patient_rule_gives_the_reason_of_the_wrapped_rule() -> None:
     assert (verdict.stop, verdict.rule, verdict.cutoff) == (True, "patient", 0.8)
     assert verdict.reason == (
         "the best val_accuracy of the last 1 reports, 0.05, is below 0.1, the best before, "
-        "and the best val_accuracy up to step 2, 0.1, is below 0.8, the median of 1 completed trials there"
+        "and the best val_accuracy up to step 2, 0.1, is below 0.8, the median of 1 completed trial there"
     )

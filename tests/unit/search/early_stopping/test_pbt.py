@@ -147,7 +147,9 @@ def test_the_last_trial_of_a_population_resumes_as_it_is() -> None:
 def test_trials_that_are_no_better_are_not_exploited() -> None:
     found = released(Population({5: [member(number, 0.5) for number in range(4)]}))
     assert {one.decision for one in found.values()} == {"continue"}
-    assert found[3].reason.endswith("is among the worst 1 of 4, but the best of them are no better; resumes as it is")
+    assert found[3].reason.endswith(
+        "is among the worst 1 of 4, but the best trials have the same value; resumes as it is"
+    )
 
 
 def test_trials_without_a_checkpoint_are_not_exploited() -> None:

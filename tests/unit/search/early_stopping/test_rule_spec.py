@@ -57,8 +57,8 @@ RUNG_RULES = "asha, hyperband, median, percentile, threshold, wilcoxon, none"
         (
             {"rule": "patient", "patience": 1, "wrapped_rule": {"rule": "asha", "metric": "loss", "grace_steps": 3}},
             [
-                "early_stopping.wrapped_rule.metric: belongs beside wrapped_rule",
-                "early_stopping.wrapped_rule.grace_steps: belongs beside wrapped_rule",
+                "early_stopping.wrapped_rule.metric: must be set on `patient` itself, not inside wrapped_rule",
+                "early_stopping.wrapped_rule.grace_steps: must be set on `patient` itself, not inside wrapped_rule",
             ],
         ),
     ],

@@ -77,7 +77,7 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             [0.1],
             True,
             0.9,
-            "no trial passes rung 3 until 3 have reached it, and val_accuracy 0.9 at step 3 is number 2",
+            "val_accuracy 0.9 at step 3; 2 trials have reached rung 3, and none passes before 3 have",
         ),
         (
             {"rule": "asha", "min_step": 3, "grace_steps": 4},

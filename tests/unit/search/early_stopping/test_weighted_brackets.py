@@ -121,4 +121,4 @@ def test_a_trial_without_a_stored_bracket_has_that_of_its_number() -> None:
 def test_patience_does_not_wrap_a_rule_that_weighs_brackets() -> None:
     said = complaints(lambda: rule_of(rule="patient", patience=1, wrapped_rule=WEIGHTED))
     assert len(said) == 1
-    assert "must be hyperband without weighted: trials that improve pass rungs unrecorded here" in said[0]
+    assert "must be hyperband without weighted: patient does not record improving trials at rungs" in said[0]

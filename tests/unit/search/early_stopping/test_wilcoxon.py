@@ -56,7 +56,7 @@ def test_the_wilcoxon_rule_names_the_best_trial_and_the_p_value() -> None:
     [verdict] = trials.report(2, 4, 0.4)
     assert (verdict.stop, verdict.compared_with, verdict.compared_count) == (True, (1,), 1)
     assert "over 5 shared steps" in verdict.reason
-    assert "that of trial 1, the best trial so far (p = 0.0312 that it is no worse, below 0.1)" in verdict.reason
+    assert "that of trial 1, the best trial so far (p = 0.0312, below p_threshold 0.1: such" in verdict.reason
 
 
 def test_the_best_trial_is_that_with_the_best_average_and_not_with_the_best_last_case() -> None:

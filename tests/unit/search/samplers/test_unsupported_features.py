@@ -83,13 +83,13 @@ COMPLETED_ONLY = (
         (
             {"sampler": "random", "curve_score": True},
             {"prunes": True},
-            [NO_SCORE.format("the sampler learns from no trials")],
+            [NO_SCORE.format("the sampler does not learn from trials")],
         ),
         ({"sampler": "nsga2"}, {"prunes": True, "population": True}, [ABOUT_P.format("nsga2")]),
         (
             {"sampler": "qmc", "warm_start": ["earlier"]},
             {},
-            ["search.warm_start: has no effect on what qmc proposes: it learns from no trials"],
+            ["search.warm_start: has no effect on what qmc proposes: it does not learn from trials"],
         ),
     ],
 )

@@ -50,7 +50,10 @@ def said(space: Space, params: dict[str, Any]) -> list[str]:
         ({"type": "float", "low": 1, "high": 2, "log": True, "step": 0.1}, "p.step: cannot be used when log is true"),
         ({"type": "int", "low": 1, "high": 9, "log": True, "step": 2}, "p.step: must be 1 when log is true"),
         ({"type": "float", "low": 0, "high": 1, "step": 0}, "p.step: must be > 0"),
-        ({"type": "float", "low": 0, "high": 1, "step": 1e-300}, "p.step: is too small for the range"),
+        (
+            {"type": "float", "low": 0, "high": 1, "step": 1e-300},
+            "p.step: is too small: the range has more steps",
+        ),
         ({"type": "int", "low": 0, "high": 1, "step": -1}, "p.step: must be >= 1"),
         ({"type": "float", "low": -1e308, "high": 1e308}, "p.high: the range is wider than the largest float"),
         ({"type": "float", "low": 0, "high": 5e-324}, "p.high: the range is too narrow: a float cannot divide it"),

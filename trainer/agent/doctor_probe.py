@@ -1,4 +1,4 @@
-"""What each node of a Ray cluster reaches: `python -m trainer.agent.node_facts RAY_ADDRESS`, for `paceline doctor`.
+"""What each node of a Ray cluster reaches: `python -m trainer.agent.doctor_probe RAY_ADDRESS`, for `paceline doctor`.
 
 Its input is JSON: `{"services": [URL, …], "storage": URI or null}`. Its output is JSON: the nodes, each with its
 address, its clock and versions, why each service does not answer there (null: it does), and why the storage cannot be

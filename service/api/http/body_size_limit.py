@@ -37,7 +37,7 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
     async def receive_some() -> Message:
         nonlocal read
         if announced > MAX_BODY_BYTES:
-            raise body_too_large(MAX_BODY_BYTES)
+            raise body_too_large(MAX_BODY_BYTES, announced)
         message = await receive()
         read += len(message.get("body", b""))
         if read > MAX_BODY_BYTES:
@@ -47,5 +47,7 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
     return receive_some
 
 
-def body_too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body of this call may have {limit / 1e6:g} MB", max_bytes=limit)
+def body_too_large(limit: int, size: int | None = None) -> TooLarge:
+    """`size`: that of the body, if it is known."""
+    known = "" if size is None else f", this one has {size / 1e6:.6g} MB"
+    return TooLarge(f"the body of this call may have at most {limit / 1e6:g} MB{known}", max_bytes=limit)

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 
 def ask(ray_address: str, services: list[str], storage: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-W", "ignore", "-m", "trainer.agent.node_facts", ray_address]
+    command = [sys.executable, "-W", "ignore", "-m", "trainer.agent.doctor_probe", ray_address]
     asked = json.dumps({"services": services, "storage": str(storage)})
     ended = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=240, check=True)
     nodes: list[dict[str, Any]] = json.loads(ended.stdout)["nodes"]

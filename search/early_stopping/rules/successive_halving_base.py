@@ -76,6 +76,11 @@ class Rungs(StoppingRule):
             best = "best"
         return f"{what} is {relation}, the cutoff of the {best} of {counted(count, 'trial')} at {rung}"
 
+    def bootstrap_in_words(self, what: str, count: int, rung: str, needed: int) -> str:
+        """Why no trial passes a rung yet, which `count` trials have reached."""
+        reached = f"{counted(count, 'trial')} {'has' if count == 1 else 'have'} reached {rung}"
+        return f"{what}; {reached}, and none passes before {needed} have"
+
 
 def cutoff_at(peers: Peers, report: MetricReport, standing: Standing, rank: int) -> tuple[float, Sequence[Peer]]:
     """The value at a rank among all trials including the reporting one, and the peers nearest to it."""
