@@ -15,6 +15,9 @@ from search.samplers.optuna.gp.curve_points import levels, points_of
 from search.samplers.optuna.gp.gp_internals import FULLY_TRAINED, GpHooks, Observed
 from search.samplers.optuna.gp.losses import Array, bounded, diverged, standardized
 
+FAR = 3.0
+"""The losses of early steps are among those of which the median is taken."""
+
 
 class CurveGpSampler(GpHooks):
     """`curves`, by number, are those of the completed trials; what trials have as their values does not count."""
@@ -37,7 +40,7 @@ class CurveGpSampler(GpHooks):
         """The losses of a trial count until it diverges."""
         curves = [self._curves[trial.number] for trial in trials]
         points = points_of(curves)
-        far = diverged(np.array([loss for _, _, loss in points]), np.array([index for index, _, _ in points]))
+        far = diverged(np.array([loss for _, _, loss in points]), np.array([index for index, _, _ in points]), FAR)
         kept = [point for point, is_far in zip(points, far, strict=True) if not is_far]
         if not kept:
             return None

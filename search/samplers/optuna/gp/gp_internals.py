@@ -25,6 +25,8 @@ FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
 """Of the values that running trials may end with; as many as in Optuna's GPSampler."""
 MAX_QMC_SEED = 2**30
+FAR = 10.0
+"""With 3, losses of a function without any jump counted as diverged, and its least value was found later."""
 MAX_LABELS = 200
 """Of trials that diverged or not. The time of a proposal grows with the cube of their number."""
 
@@ -149,7 +151,7 @@ class DivergenceGpSampler(GpHooks):
     def _losses(self, trials: Sequence[FrozenTrial]) -> tuple[Array, Flags]:
         """With whether each trial has diverged."""
         losses = np.array([self._sign * trial.values[0] for trial in trials])
-        return losses, diverged(losses, np.arange(len(losses)))
+        return losses, diverged(losses, np.arange(len(losses)), FAR)
 
 
 def _some_of_both(has_diverged: Flags) -> NDArray[np.intp]:

@@ -13,13 +13,12 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indexes = NDArray[np.intp]
 
-FAR = 3.0
 FIRST_TRIALS = 10
 HUGE = float(np.finfo(np.float64).max) / 8
 
 
-def diverged(losses: Array, trials: Indexes) -> Flags:
-    """Those that are no finite number, or FAR times as far above the median as the least is below it.
+def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
+    """Those that are no finite number, or `far` times as far above the median as the least is below it.
 
     `trials` are the indexes of the trials that they are of. The median is that of the first ones, which were drawn at
     random: when a search has found the best values, that of all is close to them, and everything else far away.
@@ -30,7 +29,7 @@ def diverged(losses: Array, trials: Indexes) -> Flags:
     known = _without_overflow(losses[~found])
     middle, least = np.median(known[trials[~found] < FIRST_TRIALS]), known.min()
     if middle > least:
-        found[~found] = (known - middle) / FAR > middle - least
+        found[~found] = (known - middle) / far > middle - least
     return found
 
 

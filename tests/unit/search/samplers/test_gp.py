@@ -156,9 +156,9 @@ def test_it_proposes_while_all_trials_diverge(*, prunes: bool) -> None:
     ],
 )
 def test_a_loss_far_from_all_others_counts_as_diverged(losses: list[float], expected: list[bool]) -> None:
-    assert diverged(np.array(losses), np.arange(len(losses))).tolist() == expected
+    assert diverged(np.array(losses), np.arange(len(losses)), far=3).tolist() == expected
 
 
 def test_losses_of_the_first_trials_have_not_diverged_because_the_others_are_much_better() -> None:
     losses = np.array([*range(1, 11), *[0.01] * 90], dtype=float)
-    assert not diverged(losses, np.arange(100)).any()
+    assert not diverged(losses, np.arange(100), far=3).any()
