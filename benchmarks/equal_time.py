@@ -75,14 +75,14 @@ def _service() -> Any:
     return running.enter_context(paceline())
 
 
-def _ours_auto(task: Task, seed: int, workers: int, _start: float) -> Ask:
-    """`search: auto` by HTTP, without the number of steps of a training. The service's clock sees starts of no time."""
+def _ours_by_http(sampler: str, rule: str, task: Task, seed: int, workers: int, _start: float) -> Ask:
+    """Without the number of steps of a training. The service's clock sees starts of no time."""
     from benchmarks.harness.searchers import trials_of_paceline  # noqa: PLC0415 - as above
 
     parts = {
-        "name": f"auto-{uuid4().hex}",
-        "search": {"sampler": "auto", "seed": seed},
-        "early_stopping": {"rule": "auto"},
+        "name": f"{sampler}-{uuid4().hex}",
+        "search": {"sampler": sampler, "seed": seed},
+        "early_stopping": {"rule": rule},
         "limits": {"max_trials": AUTO_TRIALS, "parallelism": workers},
     }
     return trials_of_paceline(_service(), task, parts, saves=True)
@@ -125,7 +125,8 @@ def _syne_tune(scheduler: str, task: Task, seed: int, _workers: int, _start: flo
 
 
 SETTINGS: dict[str, Make] = {
-    "paceline auto": _ours_auto,
+    "paceline auto": partial(_ours_by_http, "auto", "auto"),
+    "paceline gp": partial(_ours_by_http, "gp", "none"),
     "paceline hyperband": partial(_ours, "tpe"),
     "paceline hyperband, promoting": partial(_ours, "tpe", promote=True, extra_count=1),
     "paceline hyperband, weighted": partial(_ours, "tpe", promote=True, extra_count=1, weighted=True),
@@ -237,7 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["run", "report"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS)[:14])
+    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS)[:15])
     parser.add_argument("--problems", nargs="+", choices=DESIGNED + HELD_BACK, default=HELD_BACK)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--workers", type=int, default=4)

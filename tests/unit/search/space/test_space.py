@@ -52,7 +52,7 @@ def said(space: Space, params: dict[str, Any]) -> list[str]:
         ({"type": "float", "low": 0, "high": 1, "step": 0}, "p.step: must be > 0"),
         (
             {"type": "float", "low": 0, "high": 1, "step": 1e-300},
-            "p.step: is too small: the range has more steps",
+            "p.step: is too small: the range has more steps than a float can count",
         ),
         ({"type": "int", "low": 0, "high": 1, "step": -1}, "p.step: must be >= 1"),
         ({"type": "float", "low": -1e308, "high": 1e308}, "p.high: the range is wider than the largest float"),
