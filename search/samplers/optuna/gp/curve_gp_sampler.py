@@ -6,6 +6,7 @@ of the step as another input.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from optuna.trial import FrozenTrial
@@ -13,7 +14,7 @@ from optuna.trial import FrozenTrial
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.gp.curve_points import levels, points_of
 from search.samplers.optuna.gp.gp_internals import FULLY_TRAINED, GpHooks, Observed
-from search.samplers.optuna.gp.losses import Array, bounded, diverged, standardized
+from search.samplers.optuna.gp.losses import Array, Flags, bounded, diverged, standardized
 
 FAR = 3.0
 """The losses of early steps are among those of which the median is taken."""
@@ -38,15 +39,24 @@ class CurveGpSampler(GpHooks):
 
     def observed(self, trials: Sequence[FrozenTrial], params: Array) -> Observed | None:
         """The losses of a trial count until it diverges."""
-        curves = [self._curves[trial.number] for trial in trials]
-        points = points_of(curves)
-        far = diverged(np.array([loss for _, _, loss in points]), np.array([index for index, _, _ in points]), FAR)
-        kept = [point for point, is_far in zip(points, far, strict=True) if not is_far]
-        if not kept:
+        curves, has_diverged = _without_divergence([self._curves[trial.number] for trial in trials])
+        if has_diverged.all():
             return None
-        indexes = [index for index, _, _ in kept]
-        reached = levels(np.array([step for _, step, _ in kept]), max(curve.last_step for curve in curves))
-        values = standardized(bounded(np.array([loss for _, _, loss in kept])))
-        has_diverged = np.zeros(len(trials), dtype=bool)
-        has_diverged[[index for (index, _, _), is_far in zip(points, far, strict=True) if is_far]] = True
+        points = points_of(curves)
+        indexes = [index for index, _, _ in points]
+        reached = levels(np.array([step for _, step, _ in points]), max(curve.last_step for curve in curves))
+        values = standardized(bounded(np.array([loss for _, _, loss in points])))
         return Observed(np.column_stack([params[indexes], FULLY_TRAINED * reached]), values, has_diverged)
+
+
+def _without_divergence(curves: Sequence[LearningCurve]) -> tuple[list[LearningCurve], Flags]:
+    """The curves without what is far from all others, and which of them have such losses."""
+    losses = np.array([loss for curve in curves for loss in curve.losses.values()])
+    trials = np.repeat(np.arange(len(curves)), [len(curve.losses) for curve in curves])
+    far = diverged(losses, trials, FAR)
+    is_far = iter(far.tolist())
+    kept = [
+        replace(curve, losses={step: loss for step, loss in curve.losses.items() if not next(is_far)})
+        for curve in curves
+    ]
+    return kept, np.bincount(trials[far], minlength=len(curves)) > 0

@@ -128,6 +128,23 @@ def test_it_proposes_whatever_the_losses_are(losses: list[float]) -> None:
     assert 0 <= proposed(study_of(), history) <= 1
 
 
+def test_it_proposes_where_all_trials_began_well_and_then_diverged() -> None:
+    rungs = ((1, 0.5), (2, 0.4), (3, 1e9))
+    history = [Observation(number, {"x": number / 12}, "pruned", rungs=rungs) for number in range(12)]
+    assert 0 <= proposed(study_of(), history) <= 1
+
+
+def test_it_knows_all_trials_that_diverged_although_the_model_of_losses_has_only_some_of_the_points() -> None:
+    """Beyond the cliff the losses would be the least."""
+    cliff, count = 0.6, 2 * MAX_POINTS
+    history = []
+    for number in range(count):
+        x = number / count
+        status: Status = "diverged" if x > cliff else "pruned"
+        history.append(replace(trained(number, {"x": x}, 3, best=1.0), status=status))
+    assert all(proposed(study_of(), history, number) < cliff + 0.02 for number in range(count, count + 3))
+
+
 @pytest.mark.parametrize("factor", [1e6, 1e170, 1e300])
 def test_trials_that_almost_diverge_do_not_hide_the_differences_of_the_others(factor: float) -> None:
     """Their losses are so many times as large."""
