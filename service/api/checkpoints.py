@@ -14,7 +14,7 @@ from service.api.views.checkpoint_retention import CheckpointPlan
 from service.api.views.trials import CheckpointView
 from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailable, WrongState
 from service.operations.checkpoints import pin
-from service.operations.checkpoints.archive import open_archive
+from service.operations.checkpoints.checkpoint_archive import open_archive
 from service.operations.checkpoints.retention import Verdict
 from service.operations.checkpoints.retention_removal import plan_of
 from service.runtime.caches.experiment_caches import spec_of

@@ -11,8 +11,19 @@ import typer
 
 from service.cli import arguments, code_archive
 from service.cli.client import Refused, Unreachable
-from service.cli.commands import analysis, control, experiments, serve, stack, tokens, trials
-from service.cli.commands import service as service_commands
+from service.cli.commands import (
+    agent,
+    analysis,
+    backup,
+    control,
+    database,
+    doctor,
+    experiments,
+    serve,
+    stack,
+    tokens,
+    trials,
+)
 from service.cli.terminal.console import EXIT_FAILED, EXIT_USAGE, fail
 from service.errors import ServiceError
 from service.settings import BadSettings
@@ -32,8 +43,10 @@ app.add_typer(control.app)
 app.add_typer(trials.app)
 app.add_typer(analysis.app)
 app.add_typer(serve.app)
-app.add_typer(service_commands.app)
-app.add_typer(service_commands.database, name="db", rich_help_panel=serve.PANEL)
+app.add_typer(agent.app)
+app.add_typer(doctor.app)
+app.add_typer(backup.app)
+app.add_typer(database.app, name="db", rich_help_panel=serve.PANEL)
 app.add_typer(tokens.app, name="token", rich_help_panel=serve.PANEL)
 
 

