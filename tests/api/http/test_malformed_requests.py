@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from search.numbers_in_messages import counted
 from tests.conftest import Api, Held, a_spec
 
 JSON = {"Content-Type": "application/json"}
@@ -273,7 +274,7 @@ def test_an_answer_lists_a_hundred_mistakes_and_counts_the_others(service: Api, 
         problem = answer.json()
         assert len(problem["errors"]) == 100
         total = min(count, 5_000) if method == "PATCH" else count
-        assert problem["detail"].endswith(f"; and {total - 100} more mistakes")
+        assert problem["detail"].endswith(f"; and {counted(total - 100, 'more mistake')}")
         assert len(answer.content) < 100_000
 
 
