@@ -13,6 +13,8 @@ MAX_COMMAND = 120
 PORTS = range(20_000, 32_768)
 """Below the ports that systems assign to outgoing connections, so that a restarted server gets its port back."""
 
+_given: set[int] = set()
+
 HINTS = {
     errno.EACCES: " (ports below 1024 need privileges)",
     errno.EADDRNOTAVAIL: " (this machine does not have the address)",
@@ -66,9 +68,14 @@ def taken(host: str, port: int) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that is free now. It is not reserved."""
-    ports = random.sample(PORTS, len(PORTS))
-    return next(port for port in ports if is_free(host, port))
+    """Return a port that is free now. It is not reserved; but this process is not given the same one twice.
+
+    Ray, MLflow and the service get their ports before any of them listens.
+    """
+    ports = sorted(random.sample(PORTS, len(PORTS)), key=_given.__contains__)
+    port = next(port for port in ports if is_free(host, port))
+    _given.add(port)
+    return port
 
 
 def accepts(host: str, port: int) -> bool:

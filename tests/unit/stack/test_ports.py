@@ -58,3 +58,13 @@ def test_a_port_that_cannot_be_used_for_another_reason_is_not_called_taken(host:
 @pytest.mark.slow
 def test_a_free_port_has_no_holder() -> None:
     assert ports.holder_of(free_port()) is None
+
+
+def test_the_parts_of_a_stack_never_get_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them listens yet when the others get theirs."""
+    monkeypatch.setattr(ports, "PORTS", ports.PORTS[:40])
+    monkeypatch.setattr(ports, "is_free", lambda *_: True)
+    monkeypatch.setattr(ports, "_given", set[int]())
+    found = [free_port() for _ in range(40)]
+    assert len(set(found)) == 40
+    assert free_port() in found  # rather than none
