@@ -14,6 +14,7 @@ from search.problem import Feature, Problem, sign_of
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
 from search.samplers.optuna.frozen_trials import is_diverged, with_value
+from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.curve_proposer import CurveProposer
 from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.optuna.study_proposer import StudyProposer
@@ -135,7 +136,7 @@ def _thinned(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:
     known = _with_all_constraints(trials)
     ranked = sorted((sign * trial.values[0], trial.number) for trial in known if trial.values)
     half = MAX_SCORED_TRIALS // 2
-    kept = {number for _, number in [*ranked[:half], *ranked[half :: -(-len(ranked[half:]) // half) or 1]]}
+    kept = {number for _, number in [*ranked[:half], *ranked[half :: stride(len(ranked) - half, half)]]}
     return [trial for trial in known if not trial.values or trial.number in kept]
 
 

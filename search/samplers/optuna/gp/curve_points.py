@@ -34,7 +34,12 @@ def _thinned(points: list[Point]) -> list[Point]:
         return points
     ranked = sorted(points, key=lambda point: (point[2], point[0]))
     half = MAX_POINTS // 2
-    return sorted([*ranked[:half], *ranked[half :: -(-len(ranked[half:]) // half)]])
+    return sorted([*ranked[:half], *ranked[half :: stride(len(ranked) - half, half)]])
+
+
+def stride(count: int, most: int) -> int:
+    """The distance between at most `most` of `count` things, so that they are evenly spaced."""
+    return max(1, -(-count // most))
 
 
 def levels(steps: Array, last_step: int) -> Array:

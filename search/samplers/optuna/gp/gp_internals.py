@@ -19,6 +19,7 @@ from optuna._gp.search_space import SearchSpace
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
+from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged, standardized
 
 FULLY_TRAINED = 1.0
@@ -157,7 +158,7 @@ class DivergenceGpSampler(GpHooks):
 def _some_of_both(has_diverged: Flags) -> NDArray[np.intp]:
     """The indexes of at most MAX_LABELS, evenly spaced: half of them of trials that diverged, half of others."""
     parts = [np.flatnonzero(has_diverged), np.flatnonzero(~has_diverged)]
-    return np.concatenate([part[:: -(-2 * len(part) // MAX_LABELS) or 1] for part in parts])
+    return np.concatenate([part[:: stride(len(part), MAX_LABELS // 2)] for part in parts])
 
 
 def _expected(model: GPRegressor, inputs: Array) -> Array:
