@@ -13,7 +13,7 @@ from typing import Self
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
-from trainer.traces import OFF, ON, wanted
+from trainer.traces import OFF, ON
 
 LEASE_KEY_FILE = "lease-key"
 LEASE_KEY_BYTES = 32
@@ -94,7 +94,7 @@ class Settings:
             stall_seconds=_number(env, "PACELINE_STALL_SECONDS", cls.stall_seconds),
             insecure=_switch(env, "PACELINE_INSECURE"),
             require_tokens=_switch(env, "PACELINE_REQUIRE_TOKENS"),
-            tracing=wanted(env),
+            tracing=_switch(env, "PACELINE_TRACING"),
         )
 
     @property

@@ -122,6 +122,7 @@ def test_settings_that_are_not_numbers_are_named() -> None:
         ("PACELINE_MAX_FOLLOWERS=0.5", "must be a whole number, not '0.5'"),
         ("PACELINE_REQUIRE_TOKENS=yess", "must be 1 or 0"),
         ("PACELINE_INSECURE=2", "must be 1 or 0"),
+        ("PACELINE_TRACING=2", "must be 1 or 0"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(setting: str, message: str) -> None:
