@@ -68,6 +68,7 @@ class StudyView:
 
     def __init__(self, study: Study, history: Iterable[Observation] = ()) -> None:
         chosen = study.chosen_sampler
+        self._sampler = chosen.sampler
         self.scores_curves = study.scored_problem.curve_score
         self._proposer = study.proposer
         self._distinct = DistinctProposals(study.problem.space, study.seed) if study.is_distinct else None
@@ -88,6 +89,10 @@ class StudyView:
         if self._checked_space is not None and (mistakes := self._checked_space.mistakes_in(params)):
             raise ValueError(f"the sampler's proposal is not in the space: {'; '.join(map(str, mistakes))}")
         return params if self._distinct is None else self._distinct.instead_of(params, number)
+
+    def import_library(self) -> None:
+        """Import what later proposals need, which may take seconds."""
+        self._sampler.import_library()
 
     def source(self, number: int) -> Source:
         """What the proposal of trial `number` comes from; a model, if the sampler does not tell."""

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from search.mistakes import Mistake
 from search.problem import Feature, Problem, sign_of
+from search.samplers.deferred_model import DeferredModel
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
 from search.samplers.optuna.frozen_trials import is_diverged, with_value
@@ -80,8 +81,17 @@ class Gp(Sampler):
         """
         if missing := self.missing():
             raise LibraryMissing(f"gp {missing}")
-        import_gp_modules()
         needed = self.startup_count(problem)
+        sampler = partial(self._sampler, GPSampler, needed)
+        startup = StudyProposer(problem, seed, sampler, usable=_none, max_draws=2, startup_count=needed)
+        return DeferredModel(startup, needed, partial(self._model, problem, seed, needed))
+
+    @classmethod
+    def import_library(cls) -> None:
+        import_gp_modules()
+
+    def _model(self, problem: Problem, seed: int, needed: int) -> Proposer:
+        import_gp_modules()
         if problem.curve_score and models_curves(problem) and usable("gp"):
             return CurveProposer(problem, seed, partial(self._curve_sampler, needed), needed)
         sign = sign_of(problem.directions[0])
@@ -113,6 +123,10 @@ class Gp(Sampler):
             deterministic_objective=self.deterministic_objective,
             warn_independent_sampling=False,
         )
+
+
+def _none(_: list[FrozenTrial]) -> list[FrozenTrial]:
+    return []
 
 
 def _divergence_sampler(*, sign: int, **options: Any) -> GPSampler:

@@ -67,6 +67,10 @@ class Sampler(JsonModel, ABC):
             return None
         return f"needs the library {cls.library}, which this service does not have"
 
+    @classmethod
+    def import_library(cls) -> None:
+        """Import what takes seconds, if anything does: called in the background, so that no proposal waits for it."""
+
     def mistakes_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
         """Why the options do not suit the problem, at paths from the experiment's spec; empty if they do."""
         return []

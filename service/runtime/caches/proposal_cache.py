@@ -169,6 +169,8 @@ class ProposalCache:
                 number = next_number(session)
             if number is not None:
                 _propose(entry, database, experiment_id, number)
+            if entry.view is not None:
+                entry.view.study.import_library()
         except SpaceExhausted:
             pass  # the next claim gets it, too
         except Exception as error:  # noqa: BLE001 - the next claim gets it, too, and ends the experiment

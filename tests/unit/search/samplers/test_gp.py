@@ -1,6 +1,8 @@
 """The Gaussian process proposes what a study of Optuna does."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -162,3 +164,42 @@ def test_a_loss_far_from_all_others_counts_as_diverged(losses: list[float], expe
 def test_losses_of_the_first_trials_have_not_diverged_because_the_others_are_much_better() -> None:
     losses = np.array([*range(1, 11), *[0.01] * 90], dtype=float)
     assert not diverged(losses, np.arange(100), far=3).any()
+
+
+@pytest.mark.parametrize(
+    ("facts", "last_value"),
+    [({}, None), ({}, 0.5), ({"prunes": True}, None), ({"constrained": True}, 0.5)],
+    ids=["nothing reported", "stopped", "early stopping", "constrained"],
+)
+def test_a_model_without_enough_trials_draws_what_is_drawn_before_it_is_loaded(
+    facts: dict[str, Any], last_value: float | None
+) -> None:
+    """Before it is loaded, any trial that has ended may be one that it learns from."""
+    study = Study(Problem(MIXED, ("minimize",), **facts), SamplerSpec(sampler="gp", options={"n_startup_trials": 2}), 3)
+    params = [propose(study, [], number) for number in range(4)]
+    step = None if last_value is None else 1
+    stopped = [Observation(number, params[number], "stopped", None, step, last_value) for number in range(2)]
+    view = StudyView(study, stopped)
+    assert view.source(3) == "start_up"
+    assert view.propose([], 3) == params[3]
+
+
+STARTUP_DRAWS = """
+import sys
+
+from search.problem import Observation, Problem
+from search.samplers import SamplerSpec
+from search.space.space import Space
+from search.study import Study, propose
+
+space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
+study = Study(Problem(space, ("minimize",), prunes=len(sys.argv) > 1), SamplerSpec(sampler="gp"), 0)
+done = [Observation(number, propose(study, [], number), "completed", (0.5,)) for number in range(4)]
+propose(study, done, 4)
+sys.exit("torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["early stopping"]], ids=["whole", "early stopping"])
+def test_the_first_draws_do_not_wait_for_the_import_of_torch(arguments: list[str]) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", STARTUP_DRAWS, *arguments], check=True)
