@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from search.samplers.gp import Gp
 from search.study import StudyView
 from service.runtime.caches.proposal_cache import ProposalCache
 from tests.conftest import Api
@@ -129,3 +130,15 @@ def test_proposals_are_those_of_an_undisturbed_search(service: Api) -> None:
             if name == "one":  # waits until every proposal is computed
                 until_nothing_is_scheduled(service)
     assert seen["one"] == seen["other"]
+
+
+def test_what_a_model_needs_is_imported_in_the_background_from_the_first_trial_on(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    monkeypatch.setattr(Gp, "import_library", lambda _: threads.append(threading.current_thread().name))
+    name = service.create(search={"sampler": "gp"}, limits={"max_trials": 20, "parallelism": 2})["name"]
+    assert service.ask(name)
+    until_nothing_is_scheduled(service)
+    assert threads
+    assert all("ahead" in thread for thread in threads)
