@@ -14,7 +14,8 @@ from search.problem import Feature, Problem, sign_of
 from search.samplers.deferred_model import DeferredModel
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
-from search.samplers.optuna.frozen_trials import is_diverged, with_value
+from search.samplers.optuna.conversion import is_diverged
+from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.curve_proposer import CurveProposer
 from search.samplers.optuna.internals_checks import import_gp_modules, usable
@@ -94,13 +95,12 @@ class Gp(Sampler):
         import_gp_modules()
         if problem.curve_score and models_curves(problem) and usable("gp"):
             return CurveProposer(problem, seed, partial(self._curve_sampler, needed), needed)
-        sign = sign_of(problem.directions[0])
         made: Callable[..., GPSampler] = GPSampler
         known: Callable[[list[FrozenTrial]], list[FrozenTrial]] = _with_all_constraints
         if problem.curve_score:
-            known = partial(_thinned, sign=sign)
-        elif len(problem.directions) == 1 and not problem.constrained and usable("gp"):
-            made, known = partial(_divergence_sampler, sign=sign), partial(_with_diverged, sign=sign)
+            known = partial(_thinned, sign=sign_of(problem.directions[0]))
+        elif usable("gp"):
+            made, known = _divergence_sampler, partial(_with_diverged, objectives=len(problem.directions))
         sampler = partial(self._sampler, made, needed)
         return StudyProposer(problem, seed, sampler, usable=known, max_draws=2, startup_count=needed)
 
@@ -129,10 +129,10 @@ def _none(_: list[FrozenTrial]) -> list[FrozenTrial]:
     return []
 
 
-def _divergence_sampler(*, sign: int, **options: Any) -> GPSampler:
+def _divergence_sampler(**options: Any) -> GPSampler:
     from search.samplers.optuna.gp.gp_internals import DivergenceGpSampler  # noqa: PLC0415 - imports torch
 
-    return DivergenceGpSampler(sign, **options)
+    return DivergenceGpSampler(**options)
 
 
 def models_curves(problem: Problem) -> bool:
@@ -140,9 +140,10 @@ def models_curves(problem: Problem) -> bool:
     return problem.has_curve_score and problem.compares_objective and not problem.constrained
 
 
-def _with_diverged(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:
-    """A trial that diverged counts as completed, with the worst value that there is."""
-    return [with_value(trial, sign * math.inf) if is_diverged(trial) else trial for trial in trials]
+def _with_diverged(trials: list[FrozenTrial], objectives: int) -> list[FrozenTrial]:
+    """A trial that diverged counts as completed, with an infinite value of each objective."""
+    values = [math.inf] * objectives
+    return [with_value(trial, *values) if is_diverged(trial) else trial for trial in _with_all_constraints(trials)]
 
 
 def _thinned(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:

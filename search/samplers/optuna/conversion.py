@@ -16,6 +16,8 @@ from search.space.space import Space
 
 _ANY_TIME = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (Optuna's times have no zone; no sampler reads this one)
 
+_DIVERGED = "diverged"
+
 _STATES = {
     "running": TrialState.RUNNING,
     "completed": TrialState.COMPLETE,
@@ -48,7 +50,12 @@ def frozen_trial_of(
         values=[float(value) for value in observation.values or ()] if state is TrialState.COMPLETE else None,
         curve=_curve(observation) if state is TrialState.PRUNED and len(problem.directions) == 1 else {},
         constraints=_constraints(problem, observation),
+        diverged=observation.status == "diverged",
     )
+
+
+def is_diverged(trial: FrozenTrial) -> bool:
+    return _DIVERGED in trial.user_attrs
 
 
 def frozen_trial(
@@ -60,6 +67,7 @@ def frozen_trial(
     values: list[float] | None = None,
     curve: Mapping[int, float] | None = None,
     constraints: Sequence[float] | None = None,
+    diverged: bool = False,
 ) -> FrozenTrial:
     trial = FrozenTrial(
         number=number,
@@ -71,7 +79,7 @@ def frozen_trial(
         datetime_complete=_ANY_TIME if state.is_finished() else None,
         params=dict(params or {}),
         distributions=dict(distributions or {}),
-        user_attrs={},
+        user_attrs={_DIVERGED: True} if diverged else {},
         system_attrs={},
         intermediate_values=dict(curve or {}),
     )

@@ -65,14 +65,9 @@ class FrozenTrials:
         return with_value(trial, 0.0)
 
 
-def is_diverged(trial: FrozenTrial) -> bool:
-    """Of a single objective: a trial that was pruned or stopped after reports has a value."""
-    return trial.state is TrialState.PRUNED and not trial.intermediate_values
-
-
-def with_value(trial: FrozenTrial, value: float) -> FrozenTrial:
-    """As completed with this value."""
+def with_value(trial: FrozenTrial, *values: float) -> FrozenTrial:
+    """As completed with this value, or one for each objective."""
     found = copy(trial)
     found.state, found.datetime_complete = TrialState.COMPLETE, found.datetime_start
-    found.values = [value]
+    found.values = list(values)
     return found

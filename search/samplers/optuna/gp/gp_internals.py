@@ -12,15 +12,16 @@ import numpy as np
 import optuna
 import torch
 from numpy.typing import NDArray
-from optuna._gp.acqf import BaseAcquisitionFunc, LogCEI, LogEI, qLogCEI, qLogEI
+from optuna._gp.acqf import BaseAcquisitionFunc, LogEI, LogPI, qLogEI
 from optuna._gp.gp import GPRegressor, fit_kernel_params
 from optuna._gp.prior import DEFAULT_MINIMUM_NOISE_VAR, default_log_prior
 from optuna._gp.search_space import SearchSpace
 from optuna.distributions import BaseDistribution
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.gp.curve_points import stride
-from search.samplers.optuna.gp.losses import Array, Flags, diverged, standardized
+from search.samplers.optuna.gp.losses import Array, Flags, diverged
 
 FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
@@ -44,7 +45,57 @@ class Observed:
     diverged: Flags
 
 
-class GpHooks(optuna.samplers.GPSampler):
+class DivergenceGpSampler(optuna.samplers.GPSampler):
+    """Optuna's GPSampler, unchanged while no trial has diverged. Of those that report no number a value is infinite.
+
+    It learns no values of trials that diverged. A second model learns where trials diverge: the probability that they
+    do not is a factor of the acquisition function.
+    """
+
+    _not_diverging: BaseAcquisitionFunc | None = None
+
+    def _sample_relative_impl(
+        self,
+        study: optuna.Study,
+        completed_trials: list[FrozenTrial],
+        running_trials: list[FrozenTrial],
+        search_space: dict[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        has_diverged = _diverged(study, completed_trials)
+        if has_diverged.all():
+            return {}
+        space = SearchSpace(search_space)
+        self._not_diverging = self._limit(space, space.get_normalized_params(completed_trials), has_diverged)
+        others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
+        return super()._sample_relative_impl(study, others, running_trials, search_space)
+
+    def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
+        limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
+        found: Array = super()._optimize_acqf(limited, best_params)
+        return found
+
+    def _limit(self, space: SearchSpace, params: Array, has_diverged: Flags) -> BaseAcquisitionFunc | None:
+        """The logarithm of the probability that a trial does not diverge; None if none has."""
+        if not has_diverged.any():
+            return None
+        chosen = _some_of_both(has_diverged)
+        labels = np.where(has_diverged[chosen], -1.0, 1.0)
+        mean, deviation = labels.mean(), labels.std()
+        model = self._fitted(params[chosen], (labels - mean) / deviation, space.is_categorical)
+        return LogPI(model, space, -mean / deviation)
+
+    def _fitted(self, inputs: Array, values: Array, is_categorical: Flags) -> GPRegressor:
+        return fit_kernel_params(
+            X=inputs,
+            Y=values,
+            is_categorical=is_categorical,
+            log_prior=default_log_prior,
+            minimum_noise=DEFAULT_MINIMUM_NOISE_VAR,
+            deterministic_objective=self._deterministic,
+        )
+
+
+class GpHooks(DivergenceGpSampler):
     """Optuna's GPSampler, whose model has one more input: how far a trial has trained, up to FULLY_TRAINED.
 
     It proposes what is expected to be the best at the end, and not to diverge. A trial may be both completed, because
@@ -70,47 +121,23 @@ class GpHooks(optuna.samplers.GPSampler):
         observed = self.observed(completed_trials, params)
         if observed is None:
             return {}
-        model = self._fitted(space, observed.inputs, observed.values)
+        model = self._fitted(observed.inputs, observed.values, np.append(space.is_categorical, False))
         expected = np.where(observed.diverged, -np.inf, _expected(model, _at_end(params)))
         running = [*running_trials, *self.still_running(completed_trials)]
-        limits = self._limits(space, params, observed.diverged)
-        acquisition = self._acquisition(model, float(expected.max()), space, running, limits)
+        self._not_diverging = self._limit(space, params, observed.diverged)
+        acquisition = _AtEnd(self._acquisition(model, float(expected.max()), space, running), space)
         best = params[np.argmax(expected), np.newaxis]
-        return space.get_unnormalized_param(self._optimize_acqf(_AtEnd(acquisition, space), best))
-
-    def _fitted(self, space: SearchSpace, inputs: Array, values: Array) -> GPRegressor:
-        return fit_kernel_params(
-            X=inputs,
-            Y=values,
-            is_categorical=np.append(space.is_categorical, False),
-            log_prior=default_log_prior,
-            minimum_noise=DEFAULT_MINIMUM_NOISE_VAR,
-            deterministic_objective=self._deterministic,
-        )
-
-    def _limits(self, space: SearchSpace, params: Array, has_diverged: Flags) -> dict[str, Any]:
-        """The arguments by which an acquisition function avoids what diverges; none if nothing has."""
-        if not has_diverged.any():
-            return {}
-        chosen = _some_of_both(has_diverged)
-        labels = np.where(has_diverged[chosen], -1.0, 1.0)
-        mean, deviation = labels.mean(), labels.std()
-        model = self._fitted(space, _at_end(params[chosen]), (labels - mean) / deviation)
-        return {"constraints_gpr_list": [model], "constraints_threshold_list": [-mean / deviation]}
+        return space.get_unnormalized_param(self._optimize_acqf(acquisition, best))
 
     def _acquisition(
-        self,
-        model: GPRegressor,
-        best: float,
-        space: SearchSpace,
-        running: Sequence[FrozenTrial],
-        limits: dict[str, Any],
+        self, model: GPRegressor, best: float, space: SearchSpace, running: Sequence[FrozenTrial]
     ) -> BaseAcquisitionFunc:
-        shared: dict[str, Any] = {"gpr": model, "search_space": space, "threshold": best, **limits}
         if not running:
-            return LogCEI(**shared) if limits else LogEI(**shared)
-        return (qLogCEI if limits else qLogEI)(
-            **shared,
+            return LogEI(model, space, best)
+        return qLogEI(
+            model,
+            space,
+            best,
             n_qmc_samples=QMC_SAMPLES,
             qmc_seed=self._rng.rng.randint(MAX_QMC_SEED),
             normalized_params_of_running_trials=_at_end(
@@ -119,40 +146,13 @@ class GpHooks(optuna.samplers.GPSampler):
         )
 
 
-class DivergenceGpSampler(GpHooks):
-    """Optuna's GPSampler, unchanged while no trial has diverged. Of those that report no number the value is infinite.
-
-    For a single objective, of which `sign` times the value is the loss.
-    """
-
-    def __init__(self, sign: int, **options: Any) -> None:
-        super().__init__(**options)
-        self._sign = sign
-
-    def still_running(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:  # noqa: ARG002
-        return []
-
-    def observed(self, trials: Sequence[FrozenTrial], params: Array) -> Observed | None:
-        losses, has_diverged = self._losses(trials)
-        if has_diverged.all():
-            return None
-        return Observed(_at_end(params[~has_diverged]), standardized(losses[~has_diverged]), has_diverged)
-
-    def _sample_relative_impl(
-        self,
-        study: optuna.Study,
-        completed_trials: list[FrozenTrial],
-        running_trials: list[FrozenTrial],
-        search_space: dict[str, BaseDistribution],
-    ) -> dict[str, Any]:
-        any_diverged = self._losses(completed_trials)[1].any()
-        propose = super()._sample_relative_impl if any_diverged else super(GpHooks, self)._sample_relative_impl
-        return propose(study, completed_trials, running_trials, search_space)
-
-    def _losses(self, trials: Sequence[FrozenTrial]) -> tuple[Array, Flags]:
-        """With whether each trial has diverged."""
-        losses = np.array([self._sign * trial.values[0] for trial in trials])
-        return losses, diverged(losses, np.arange(len(losses)), FAR)
+def _diverged(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Flags:
+    """With several objectives, only those that report no number: one that varies by orders of magnitude is common."""
+    values = np.array([trial.values for trial in trials])
+    if len(study.directions) > 1:
+        return np.asarray(~np.isfinite(values).all(axis=1))
+    losses = values[:, 0] if study.direction is StudyDirection.MINIMIZE else -values[:, 0]
+    return diverged(losses, np.arange(len(losses)), FAR)
 
 
 def _some_of_both(has_diverged: Flags) -> NDArray[np.intp]:
@@ -165,6 +165,17 @@ def _expected(model: GPRegressor, inputs: Array) -> Array:
     with torch.no_grad():
         found: Array = model.posterior(torch.from_numpy(inputs))[0].numpy()
     return found
+
+
+class _Product(BaseAcquisitionFunc):
+    """Of acquisition functions, which are logarithms."""
+
+    def __init__(self, factors: Sequence[BaseAcquisitionFunc]) -> None:
+        super().__init__(np.mean([one.length_scales for one in factors], axis=0), factors[0].search_space)
+        self._factors = factors
+
+    def eval_acqf(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([one.eval_acqf(x) for one in self._factors]).sum(dim=0)
 
 
 class _AtEnd(BaseAcquisitionFunc):

@@ -3,7 +3,7 @@
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -135,10 +135,42 @@ def test_it_learns_where_trials_diverge_and_approaches_the_best_beside_that(
     assert max(x for x in proposed if x <= CLIFF) > CLIFF - 0.03
 
 
+def beside_a_cliff(number: int, x: float, objectives: int) -> Observation:
+    """Beyond it trials diverge. With one objective, of which more is better, there is a constraint: x >= 0.3."""
+    if x > CLIFF:
+        return Observation(number, {"x": x}, "diverged")
+    if objectives == 1:
+        return Observation(number, {"x": x}, "completed", (x,), constraints=(0.3 - x,))
+    return Observation(number, {"x": x}, "completed", (x, (x - 0.2) ** 2))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("prunes", [False, True], ids=["whole", "early stopping"])
-def test_it_proposes_while_all_trials_diverge(*, prunes: bool) -> None:
-    study = Study(Problem(LINE, ("minimize",), prunes=prunes), SamplerSpec(sampler="gp"), 7)
+@pytest.mark.parametrize("running", [0, 2])
+@pytest.mark.parametrize("objectives", [1, 2], ids=["constrained", "two objectives"])
+def test_it_learns_where_trials_diverge_under_constraints_and_with_several_objectives(
+    objectives: int, running: int
+) -> None:
+    directions: Sequence[Direction] = ("maximize", "minimize")
+    problem = Problem(LINE, tuple(directions[:objectives]), constrained=objectives == 1)
+    study = Study(problem, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), 7)
+    view = StudyView(study, [beside_a_cliff(n, n / 8, objectives) for n in range(9)])
+    proposed = []
+    for number in range(9, 17):
+        x = float(str(view.propose([], number)["x"]))
+        proposed.append(x)
+        view.update([Observation(number, {"x": x}, "running")])
+        if number - running > 8:
+            view.update([beside_a_cliff(number - running, proposed[-1 - running], objectives)])
+    assert sum(x > CLIFF + 0.05 for x in proposed) <= 1
+    assert objectives > 1 or max(x for x in proposed if x <= CLIFF) > CLIFF - 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "facts", [{}, {"prunes": True}, {"constrained": True}, {"directions": ("minimize", "maximize")}], ids=str
+)
+def test_it_proposes_while_all_trials_diverge(facts: dict[str, Any]) -> None:
+    study = Study(Problem(**{"space": LINE, "directions": ("minimize",), **facts}), SamplerSpec(sampler="gp"), 7)
     history = [Observation(number, {"x": number / 12}, "diverged") for number in range(12)]
     found = {float(str(propose(study, history, number)["x"])) for number in range(12, 16)}
     assert len(found) == 4
