@@ -3,6 +3,7 @@
 usage: python -m migrations.new_revision "what it adds"
 """
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,8 +22,10 @@ def main(title: str) -> None:
         with database.engine.begin() as connection:
             settings = config(connection)
             head = ScriptDirectory.from_config(settings).get_current_head() or "0"
-            command.revision(settings, title, autogenerate=True, rev_id=f"{int(head) + 1:04d}")
+            revision = command.revision(settings, title, autogenerate=True, rev_id=f"{int(head) + 1:04d}")
         database.close()
+    for arguments in (("check", "--fix"), ("format",)):
+        subprocess.run([sys.executable, "-m", "ruff", *arguments, str(revision.path)], check=False)  # noqa: S603 - our own
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from service.app.complete import create_app
 from service.settings import Settings
 
 SNAPSHOT = Path(__file__).parents[2] / "docs/reference/openapi.json"
-UPDATE = "python -m tests.architecture.openapi_snapshot"
+UPDATE = ".venv/bin/python -m tests.architecture.openapi_snapshot"
 
 _NARROWING_MINIMA = ("minimum", "exclusiveMinimum", "minLength", "minItems")
 _NARROWING_MAXIMA = ("maximum", "exclusiveMaximum", "maxLength", "maxItems")

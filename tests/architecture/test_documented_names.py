@@ -11,7 +11,8 @@ import typer
 import yaml
 
 from search.early_stopping.registry import RULES
-from search.samplers.registry import SAMPLERS
+from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.samplers.registry import OWN_SAMPLERS
 from service.app.complete import create_app
 from service.cli.all_commands import app
 from service.domain import end_reasons
@@ -22,6 +23,7 @@ from service.errors import ServiceError
 from service.settings import Settings
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
+from tests.architecture.openapi_snapshot import current
 from trainer.wire import FailureKind, Kind
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,7 @@ DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```", re.MULTILINE | 
 ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
 END_REASON = re.compile(r"^\| `(\w+)` \| (\w+) \|", re.MULTILINE)
 SECTION = re.compile(r"^## (\S+)\n\n(.*?)(?=\n## |\Z)", re.MULTILINE | re.DOTALL)
+RULES_HERE = RULES.keys() - PLUGINS.kinds.keys()
 VARIABLE = re.compile(r"\bPACELINE_[A-Z_]+[A-Z]\b")
 
 Moves = set[tuple[str, str]]
@@ -83,10 +86,10 @@ def test_every_status_is_in_a_diagram() -> None:
     [
         ("concepts/experiments-and-trials.md", EndReason),
         ("concepts/experiments-and-trials.md", FailureKind),
-        ("concepts/search.md", SAMPLERS),
-        ("concepts/early-stopping.md", RULES.keys() - {"none"}),
-        ("reference/specification.md", SAMPLERS),
-        ("reference/specification.md", RULES),
+        ("concepts/search.md", OWN_SAMPLERS),
+        ("concepts/early-stopping.md", RULES_HERE - {"none"}),
+        ("reference/specification.md", OWN_SAMPLERS),
+        ("reference/specification.md", RULES_HERE),
         ("reference/specification.md", Kind),
         ("guides/dependencies.md", set(Kind) - {Kind.EXTERNAL}),
         ("guides/team.md", Role),
@@ -95,7 +98,13 @@ def test_every_status_is_in_a_diagram() -> None:
 )
 def test_a_page_names_all_of_them(page: str, names: Iterable[str]) -> None:
     text = _page(page)
-    assert not [name for name in map(str, names) if f"`{name}`" not in text]
+    missing = [name for name in map(str, names) if f"`{name}`" not in text]
+    assert not missing, f"add these to docs/{page}"
+
+
+def test_the_description_of_the_sampler_names_all_of_them() -> None:
+    described = current()["components"]["schemas"]["SamplerSpec"]["properties"]["sampler"]["description"]
+    assert not [name for name in OWN_SAMPLERS if f"`{name}`" not in described]
 
 
 def test_the_reference_names_every_field_of_a_specification() -> None:
@@ -112,7 +121,8 @@ def test_the_references_example_is_a_valid_specification() -> None:
 def test_the_reference_names_every_call(tmp_path: Path) -> None:
     settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)})
     paths = create_app(settings).openapi()["paths"]
-    assert not [call for call in _calls(paths) if call not in _page("reference/api.md")]
+    missing = [call for call in _calls(paths) if call not in _page("reference/api.md")]
+    assert not missing, "add these to docs/reference/api.md"
 
 
 def _calls(paths: Mapping[str, Mapping[str, object]]) -> Iterator[str]:

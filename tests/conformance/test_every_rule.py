@@ -5,7 +5,7 @@ further options to test belong in VARIANTS.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,24 @@ SEED = 1
 
 def options_of() -> Iterator[Any]:
     for name, kind in RULES.items():
-        required = {option: REQUIRED[option] for option, field in kind.model_fields.items() if field.is_required()}
+        required = {option: REQUIRED[option] for option in _required_options(name, kind)}
         for variant in VARIANTS.get(name, [{}]):
             yield pytest.param({"rule": name, **required, **variant}, id=f"{name} {variant or ''}".strip())
 
 
+def _required_options(name: str, kind: type[Rule]) -> Sequence[str]:
+    required = [option for option, field in kind.model_fields.items() if field.is_required()]
+    if missing := [option for option in required if option not in REQUIRED]:
+        raise LookupError(f"the options {missing} of the rule {name} need defaults, or values in REQUIRED")
+    return required
+
+
 every_rule = pytest.mark.parametrize("options", list(options_of()))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_registered_by_its_own_name(name: str) -> None:
+    assert RULES[name].model_fields["rule"].default == name
 
 
 def rule_of(options: dict[str, Any], **more: Any) -> Rule:

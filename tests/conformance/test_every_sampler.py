@@ -1,19 +1,19 @@
 """The contract of `search.samplers.sampler`, tested for each registered sampler.
 
 A new sampler is tested here as soon as it is in the registry. Options that make it learn from few trials belong in
-OPTIONS.
+OPTIONS; the sources of its proposals in SOURCES, if they are others than `start_up` and `model`.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from search.problem import Observation, SpaceExhausted
 from search.samplers import SAMPLERS, SamplerSpec
 from search.samplers.registry import OWN_SAMPLERS
-from search.samplers.sampler import Proposer
+from search.samplers.sampler import Proposer, Source
 from search.space.space import Params
 from search.study import Study, StudyView, propose
 from tests.conformance.sampler_problems import PROBLEMS, SEED, changes_of, history_of
@@ -134,8 +134,8 @@ def test_a_proposal_has_a_source(study: Study) -> None:
     """It is that of a model as soon as the sampler learns from the trials."""
     view, history = StudyView(study), history_of(study.problem, COUNT)
     name = study.chosen_sampler.name
-    if name not in OWN_SAMPLERS:  # one without start-up has a model from the first trial on
-        assert {view.source(0), view.source(COUNT)} <= {"start_up", "model"}
+    if name not in OWN_SAMPLERS:
+        assert {view.source(0), view.source(COUNT)} <= {*get_args(Source)}
         return
     learned, others = SOURCES.get(name, {"model"}), SOURCES.get(name, {"start_up"})
     assert view.source(0) in others

@@ -20,7 +20,7 @@ class NoneSpec(Rule):
     """no early stopping"""
 
 
-_OWN: dict[str, type[Rule]] = {
+OWN_RULES: dict[str, type[Rule]] = {
     "asha": Asha,
     "hyperband": Hyperband,
     "median": Median,
@@ -39,9 +39,9 @@ def _flaw(name: str, kind: type[Rule]) -> str | None:
     return None
 
 
-PLUGINS = plugins(RULE_GROUP, Rule, {*_OWN, "patient", "pbt", "auto"}, _flaw)
+PLUGINS = plugins(RULE_GROUP, Rule, {*OWN_RULES, "patient", "pbt", "auto"}, _flaw)
 WRAPPABLE_RULES: dict[str, type[Rule]] = {
-    **_OWN,
+    **OWN_RULES,
     **{name: kind for name, kind in PLUGINS.kinds.items() if issubclass(kind, StoppingRule)},
 }
 

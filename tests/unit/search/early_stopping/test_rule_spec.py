@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from search.early_stopping import RULES
+from search.early_stopping.rules.standalone_rules import PLUGINS
 from tests.unit.search.early_stopping.trials import Spec, Trials, complaints, rule_of
 
 COMMON = "metric, direction, grace_steps"
 ASHA_OPTIONS = (
     f"{COMMON}, min_step, reduction_factor, bootstrap_count, extra_count, promote, min_early_stopping_rate, max_step"
 )
-RUNG_RULES = "asha, hyperband, median, percentile, threshold, wilcoxon, none"
+RUNG_RULES = ", ".join(["asha, hyperband, median, percentile, threshold, wilcoxon, none", *PLUGINS.kinds])
 
 
 @pytest.mark.parametrize(
