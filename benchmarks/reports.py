@@ -34,7 +34,7 @@ from benchmarks.harness.figures import machine
 from benchmarks.harness.load import Load, report_continuously, running_trials
 from benchmarks.recovery import HOST, Paceline, postgresql, until_served
 from service.stack.child_process import LOW_PRIORITY, ChildProcess
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade

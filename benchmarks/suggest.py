@@ -4,7 +4,7 @@ All use TPE with the same options and the same finished trials of ten parameters
 ends, and the next one is asked for. Optuna's gRPC proxy runs in front of a copy of its SQLite storage. Printed are the
 medians of some asks, and how many times longer the others take. Optuna's storages are filled in bulk
 (`benchmarks/harness/histories.py`), which trial by trial takes minutes. The service itself is measured last, with the
-largest number of finished trials: start, latency and memory (`benchmarks/served.py`).
+largest number of finished trials: start, latency and memory (`benchmarks/large_experiment.py`).
 
     python -m benchmarks.suggest [--trials 10 100 1000 10000] [--asks 7]
 """
@@ -29,7 +29,7 @@ from optuna.storages import BaseStorage, GrpcStorageProxy, InMemoryStorage, Jour
 from optuna.storages.journal import JournalFileBackend
 
 from benchmarks.harness.histories import filled
-from benchmarks.served import RUNS, measure_service
+from benchmarks.large_experiment import RUNS, measure_service
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Params, Space

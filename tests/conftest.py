@@ -31,7 +31,7 @@ from service.app import shared_parts
 from service.app.complete import create_app
 from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 pytest_plugins = ["tests.garbage_collection", "tests.memory_directory", "tests.databases"]
 

@@ -22,7 +22,7 @@ from sqlalchemy.engine import make_url
 from service.store.sql import database as store
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 TEMPLATE = "paceline_template"
 

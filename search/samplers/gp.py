@@ -130,7 +130,7 @@ def _none(_: list[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def _divergence_sampler(**options: Any) -> GPSampler:
-    from search.samplers.optuna.gp.gp_internals import DivergenceGpSampler  # noqa: PLC0415 - imports torch
+    from search.samplers.optuna.gp.sampler import DivergenceGpSampler  # noqa: PLC0415 - imports torch
 
     return DivergenceGpSampler(**options)
 

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 from service.mirror.backoff import Backoff
 from service.mirror.connection import TrackingConnection
 from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
+from service.mirror.new_runs import experiment_run, trial_run
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.projection import CONTENDING_ENDS, BestSoFar, Projection, ProjectionInput, project
 from service.mirror.run_update import RunUpdate
-from service.mirror.runs import experiment_run, trial_run
 from service.mirror.trial_events import TRIAL_ENDS
 from service.store import mirrors
 from service.store.events import events_after

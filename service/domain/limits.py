@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from service.domain.common_failure import CommonFailure
 from service.domain.end_reasons import EndReason
+from service.domain.repeated_failure import RepeatedFailure
 from service.domain.retry_policy import never_started
 from trainer.wire import FailureKind
 
@@ -32,7 +32,7 @@ class Progress:
     any_started: bool
     any_succeeded: bool
     any_in_first_attempt: bool
-    common_failure: CommonFailure | None
+    repeated_failure: RepeatedFailure | None
     elapsed_seconds: float
 
 
@@ -51,7 +51,7 @@ def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
 
 def _systematic_failure(limits: Limits, progress: Progress) -> EndReason | None:
     """The reason if all trials fail in the same way. With `max_failed_trials`, only those that cannot start count."""
-    failure = progress.common_failure
+    failure = progress.repeated_failure
     if failure is None or not (failure.is_conclusive or failure.count >= limits.max_trials):
         return None
     if failure.first.kind is FailureKind.CANNOT_START:

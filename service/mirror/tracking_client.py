@@ -14,8 +14,8 @@ from mlflow.exceptions import MlflowException, RestException
 
 from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
+from service.mirror.new_runs import EXPERIMENT_TAG, NewRun, experiment_tags
 from service.mirror.run_update import RunUpdate
-from service.mirror.runs import EXPERIMENT_TAG, NewRun, experiment_tags
 from service.settings import without_password
 from service.store.tables import ExperimentRow
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.runtime.caches.experiment_caches import cache_spec
-from service.specification.changes import Difference, differences
+from service.specification.merge_patch import Difference, differences
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.tables import ExperimentRow

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from service.stack.child_process import ChildProcess
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command, mlflow_server_environment
+from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command, mlflow_server_environment
 from service.stack.options import HOST, Options
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.ports import accepts, free_port

@@ -19,14 +19,14 @@ import pytest
 
 import search.samplers.optuna as adapter
 from search.samplers.optuna import internals
-from search.samplers.optuna.gp import gp_internals
+from search.samplers.optuna.gp import sampler as gp_sampler
 from search.samplers.optuna.internals_checks import CHECKS, usable
 from search.samplers.optuna.tpe import history, sampler
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "examples", "migrations", "search", "service", "tests", "trainer")
 ADAPTER = "search/samplers/optuna/"
-INTERNALS = {"search/samplers/optuna/internals.py", "search/samplers/optuna/gp/gp_internals.py"}
+INTERNALS = {"search/samplers/optuna/internals.py", "search/samplers/optuna/gp/sampler.py"}
 ALLOWED = {
     "examples/own_sampler/registry/samplers/annealing/__init__.py": "is a sampler by Optuna's public interface",
     "tests/unit/search/samplers/test_cmaes.py": "controls the random numbers of Optuna's sampler, to compare with it",
@@ -128,7 +128,7 @@ def _names_in(kind: type) -> set[str]:
 def _adapter_classes() -> Iterator[type]:
     for found in pkgutil.walk_packages(adapter.__path__, f"{adapter.__name__}."):
         module = importlib.import_module(found.name)
-        if module not in (internals, gp_internals):
+        if module not in (internals, gp_sampler):
             classes = (kind for _, kind in inspect.getmembers(module, inspect.isclass))
             yield from (kind for kind in classes if kind.__module__ == found.name)
 
@@ -189,8 +189,8 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
         lambda trials, _, count: (trials[-count:], trials[:-count]),
     ),
     "the groups of parameters": ("tpe", history, "SearchSpaceGroup", MagicMock),
-    "the proposal of a Gaussian process": ("gp", gp_internals.GpHooks, "_sample_relative_impl", None),
-    "the model of a Gaussian process": ("gp", gp_internals, "fit_kernel_params", lambda **_: 1 / 0),
+    "the proposal of a Gaussian process": ("gp", gp_sampler.GpHooks, "_sample_relative_impl", None),
+    "the model of a Gaussian process": ("gp", gp_sampler, "fit_kernel_params", lambda **_: 1 / 0),
     "a module of the Gaussian process": ("gp", internals, "GP_MODULES", ("optuna._gp.moved",)),
 }
 

@@ -25,7 +25,7 @@ from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, STOP_SECONDS, Stack, r
 from tests.processes import command_line, is_alive, kill_all, left_alive
 
 NAME, TRIALS, STEPS = "steady", 9, 6
-MLFLOW = "service.stack.mlflow_process"
+MLFLOW = "service.stack.mlflow_single_process"
 
 TRAINING = f"""
 import contextlib

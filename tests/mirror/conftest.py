@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import free_port
 from service.store.events import append_event
 from service.store.sql.database import Database

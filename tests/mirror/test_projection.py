@@ -13,10 +13,10 @@ from optuna.visualization._hypervolume_history import _get_hypervolume_history_i
 from service.mirror import mlflow_limits
 from service.mirror.backoff import Backoff
 from service.mirror.leaderboard import leaderboard, mlflow_url
+from service.mirror.new_runs import trial_run
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.projection import BestSoFar, ProjectionInput, RunKey, project
 from service.mirror.run_update import DESCRIPTION, MetricPoint
-from service.mirror.runs import trial_run
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

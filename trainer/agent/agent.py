@@ -40,7 +40,7 @@ from trainer.client.http import (
 )
 from trainer.process_log.context import log_context
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
-from trainer.worker.user_code_failures import CANNOT_START, PREEMPTED, headline
+from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
 
 logger = logging.getLogger(__name__)
 

@@ -22,15 +22,15 @@ from trainer.slot.attempt.ray_failures import slot_failed
 from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.checkpoints.validation_task import validation_starter
-from trainer.slot.loaded_libraries import LoadedLibraries
+from trainer.slot.garbage_collection import LoadedLibraries
 from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.start_limit import start_limit, start_limited
 from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import tracing
+from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 from trainer.worker.logs.masker import Masker
 from trainer.worker.rank_session import run_job, train_function
-from trainer.worker.user_code_failures import CANNOT_START, LOST, Failure, is_from_restarted_head
 
 logger = logging.getLogger("paceline")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer.ray_train.runners import START_SECONDS
 from trainer.slot.attempt.attempt import Attempt
-from trainer.worker.user_code_failures import LOST, Failure
+from trainer.worker.failures import LOST, Failure
 
 SETUP_SECONDS = 600
 """Ray's default for how long a runtime environment may take to be set up."""

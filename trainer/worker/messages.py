@@ -6,7 +6,7 @@ The messages cross Ray as plain fields: a class that is pickled by value would t
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.worker.user_code_failures import Failure
+from trainer.worker.failures import Failure
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from trainer.ray_train.train_session import (
 from trainer.worker.commands.command import Command, run_command
 from trainer.worker.datasets.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
+from trainer.worker.failures import Failure, describe, not_read, not_saved
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -44,7 +45,6 @@ from trainer.worker.reset import Baseline
 from trainer.worker.system_metrics.nvidia_smi import Gpu
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
 from trainer.worker.user_code import call, find_function, lock_folder, unpack
-from trainer.worker.user_code_failures import Failure, describe, not_read, not_saved
 from trainer.worker.working_directory import WorkingDirectory
 
 LAST_MESSAGE_SECONDS = 10.0

@@ -12,11 +12,7 @@ from typing import Any
 import ray
 
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
-from trainer.worker.logs.log_follower import LogTail
-from trainer.worker.logs.masker import Masker
-from trainer.worker.metrics import json_metrics
-from trainer.worker.user_code import enter_package, find_function
-from trainer.worker.user_code_failures import (
+from trainer.worker.failures import (
     Failure,
     headline,
     kind_of,
@@ -25,6 +21,10 @@ from trainer.worker.user_code_failures import (
     user_location,
     user_traceback,
 )
+from trainer.worker.logs.log_follower import LogTail
+from trainer.worker.logs.masker import Masker
+from trainer.worker.metrics import json_metrics
+from trainer.worker.user_code import enter_package, find_function
 
 Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]
 """The metrics, or else the fields of a `Failure`: an exception of the user's class could not be read in the slot."""

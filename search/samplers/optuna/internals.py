@@ -1,4 +1,4 @@
-"""Optuna's private names that Paceline relies on, with `gp_internals`. No other module uses one.
+"""Optuna's private names that Paceline relies on, with `gp.sampler`. No other module uses one.
 
 `internals_checks` tests that each does what is relied on. Where it does not, the samplers use Optuna's public classes.
 """

@@ -25,7 +25,7 @@ from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
 from service.store.attempts import describe_holder, expired_attempts, living_attempts
 from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
-from service.store.services import advertised_urls, last_seen, reachable_since, register
+from service.store.service_processes import advertised_urls, last_seen, reachable_since, register
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind

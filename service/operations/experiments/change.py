@@ -9,14 +9,14 @@ from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
-from service.operations.experiments.end_reason import find_ending
+from service.operations.experiments.ending import find_ending
 from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended
 from service.operations.spec_changes import store_spec
 from service.operations.transitions import revive_experiment
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.runtime.search_view.objective_values import targets_reached
-from service.specification.changes import Difference, changed_spec
+from service.specification.merge_patch import Difference, changed_spec
 from service.specification.models import ExperimentSpec
 from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment

@@ -17,7 +17,7 @@ from service.domain.statuses import LIVE_EXPERIMENT, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.early_stopping.paused_trials import end_paused, release
 from service.operations.experiments.confirmation import begin_confirmation, end_confirmation
-from service.operations.experiments.end_reason import find_ending
+from service.operations.experiments.ending import find_ending
 from service.operations.transitions import move_experiment, move_trial, request_stop
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event

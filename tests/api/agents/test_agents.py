@@ -9,7 +9,7 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import Api, changed, running
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 

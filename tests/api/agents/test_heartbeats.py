@@ -10,7 +10,7 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import Api, Held, running
-from tests.patience import wait_until
+from tests.timeouts import wait_until
 
 # A heartbeat that is not answered early makes the test fail.
 WAIT, TIMEOUT_SECONDS = {"wait_seconds": 60}, 50

@@ -13,7 +13,7 @@ from service.settings import Settings
 from service.store.sql.database import Database
 from tests.api.contract.operations import LEASED, UNKNOWN, Operation, operations, some_names
 from tests.conftest import Api, a_spec, changed, running
-from tests.patience import wait_until
+from tests.timeouts import wait_until
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 PROBLEM = "application/problem+json"

@@ -15,7 +15,7 @@ from service.clock import utc_now
 from service.settings import Settings
 from tests.conftest import Api, Held, a_spec, changed, running
 from tests.databases import postgres_database
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 
 @pytest.fixture(autouse=True)

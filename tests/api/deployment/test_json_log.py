@@ -16,7 +16,7 @@ import pytest
 from service.stack.ports import free_port
 from tests.api.deployment.test_several_services import answers
 from tests.conftest import a_spec
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 JSON = {"PACELINE_LOG_FORMAT": "json", "PACELINE_LOG_LEVEL": "debug"}
 NODE = {"total": {"CPU": 8}, "free": {"CPU": 8}}

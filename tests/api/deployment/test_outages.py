@@ -17,8 +17,8 @@ from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade
 from tests.conftest import Api, running
 from tests.databases import started_postgres
-from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.processes import family_of, kill_all
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 REPORTS = 100
 

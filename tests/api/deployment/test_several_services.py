@@ -21,7 +21,7 @@ import pytest
 from service.stack.ports import free_port
 from tests.conftest import a_spec
 from tests.databases import postgres_database
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.heartbeat import Heartbeat
 from trainer.client.http import ServiceClient

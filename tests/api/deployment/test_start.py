@@ -19,7 +19,7 @@ from service.settings import Settings
 from service.stack.ports import accepts, free_port
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests.api.deployment.test_json_log import command, serving
 from tests.conftest import a_spec
-from tests.patience import wait_until
+from tests.timeouts import wait_until
 
 TRACE = f"{7:032x}"
 

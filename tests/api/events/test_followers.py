@@ -13,7 +13,7 @@ from sqlalchemy import event
 from service.runtime.events import event_feeds
 from service.settings import Settings
 from tests.conftest import Api, Held, running
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.conftest import Api
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 TWO_WORKERS = {"kind": "external", "scaling": {"num_workers": 2}}
 

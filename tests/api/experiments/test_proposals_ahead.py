@@ -9,7 +9,7 @@ from search.samplers.gp import Gp
 from search.study import StudyView
 from service.runtime.caches.proposal_cache import ProposalCache
 from tests.conftest import Api
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}
 

@@ -23,7 +23,7 @@ from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import Base, TokenRow
 from tests.conftest import Api, a_spec, changed, running
-from tests.patience import wait_until
+from tests.timeouts import wait_until
 
 Tokens = dict[Role, dict[str, str]]
 CLAIM = {"request_id": "one", "nodes": [{"total": {"CPU": 4}, "free": {"CPU": 4}}]}

@@ -14,7 +14,7 @@ from service.operations.tokens import create_token
 from service.settings import Settings
 from service.store.sql.database import Database
 from tests.conftest import Api, a_spec, changed, running
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 # What is refused here is refused before a database is asked.
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -19,8 +19,8 @@ import pytest
 from service.runtime.computation.compute_pool import MAX_WAITING, WORKERS
 from service.settings import Settings
 from tests.conftest import Api, a_spec, running
-from tests.patience import wait_until
 from tests.processes import command_line, kill_all, left_alive
+from tests.timeouts import wait_until
 
 LEASE_SECONDS = 30.0
 

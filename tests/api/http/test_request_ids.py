@@ -10,8 +10,8 @@ from sqlalchemy import text
 from service.operations.reports import ingest
 from service.operations.reports.curve import add_point
 from tests.conftest import Api
-from tests.patience import wait_until
 from tests.process_log import Line, logged
+from tests.timeouts import wait_until
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

@@ -16,7 +16,7 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import Api, running
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 Arguments = ParamSpec("Arguments")
 

@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from service.settings import Settings
 from tests.conftest import Api, running
-from tests.patience import wait_until
 from tests.spans import recorded_spans
+from tests.timeouts import wait_until
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 

@@ -14,7 +14,7 @@ import pytest
 from service.operations.checkpoints import folder_archive, stored_folder
 from service.operations.checkpoints.stored_folder import LocalFolder, RemoteFolder
 from tests.conftest import Api, Held
-from tests.patience import wait_until
+from tests.timeouts import wait_until
 
 FILES = {"model/weights.bin": os.urandom(70_000), "state.json": b"{}", "empty": b""}
 

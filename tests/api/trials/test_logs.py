@@ -12,7 +12,7 @@ from search.numbers_in_messages import counted
 from service.operations.attempts import log_file, rank_logs
 from service.settings import BadSettings, Settings
 from tests.conftest import Api, Held, changed, running
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 QUOTA = 10_000
 NOTES = 2_000

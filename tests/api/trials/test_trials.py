@@ -9,7 +9,7 @@ import pytest
 from service.runtime.caches.proposal_cache import Proposal, ProposalCache
 from service.store.sql.database import Database
 from tests.conftest import Api, a_spec
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 
 def ran(service: Api, experiment: str, *values: float) -> Any:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from service.stack.components import NODE_ENVIRONMENT
-from service.stack.mlflow_server import MLFLOW_ENVIRONMENT, mlflow_server_command
+from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import free_port
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade

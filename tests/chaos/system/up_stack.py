@@ -20,7 +20,7 @@ GUARDIAN = "service.stack.orphan_cleanup"
 PARTS = {
     "service-0": (Target.SERVICE, "serve"),
     AGENT_NAME: (Target.AGENT, "agent"),
-    "mlflow": (Target.MLFLOW, "service.stack.mlflow_process"),
+    "mlflow": (Target.MLFLOW, "service.stack.mlflow_single_process"),
     "ray": (Target.RAY, "ray.scripts.scripts"),
 }
 """By name, each with a word of its command."""

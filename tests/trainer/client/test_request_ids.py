@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.patience import wait_until
 from tests.process_log import Line, logged
+from tests.timeouts import wait_until
 from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.client.heartbeat import Heartbeat

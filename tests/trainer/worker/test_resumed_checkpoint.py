@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.s3_server import S3Server
-from trainer.worker.user_code_failures import LOST, NotRead, describe, not_read
+from trainer.worker.failures import LOST, NotRead, describe, not_read
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
@@ -118,7 +118,7 @@ def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[..., Any], t
 READER = """
 import sys, tempfile
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
-from trainer.worker.user_code_failures import not_read
+from trainer.worker.failures import not_read
 uri, tempfile.tempdir = sys.argv[1:]
 with ResumedCheckpoint(uri, not_read).as_directory() as directory:
     print(directory, flush=True)

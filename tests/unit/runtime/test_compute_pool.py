@@ -15,7 +15,7 @@ from search.mistakes import Mistake
 from service.errors import Invalid, NotFound, ServiceError
 from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.compute_worker import WorkFailed, framed
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from service.runtime import group_commit
 from service.runtime.group_commit import GroupCommit
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 CALLERS = 8
 

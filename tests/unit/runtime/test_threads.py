@@ -9,7 +9,7 @@ import pytest
 from anyio import to_thread
 
 from service.runtime.computation.threads import ASSIGNING, BRIEF, Threads
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 ORDINARY = 3
 

@@ -17,8 +17,8 @@ import pytest
 from service.stack import process_tags
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
 from service.stack.process_tags import VARIABLE, kill_tagged, new_tag, tag_environment, tagged_processes
-from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.processes import is_alive, left_alive
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(100)"]
 STACK = """

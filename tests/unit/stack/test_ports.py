@@ -11,7 +11,7 @@ import pytest
 from service.stack import ports
 from service.stack.options import HOST, CannotStart, Options
 from service.stack.ports import free_port, is_free
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS
 
 
 def test_a_port_that_becomes_free_soon_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from service.stack.child_process import LOW_PRIORITY, STARTING_PRIORITY, ChildProcess
 from service.stack.supervisor import Component, ComponentFailed, Supervisor
-from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.processes import is_alive
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 SLEEP = "import time; time.sleep(100)"
 

@@ -37,9 +37,9 @@ from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
 from trainer.slot.checkpoints.validation_queue import PENDING, StartTask, Task, Validations
 from trainer.traces import tracing
+from trainer.worker.failures import LOST, Failure
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
-from trainer.worker.user_code_failures import LOST, Failure
 
 logger = logging.getLogger("paceline")
 

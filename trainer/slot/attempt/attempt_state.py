@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainer.worker.user_code_failures import Failure
+from trainer.worker.failures import Failure
 
 
 @dataclass(frozen=True)

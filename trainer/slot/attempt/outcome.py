@@ -16,7 +16,7 @@ from trainer.slot.attempt.attempt_state import (
 )
 from trainer.slot.attempt.ranks import Ranks
 from trainer.slot.attempt.ray_failures import describe_ranks, killed_by_kernel, to_json
-from trainer.worker.user_code_failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
+from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
 NODE_LEFT = "a node of the elastic group has left"
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"

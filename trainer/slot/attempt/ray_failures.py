@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer.client.http import CallRefused, ServiceFailed
 from trainer.storable_values import storable_text
-from trainer.worker.user_code_failures import (
+from trainer.worker.failures import (
     CANNOT_START,
     CONNECTION_FAILURES,
     LOST,

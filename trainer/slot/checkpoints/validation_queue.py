@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from trainer.worker.user_code_failures import CANNOT_START, LOST, USER_ERROR, Failure
+from trainer.worker.failures import CANNOT_START, LOST, USER_ERROR, Failure
 
 logger = logging.getLogger("paceline")
 

@@ -12,7 +12,7 @@ from trainer.slot.assignment import Assignment
 from trainer.slot.checkpoints.validation_queue import StartTask
 from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
-from trainer.worker.user_code_failures import LOST, Failure, headline
+from trainer.worker.failures import LOST, Failure, headline
 from trainer.worker.validation import ValidationJob, validate
 
 

@@ -29,10 +29,10 @@ from ray.train.collective import broadcast_from_rank_zero
 
 from trainer.worker.commands.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader
 from trainer.worker.commands.command_process import CommandProcess, end_of
+from trainer.worker.failures import CommandFailed
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import StopTraining
 from trainer.worker.user_code import BadEntrypoint
-from trainer.worker.user_code_failures import CommandFailed
 
 MAX_WAITING_REPORTS = 100
 """A command that reports faster than the service answers has to wait, as a training function does."""

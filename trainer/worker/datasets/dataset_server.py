@@ -21,7 +21,7 @@ from trainer.ray_train.cluster_state import unreserved_resources
 from trainer.ray_train.dataset_tasks import plan_here
 from trainer.resources import covers
 from trainer.worker.datasets.datasets import Answer, DatasetsJob, make_datasets, no_dataset, value_of
-from trainer.worker.user_code_failures import (
+from trainer.worker.failures import (
     CANNOT_START,
     LOST,
     USER_ERROR,

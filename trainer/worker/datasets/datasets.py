@@ -13,8 +13,7 @@ from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.package_files import is_in_package
-from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, is_inside
-from trainer.worker.user_code_failures import (
+from trainer.worker.failures import (
     CANNOT_START,
     USER_ERROR,
     DatasetNotMade,
@@ -23,6 +22,7 @@ from trainer.worker.user_code_failures import (
     user_location,
     user_traceback,
 )
+from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, is_inside
 
 Answer = tuple[Any, dict[str, Any] | None]
 """A value, or else the fields of a `Failure`: an exception of our own class could not be read in another process."""

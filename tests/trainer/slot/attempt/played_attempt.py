@@ -15,8 +15,8 @@ from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import State
 from trainer.slot.attempt.outcome import Outcome
 from trainer.wire import Finish
+from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerStarted
-from trainer.worker.user_code_failures import Failure
 
 STARTED = WorkerStarted(
     actor=None, node="n", pid=1, placement_group=None, log_positions={}, oom_counter=None, oom_kills=None

@@ -18,8 +18,8 @@ from tests.trainer.slot.attempt.played_attempt import (
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused
 from trainer.slot.attempt.outcome import Outcome
+from trainer.worker.failures import LOST, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded
-from trainer.worker.user_code_failures import LOST, PREEMPTED, USER_ERROR, Failure
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 

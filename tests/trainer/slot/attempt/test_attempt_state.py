@@ -23,7 +23,7 @@ from trainer.slot.attempt.attempt_state import (
     State,
     Stopping,
 )
-from trainer.worker.user_code_failures import Failure
+from trainer.worker.failures import Failure
 
 FAILURE = Failure("user_error", "refused")
 ORDERS: list[State] = [

@@ -18,8 +18,7 @@ from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
 from trainer.slot.attempt.ray_failures import classify, to_json
-from trainer.worker.user_code import call, find_function, unpack
-from trainer.worker.user_code_failures import (
+from trainer.worker.failures import (
     CANNOT_START,
     LOST,
     OUT_OF_MEMORY,
@@ -28,6 +27,7 @@ from trainer.worker.user_code_failures import (
     Failure,
     describe,
 )
+from trainer.worker.user_code import call, find_function, unpack
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 

@@ -19,8 +19,8 @@ from trainer.slot.attempt.outcome import AGENT_SHUT_DOWN, End, Outcome, outcome_
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.wire import Finish
 from trainer.worker.exit_code import OwnExit
+from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded, WorkerStarted
-from trainer.worker.user_code_failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 

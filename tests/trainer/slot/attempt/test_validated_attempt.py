@@ -13,8 +13,8 @@ from trainer.slot.attempt.attempt_state import Killed, Preempted, State, Stoppin
 from trainer.slot.attempt.outcome import Outcome
 from trainer.slot.checkpoints.validation_queue import Validations
 from trainer.wire import Answer, Decision
+from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded
-from trainer.worker.user_code_failures import CANNOT_START, USER_ERROR, Failure
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 

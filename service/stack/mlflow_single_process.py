@@ -1,4 +1,4 @@
-"""`mlflow server` in one process: `python -m service.stack.mlflow_process server …`.
+"""`mlflow server` in one process: `python -m service.stack.mlflow_single_process server …`.
 
 MLflow's own command imports MLflow, checks its options, prepares the database, and then starts uvicorn in a second
 process, which imports MLflow again: four more CPU seconds and 190 MB. Here uvicorn runs where it would be started.

@@ -5,7 +5,7 @@ start shows how long the search takes to load them. Then trials run one after th
 rungs of ASHA, so that every report needs a decision. Between a trial's end and the next ask is a pause, in which the
 service computes a proposal (TPE) ahead. CPU time is that of the whole service.
 
-    python -m benchmarks.served [--trials 10 1000 10000] [--runs 20] [--sampler tpe] [--promote]
+    python -m benchmarks.large_experiment [--trials 10 1000 10000] [--runs 20] [--sampler tpe] [--promote]
 """
 
 import argparse
@@ -28,7 +28,7 @@ from service.store.sql.schema_upgrade import upgrade
 
 PAUSE_SECONDS = 0.3
 RUNS = 20
-NAME, FIRST = "served", "first ask"
+NAME, FIRST = "large", "first ask"
 
 
 @dataclass
@@ -71,7 +71,7 @@ def train(service: Paceline, costs: Costs, asked: str = "ask, after a pause") ->
 
 def measure_service(trials: int, runs: int, sampler: str = "tpe", **rule: Any) -> None:
     print(f"\nthe service, {trials} finished trials", flush=True)
-    with tempfile.TemporaryDirectory(prefix="paceline-served-") as directory:
+    with tempfile.TemporaryDirectory(prefix="paceline-large-") as directory:
         home = Path(directory)
         url = f"sqlite:///{home / 'paceline.db'}"
         database = Database(url)

@@ -2,7 +2,7 @@
 
 A lost lease ends the run with the service's error.
 
-    python -m benchmarks.steady [--trials 1000] [--seconds 600] [--database sqlite] [--mlflow]
+    python -m benchmarks.sustained_load [--trials 1000] [--seconds 600] [--database sqlite] [--mlflow]
 """
 
 import argparse

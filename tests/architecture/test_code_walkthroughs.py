@@ -1,4 +1,4 @@
-"""docs/walks.md names functions that exist."""
+"""docs/code-walkthroughs.md names functions that exist."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STEP = re.compile(r"^ *\d+\. `(\S+\.py):(\S+)` — \S", re.MULTILINE)
-STEPS = STEP.findall((ROOT / "docs" / "walks.md").read_text())
+STEPS = STEP.findall((ROOT / "docs" / "code-walkthroughs.md").read_text())
 
 
 def names_in(tree: ast.Module | ast.ClassDef, prefix: str = "") -> set[str]:
@@ -23,7 +23,7 @@ def names_in(tree: ast.Module | ast.ClassDef, prefix: str = "") -> set[str]:
 
 
 def test_every_numbered_line_is_a_step() -> None:
-    numbered = re.findall(r"^ *\d+\. .*$", (ROOT / "docs" / "walks.md").read_text(), re.MULTILINE)
+    numbered = re.findall(r"^ *\d+\. .*$", (ROOT / "docs" / "code-walkthroughs.md").read_text(), re.MULTILINE)
     assert len(numbered) == len(STEPS) > 0
 
 

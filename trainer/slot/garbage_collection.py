@@ -1,4 +1,4 @@
-"""The libraries of a slot's process, which the garbage collector need not look through: Ray and torch take it 0.2 s."""
+"""Keeps the garbage collector of a slot from looking through its libraries: Ray and torch take it 0.2 s."""
 
 import contextlib
 import gc

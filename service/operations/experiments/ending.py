@@ -6,10 +6,10 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from search.numbers_in_messages import counted
-from service.domain.common_failure import FAILURES_TO_GIVE_UP, CommonFailure, common_failure
 from service.domain.end_reasons import EndReason
 from service.domain.improvement import describe_stagnation
 from service.domain.limits import Limits, Progress, reason_to_end
+from service.domain.repeated_failure import FAILURES_TO_GIVE_UP, RepeatedFailure, repeated_failure
 from service.domain.retry_policy import never_started
 from service.domain.statuses import TrialStatus
 from service.specification.models import ExperimentSpec
@@ -78,13 +78,13 @@ def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Pro
         any_started=failed > 0 and any_reported(session, experiment.id),
         any_succeeded=failed > 0 and any_with(session, experiment.id, *_SUCCEEDED),
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
-        common_failure=_common_failure(session, experiment) if failed else None,
+        repeated_failure=_repeated_failure(session, experiment) if failed else None,
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
     )
 
 
-def _common_failure(session: Session, experiment: ExperimentRow) -> CommonFailure | None:
-    return common_failure(first_failures(session, experiment.id, max(FAILURES_TO_GIVE_UP.values())))
+def _repeated_failure(session: Session, experiment: ExperimentRow) -> RepeatedFailure | None:
+    return repeated_failure(first_failures(session, experiment.id, max(FAILURES_TO_GIVE_UP.values())))
 
 
 def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
@@ -102,7 +102,7 @@ def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
 def _failure_detail(
     session: Session, experiment: ExperimentRow, reason: EndReason, progress: Progress, limits: Limits
 ) -> str | None:
-    common = progress.common_failure
+    common = progress.repeated_failure
     if reason is EndReason.CANNOT_START:
         return f"{_trials(common)} could not start: {common.first.message}" if common else None
     if common is not None and common.is_conclusive and never_started(common.first):
@@ -118,5 +118,5 @@ def _failure_detail(
     return f"{counted(len(failed), 'trial')} failed{passed}; the last: {failed[-1].reason}" if failed else None
 
 
-def _trials(failure: CommonFailure) -> str:
+def _trials(failure: RepeatedFailure) -> str:
     return f"the first {failure.count} trials" if failure.count > 1 else "the only trial"

@@ -1,4 +1,4 @@
-"""The MLflow server of the embedded stack: one process on a SQLite database of its own."""
+"""The command and the environment of the stack's MLflow server: one process on a SQLite database of its own."""
 
 import contextlib
 import sqlite3
@@ -32,7 +32,7 @@ def mlflow_server_command(home: Path, host: str, port: int) -> Sequence[str]:
     home.mkdir(exist_ok=True)
     database = home / "mlflow.db"
     _enable_write_ahead_log(database)
-    command = [sys.executable, "-m", "service.stack.mlflow_process", "server"]
+    command = [sys.executable, "-m", "service.stack.mlflow_single_process", "server"]
     command += ["--host", host, "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(home / "artifacts")]
     return [*command, "--uvicorn-opts", "--log-level warning"]

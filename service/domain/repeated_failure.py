@@ -20,7 +20,7 @@ code is wrong. Of lost trials, only those count whose workers never ran."""
 
 
 @dataclass(frozen=True)
-class CommonFailure:
+class RepeatedFailure:
     """The first `count` failed trials failed in the same way as the very first one."""
 
     first: Failure
@@ -33,12 +33,12 @@ class CommonFailure:
         return not lost_while_running and self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
 
 
-def common_failure(failures: Sequence[Failure]) -> CommonFailure | None:
+def repeated_failure(failures: Sequence[Failure]) -> RepeatedFailure | None:
     """`failures` are those of the first failed trials, oldest first. The rank that failed makes no difference."""
     if not failures:
         return None
     same = takewhile(lambda failure: _signature(failure) == _signature(failures[0]), failures)
-    return CommonFailure(failures[0], sum(1 for _ in same))
+    return RepeatedFailure(failures[0], sum(1 for _ in same))
 
 
 def _signature(failure: Failure) -> tuple[FailureKind, str]:

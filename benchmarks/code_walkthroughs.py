@@ -4,7 +4,7 @@ A service runs in this process, on SQLite. A profile function records every func
 service answers one call of the kind. One call of the same kind comes before it, so that caches are warm. Comprehensions
 and generator expressions do not count as functions. The background loops are stopped, since they belong to no call.
 
-    python -m benchmarks.walks [--list]
+    python -m benchmarks.code_walkthroughs [--list]
 """
 
 import argparse
@@ -129,7 +129,7 @@ def walks(http: httpx.Client) -> dict[str, Calls]:
     time.sleep(SETTLE_SECONDS)
     with recorded() as calls:
         decision = report(http, trials[1], 0.1)
-    assert decision == "stop", decision  # noqa: S101 - another decision would be another walk
+    assert decision == "stop", decision  # noqa: S101 - another decision takes another way
     found["report"] = set(calls)
     with recorded() as calls:
         claim(http, "measured")
