@@ -27,7 +27,7 @@ from starlette.routing import BaseRoute
 from xdist.scheduler import LoadFileScheduling
 
 from service.api.http.server.server_config import server_config
-from service.app import shared_parts
+from service.app import state as app_state
 from service.app.complete import create_app
 from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
@@ -112,7 +112,7 @@ def shared_compute_workers() -> Iterator[None]:
         return pools.setdefault(seconds, _SharedPool(seconds))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_parts, "ComputePool", pool)
+        patch.setattr(app_state, "ComputePool", pool)
         yield
     for one in pools.values():
         ComputePool.close(one)

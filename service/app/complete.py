@@ -35,7 +35,9 @@ from service.api.http.route_problems import add_error_handlers
 from service.api.http.routes import refuse_unknown_query
 from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
 from service.api.openapi import overview
-from service.app.shared_parts import RequestsLogged, add_middleware, new_state, running
+from service.app.lifespan import running
+from service.app.middleware import RequestsLogged, add_middleware
+from service.app.state import new_state
 from service.background.age_retention import Retention
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting

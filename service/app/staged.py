@@ -13,7 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import reports
 from service.api.http.problems import ERROR_HANDLERS
-from service.app.shared_parts import RequestsLogged, add_middleware, new_state, running
+from service.app.lifespan import running
+from service.app.middleware import RequestsLogged, add_middleware
+from service.app.state import new_state
 from service.settings import Settings
 
 FIRST_ANSWER_SECONDS = 0.05

@@ -22,7 +22,7 @@ from trainer.wire.agent import (
     Node,
     PartlyNeededFolder,
 )
-from trainer.wire.assignment import Assignment, CheckpointRef, Lease
+from trainer.wire.assignment import STOP_GRACE_SECONDS, Assignment, CheckpointRef, Lease
 from trainer.wire.attempt import (
     Answer,
     Decision,
@@ -53,7 +53,6 @@ from trainer.wire.specification.datasets import (
 from trainer.wire.specification.num_workers import WorkerRange
 from trainer.wire.specification.runtime_env import Pip, RuntimeEnv, Uv
 from trainer.wire.specification.trainer import (
-    STOP_GRACE_SECONDS,
     CommandMetrics,
     Kind,
     Scaling,

@@ -7,7 +7,10 @@ from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt
 from trainer.wire.field_types import (
     Message,
 )
-from trainer.wire.specification.trainer import STOP_GRACE_SECONDS, Trainer
+from trainer.wire.specification.trainer import Trainer
+
+STOP_GRACE_SECONDS = 30.0
+"""How long a stopped attempt has to save and leave, unless the specification says otherwise."""
 
 
 class Lease(Message):

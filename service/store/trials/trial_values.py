@@ -1,11 +1,7 @@
 """The values of objectives and constraints in a trial's row, by the raw spec of its experiment."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from sqlalchemy import UnaryExpression
-
-from search.problem import Direction
 from service.store.tables import ExperimentRow, TrialRow
 
 
@@ -20,12 +16,6 @@ def constraint_names(experiment: ExperimentRow) -> list[str]:
 def first_seed(experiment: ExperimentRow) -> int | None:
     """The seed of the search's trials; None in an experiment without `confirm`, whose trials get none."""
     return experiment.spec["config"].get("seed", 0) if experiment.spec.get("confirm") else None
-
-
-def best_first(direction: Direction) -> tuple[UnaryExpression[Any], UnaryExpression[int]]:
-    """The order by the first objective, then by trial number."""
-    by_value = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
-    return by_value, TrialRow.number.asc()
 
 
 def objective_values(experiment: ExperimentRow, trial: TrialRow) -> dict[str, float | None]:

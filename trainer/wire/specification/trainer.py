@@ -41,10 +41,6 @@ class Kind(StrEnum):
     EXTERNAL = "external"
 
 
-STOP_GRACE_SECONDS = 30.0
-"""How long a stopped attempt has to save and leave, unless the specification says otherwise."""
-
-
 class Scaling(Message):
     """The worker group of a trial, in the names of Ray's `ScalingConfig`."""
 

@@ -56,9 +56,9 @@ class Command:
 
     argv: list[str]
     params: dict[str, Any]
+    stop_grace_seconds: float
     stdout: list[str] = field(default_factory=list)
     file: str | None = None
-    stop_grace_seconds: float = 30.0
 
 
 @dataclass(frozen=True)
