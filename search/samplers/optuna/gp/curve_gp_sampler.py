@@ -14,13 +14,13 @@ from optuna.trial import FrozenTrial
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.gp.curve_points import levels, points_of
 from search.samplers.optuna.gp.losses import Array, Flags, bounded, diverged, standardized
-from search.samplers.optuna.gp.sampler import FULLY_TRAINED, GpHooks, Observed
+from search.samplers.optuna.gp.sampler import FULLY_TRAINED, LevelGpSampler, Observed
 
 FAR = 3.0
 """The losses of early steps are among those of which the median is taken."""
 
 
-class CurveGpSampler(GpHooks):
+class CurveGpSampler(LevelGpSampler):
     """`curves`, by number, are those of the completed trials; what trials have as their values does not count."""
 
     def __init__(

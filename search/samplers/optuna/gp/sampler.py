@@ -95,7 +95,7 @@ class DivergenceGpSampler(optuna.samplers.GPSampler):
         )
 
 
-class GpHooks(DivergenceGpSampler):
+class LevelGpSampler(DivergenceGpSampler):
     """Optuna's GPSampler, whose model has one more input: how far a trial has trained, up to FULLY_TRAINED.
 
     It proposes what is expected to be the best at the end, and not to diverge. A trial may be both completed, because
