@@ -3,6 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -48,6 +49,7 @@ from service.background.loop import Loop
 from service.background.mirroring import Mirroring
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
+from service.operations.attempts.next_trial import propose_next_in_line
 from service.runtime.computation import numeric_libraries
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds
@@ -111,9 +113,15 @@ def start_loops(state: State) -> None:
     """To be called when the service answers: the first pass extends all leases, whose holders then have all of it."""
     for loop in state.loops:
         loop.start(0 if loop.needed else HEAVY_IMPORTS_AFTER)
-    imports = threading.Timer(HEAVY_IMPORTS_AFTER, numeric_libraries.import_ahead)
-    imports.daemon = True
-    imports.start()
+    preparation = threading.Timer(HEAVY_IMPORTS_AFTER, _prepare_proposals, (state.context,))
+    preparation.daemon = True
+    preparation.start()
+
+
+def _prepare_proposals(context: Context) -> None:
+    """So that the first trials after a restart wait neither for imports nor for the search to load the others."""
+    numeric_libraries.import_ahead()
+    context.proposals.run_ahead(partial(propose_next_in_line, context))
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ A proposal is computed outside of a transaction. The transaction that uses it ch
 import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -22,6 +23,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
+from service.store.experiment_queue import startable_experiment_ids
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
@@ -139,6 +141,14 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
         return experiment.trial_count if may_create else None
 
     context.proposals.prepare(context.database, experiment_id, next_number)
+
+
+def propose_next_in_line(context: Context) -> None:
+    """Schedule the next proposals of the experiments whose turn is next."""
+    with context.database.read() as session:
+        pages = startable_experiment_ids(session)
+    for experiment_id in chain(*pages[:1]):
+        propose_ahead(context, experiment_id)
 
 
 def _try_assign(

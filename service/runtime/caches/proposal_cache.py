@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from cachetools import LRUCache
 from sqlalchemy import select
@@ -150,8 +151,12 @@ class ProposalCache:
         entry = self._entry(experiment_id)
         if not entry.is_scheduled:
             entry.is_scheduled = True
-            with suppress(RuntimeError):  # closed
-                self._ahead.submit(self._propose_ahead, entry, database, experiment_id, next_number)
+            self.run_ahead(partial(self._propose_ahead, entry, database, experiment_id, next_number))
+
+    def run_ahead(self, work: Callable[[], None]) -> None:
+        """Run what can only save time, after what is scheduled already."""
+        with suppress(RuntimeError):  # closed
+            self._ahead.submit(_logged, work)
 
     def close(self) -> None:
         """Stop computing ahead. Wait up to `CLOSE_SECONDS` for the proposal that is being computed."""
@@ -164,35 +169,46 @@ class ProposalCache:
     ) -> None:
         entry.is_scheduled = False
         log_context.begin(experiment=experiment_id)
-        try:
-            with database.read() as session:
-                number = next_number(session)
-            if number is not None:
-                _propose(entry, database, experiment_id, number)
-            if entry.view is not None:
-                entry.view.study.import_library()
-        except SpaceExhausted:
-            pass  # the next claim gets it, too
-        except Exception as error:  # noqa: BLE001 - the next claim gets it, too, and ends the experiment
-            logger.info("no proposal was computed ahead for experiment %s: %s", experiment_id, error)
+        with database.read() as session:
+            number = next_number(session)
+        if number is not None:
+            _propose(entry, database, experiment_id, number)
+        with entry.lock, database.read() as session:
+            study = _current_view(entry, session, experiment_id).study
+        study.import_library()
 
     def _entry(self, experiment_id: str) -> _Entry:
         with self._lock:
             return self._entries.setdefault(experiment_id, _Entry())
 
 
+def _logged(work: Callable[[], None]) -> None:
+    log_context.begin()
+    try:
+        work()
+    except SpaceExhausted:
+        pass  # the next claim gets it, too
+    except Exception as error:  # noqa: BLE001 - the next claim gets it, too, and ends the experiment
+        logger.info("no proposal was computed ahead: %s", error)
+
+
 def _propose(entry: _Entry, database: Database, experiment_id: str, number: int) -> Proposal:
     with entry.lock:
         with database.read() as session:
-            version = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
-            if entry.view is None or entry.view.spec_changed_at_event != session.scalar(version):
-                entry.view = _empty_view(session, experiment_id)
-            view = entry.view
+            view = _current_view(entry, session, experiment_id)
             trials = trials_changed_after(session, experiment_id, view.seen_event)
             milestones: Sequence[ReachedMilestone] = ()
             if view.study.scores_curves:
                 milestones = milestones_changed_after(session, experiment_id, view.seen_milestone)
         return view.propose(trials, milestones, number)
+
+
+def _current_view(entry: _Entry, session: Session, experiment_id: str) -> _View:
+    """A new one if the spec has changed. To be called with the entry's lock."""
+    version = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
+    if entry.view is None or entry.view.spec_changed_at_event != session.scalar(version):
+        entry.view = _empty_view(session, experiment_id)
+    return entry.view
 
 
 def _empty_view(session: Session, experiment_id: str) -> _View:

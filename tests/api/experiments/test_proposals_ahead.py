@@ -7,8 +7,10 @@ import pytest
 
 from search.samplers.gp import Gp
 from search.study import StudyView
+from service.app import complete
 from service.runtime.caches.proposal_cache import ProposalCache
-from tests.conftest import Api
+from service.settings import Settings
+from tests.conftest import Api, running
 from tests.timeouts import PATIENCE_SECONDS
 
 TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}
@@ -142,3 +144,21 @@ def test_what_a_model_needs_is_imported_in_the_background_from_the_first_trial_o
     until_nothing_is_scheduled(service)
     assert threads
     assert all("ahead" in thread for thread in threads)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2], ids=["no trial may start", "a trial may start"])
+def test_a_service_that_starts_again_prepares_the_next_proposal(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, parallelism: int
+) -> None:
+    prepared = threading.Event()
+    monkeypatch.setattr(Gp, "import_library", lambda _: prepared.set())
+    with running(settings) as service:
+        name = service.create(search={"sampler": "gp"}, limits={"max_trials": 9, "parallelism": parallelism})["name"]
+        assert service.ask(name)
+        until_nothing_is_scheduled(service)
+    prepared.clear()
+    monkeypatch.setattr(complete, "HEAVY_IMPORTS_AFTER", 0)
+    with running(settings) as service:
+        assert prepared.wait(PATIENCE_SECONDS)
+        newest = service.app.state.context.proposals.newest(experiment_id(service, name))
+    assert (newest is not None) == (parallelism > 1)
