@@ -20,6 +20,7 @@ from search.space.space import Params
 from search.study import Study, StudyView
 from search.warm_starts.proposer import Contribution
 from service.runtime.caches.experiment_caches import spec_of
+from service.runtime.computation.numeric_libraries import limit_threads
 from service.runtime.search_view.observations import observation_of, seed_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
@@ -73,6 +74,7 @@ class _View:
     seen_event: int = 0
     seen_milestone: int = 0
     newest: Proposal | None = None
+    has_library: bool = False
     observations: dict[int, Observation] = field(default_factory=dict)
     milestones: defaultdict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -174,8 +176,11 @@ class ProposalCache:
         if number is not None:
             _propose(entry, database, experiment_id, number)
         with entry.lock, database.read() as session:
-            study = _current_view(entry, session, experiment_id).study
-        study.import_library()
+            view = _current_view(entry, session, experiment_id)
+        if not view.has_library:
+            view.study.import_library()
+            limit_threads()
+            view.has_library = True
 
     def _entry(self, experiment_id: str) -> _Entry:
         with self._lock:
