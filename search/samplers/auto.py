@@ -17,6 +17,8 @@ MAX_GP_TRIALS = 200
 """With Optuna 5.0 and ten parameters a proposal takes 0.15 s after 25 trials, 0.16 s after 50, 0.22 s after 100 and
 0.35 s after 200, on one thread. The time grows with the number of completed trials."""
 MAX_GP_PARALLELISM = 8
+MAX_GP_TRIALS_OF_TWO_OBJECTIVES = 100
+"""On one thread a proposal takes 0.3 to 1.5 s then; with three objectives 1 to 4 s, with four far more."""
 MIN_EVOLUTION_TRIALS = 2000
 """With this many trials generations have time to evolve, and models become slow."""
 MIN_CMAES_PARAMETERS = 5
@@ -62,12 +64,9 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     if Feature.CONDITIONS in features:
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
     learns = not problem.prunes or models_curves(problem)
-    if learns and max_trials <= MAX_GP_TRIALS and parallelism <= MAX_GP_PARALLELISM and not Gp().mistakes_with(problem):
-        small = f"{budget} and a parallelism of {parallelism} are small enough for gp"
-        if missing := Gp.missing():
-            return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
+    if learns and max_trials <= MAX_GP_TRIALS and _suits_gp(problem):
         stopped = ", including trials that are stopped early" if problem.prunes else ""
-        return ChosenSampler("gp", Gp(), f"{small}, which learns most from each trial{stopped}")
+        return _gp_if_installed(problem, budget, f"learns most from each trial{stopped}")
     if problem.prunes:
         return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
     if max_trials >= MIN_EVOLUTION_TRIALS and not features and count >= MIN_CMAES_PARAMETERS:
@@ -77,12 +76,26 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     return ChosenSampler("tpe", Tpe(), reason)
 
 
+def _suits_gp(problem: Problem) -> bool:
+    return problem.parallelism <= MAX_GP_PARALLELISM and not Gp().mistakes_with(problem)
+
+
+def _gp_if_installed(problem: Problem, budget: str, why: str) -> ChosenSampler:
+    small = f"{budget} and a parallelism of {problem.parallelism} are small enough for gp"
+    if missing := Gp.missing():
+        return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
+    return ChosenSampler("gp", Gp(), f"{small}, which {why}")
+
+
 def _for_several_objectives(
     problem: Problem, features: frozenset[Feature], max_trials: float, budget: str
 ) -> ChosenSampler:
     count = len(problem.directions)
     if Feature.CONDITIONS in features:
         return ChosenSampler("tpe", Tpe(group=True), f"tpe supports {count} objectives and conditions")
+    two_whole = count == 2 and not problem.prunes  # noqa: PLR2004
+    if two_whole and max_trials <= MAX_GP_TRIALS_OF_TWO_OBJECTIVES and _suits_gp(problem):
+        return _gp_if_installed(problem, budget, "learns most of the trade-off from each trial")
     if max_trials < MIN_EVOLUTION_TRIALS:
         return ChosenSampler("tpe", Tpe(), f"{budget} is too small for generations to evolve with {count} objectives")
     if count <= MAX_NSGA2_OBJECTIVES:
