@@ -190,6 +190,7 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
     ),
     "the groups of parameters": ("tpe", history, "SearchSpaceGroup", MagicMock),
     "the proposal of a Gaussian process": ("gp", gp_sampler.LevelGpSampler, "_sample_relative_impl", None),
+    "where a Gaussian process looks for the best": ("gp", gp_sampler.DivergenceGpSampler, "_optimize_acqf", None),
     "the model of a Gaussian process": ("gp", gp_sampler, "fit_kernel_params", lambda **_: 1 / 0),
     "a module of the Gaussian process": ("gp", internals, "GP_MODULES", ("optuna._gp.moved",)),
 }

@@ -5,14 +5,18 @@ something else, which raises nothing: a method that Optuna no longer calls overr
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 import optuna
+from optuna.trial import FrozenTrial
 
 from search.problem import Direction, Observation, Problem, Status
-from search.samplers.optuna.ask import without_warning
+from search.samplers.optuna.ask import ask, without_warning
+from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
+from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.study_proposer import StudyProposer
 from search.samplers.sampler import Proposer
 from search.space.space import Params, Space
@@ -82,6 +86,23 @@ def _stopped(number: int, best: float) -> Observation:
     return Observation(number, {"x": x}, "running" if number == 1 else "pruned", rungs=rungs)
 
 
+def gp_avoids_where_trials_diverge() -> None:
+    from search.samplers.optuna.gp.sampler import DivergenceGpSampler  # noqa: PLC0415 - may fail, and is then caught
+
+    problem = Problem(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}), ("maximize",))
+    history = [_beyond_the_middle_infinite(problem, number) for number in range(9)]
+    options: dict[str, Any] = {"seed": _SEED, "n_startup_trials": 4, "warn_independent_sampling": False}
+    proposed = ask(problem, without_warning(DivergenceGpSampler, **options), history, 9)["x"]
+    _expect("a Gaussian process avoids where trials diverge", float(str(proposed)) < 0.6)  # noqa: PLR2004
+
+
+def _beyond_the_middle_infinite(problem: Problem, number: int) -> FrozenTrial:
+    x = number / 8
+    observation = Observation(number, {"x": x}, "completed", (x,))
+    trial = frozen_trial_of(problem, observation, distributions_of(problem.space))
+    return trial if x <= 0.5 else with_value(trial, math.inf)  # noqa: PLR2004
+
+
 def tpe_proposes_what_optunas_does(*, objectives: int = 1, group: bool = False) -> None:
     from search.samplers.optuna.tpe.sampler import ColumnsProposer  # noqa: PLC0415 - may fail, and is then caught
 
@@ -142,7 +163,6 @@ def cmaes_samples_with_the_given_optimizer(**options: Any) -> None:
 def cmaes_draws_alike_from_a_new_and_from_a_restored_optimizer() -> None:
     import pickle  # noqa: PLC0415
 
-    from search.samplers.optuna.ask import ask  # noqa: PLC0415
     from search.samplers.optuna.cmaes_sampler import EvolvedCmaEsSampler  # noqa: PLC0415 - may fail
     from search.samplers.optuna.conversion import joint_numbers_of  # noqa: PLC0415
     from search.samplers.optuna.internals import SearchSpaceTransform  # noqa: PLC0415
@@ -183,7 +203,7 @@ CHECKS: Mapping[str, Sequence[Check]] = {
         cmaes_draws_alike_from_a_new_and_from_a_restored_optimizer,
     ),
     "qmc": (qmc_proposes_the_point_with_the_trials_number,),
-    "gp": (gp_modules_exist, gp_models_curves),
+    "gp": (gp_modules_exist, gp_models_curves, gp_avoids_where_trials_diverge),
 }
 """By sampler, what must hold for Paceline to use Optuna's private parts. They take a tenth of a second together."""
 

@@ -1,4 +1,4 @@
-"""How `gp` proposes with a model of learning curves, and Optuna's private names for Gaussian processes.
+"""How `gp` learns from learning curves and where trials diverge, and Optuna's private names for Gaussian processes.
 
 Beside `internals`, because importing this module imports torch. `internals_checks` tests that these names do what is
 relied on. Without early stopping `gp` is Optuna's GPSampler, unchanged, as long as no trial has diverged.
