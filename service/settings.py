@@ -92,9 +92,9 @@ class Settings:
             max_connections=_whole(env, "PACELINE_MAX_CONNECTIONS", cls.max_connections),
             request_seconds=_number(env, "PACELINE_REQUEST_SECONDS", cls.request_seconds),
             stall_seconds=_number(env, "PACELINE_STALL_SECONDS", cls.stall_seconds),
-            insecure=_switch(env, "PACELINE_INSECURE"),
-            require_tokens=_switch(env, "PACELINE_REQUIRE_TOKENS"),
-            tracing=_switch(env, "PACELINE_TRACING"),
+            insecure=switch(env, "PACELINE_INSECURE"),
+            require_tokens=switch(env, "PACELINE_REQUIRE_TOKENS"),
+            tracing=switch(env, "PACELINE_TRACING"),
         )
 
     @property
@@ -165,8 +165,8 @@ def _advertised_url(text: str) -> str | None:
     return url or None
 
 
-def _switch(env: Mapping[str, str], name: str) -> bool:
-    """Whether it is on. A misspelled one must not leave a service open to callers without tokens."""
+def switch(env: Mapping[str, str], name: str) -> bool:
+    """Whether it is on. Raises BadSettings: a misspelled one must not leave a service open to callers without tokens."""
     text = env.get(name, "").strip().lower()
     if text not in (*ON, *OFF):
         raise BadSettings(f"{name} must be 1 or 0 (or true, yes, on, false, no, off), not {env[name]!r}")

@@ -1,6 +1,7 @@
 """`paceline agent`: the process that runs trials on a Ray cluster."""
 
 import importlib
+import os
 import socket
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from service.cli.commands.serve import PANEL
 from service.cli.process_log import set_up_log
 from service.cli.shared_options import LOCAL_URL, Url, access_token
+from service.settings import switch
 
 app = typer.Typer()
 
@@ -26,6 +28,7 @@ def agent(
     While the cluster or the service is unreachable, the agent waits and tries again.
     """
     name = name or socket.gethostname()
+    switch(os.environ, "PACELINE_TRACING")  # refuses one that is misspelled
     set_up_log("agent", agent=name)
     # By name, since the service may import only the trainer's wire format; this command is the one exception.
     supervisor = importlib.import_module("trainer.agent.supervisor")

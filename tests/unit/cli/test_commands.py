@@ -379,3 +379,10 @@ def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None
 def open_to_others(directory: Path) -> set[Path]:
     paths = {path for path in (directory, *directory.rglob("*")) if not path.is_symlink()}
     return {path for path in paths if path.stat().st_mode & 0o077}
+
+
+def test_an_agent_refuses_a_misspelled_switch(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_TRACING", "yess")
+    ended = run("agent", "--ray-address", "127.0.0.1:1")
+    assert ended.code == 2
+    assert "PACELINE_TRACING must be 1 or 0" in ended.err
