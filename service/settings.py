@@ -166,7 +166,7 @@ def _advertised_url(text: str) -> str | None:
 
 
 def switch(env: Mapping[str, str], name: str) -> bool:
-    """Whether it is on. Raises BadSettings: a misspelled one must not leave a service open to callers without tokens."""
+    """Whether it is on. Raises BadSettings: misspelled, it must not leave a service open to callers without tokens."""
     text = env.get(name, "").strip().lower()
     if text not in (*ON, *OFF):
         raise BadSettings(f"{name} must be 1 or 0 (or true, yes, on, false, no, off), not {env[name]!r}")
