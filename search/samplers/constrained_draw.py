@@ -1,12 +1,12 @@
 """Seeds of draws, and rejection of forbidden ones, for samplers that know nothing of forbidden combinations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from search.space.space import Params, Space
 
-MAX_DRAWS = 8
+MAX_DRAWS, MAX_MOVES = 8, 16
 
 
 def derived_seed(seed: int, *numbers: int) -> int:
@@ -20,14 +20,25 @@ def constrained_draw(
     """An allowed configuration for trial `number`. `draw` takes a seed.
 
     A forbidden draw is repeated with other seeds. After `max_draws` the last draw is replaced by an allowed
-    configuration that keeps as many of its values as possible.
+    configuration that differs in one parameter, if `MAX_MOVES` find one; otherwise in few.
     """
     params = draw(derived_seed(seed, number))
     for again in range(2, max_draws + 1):
         if space.forbids(params) is None:
             return params
         params = draw(derived_seed(seed, number, again))
-    if space.forbids(params) is None:
+    entry = space.forbids(params)
+    if entry is None:
         return params
-    random = np.random.default_rng((seed, number)).random
-    return space.configurations.nearby(params, random)
+    return _moved(space, params, sorted(space.forbidden[entry]), np.random.default_rng((seed, number)))
+
+
+def _moved(space: Space, params: Params, movable: Sequence[str], random: np.random.Generator) -> Params:
+    """Which parameter gives way is drawn: otherwise some sides of what is forbidden would hardly be tried."""
+    for moved in random.permutation(movable).tolist():
+        kept = {name: value for name, value in params.items() if name != moved}
+        for _ in range(MAX_MOVES):
+            found = space.configurations.nearby(kept, random.random)
+            if kept.items() <= found.items():
+                return found
+    return space.configurations.nearby(params, random.random)

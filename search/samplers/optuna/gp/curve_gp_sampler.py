@@ -45,7 +45,10 @@ class CurveGpSampler(LevelGpSampler):
         points = points_of(curves)
         indexes = [index for index, _, _ in points]
         reached = levels(np.array([step for _, step, _ in points]), max(curve.last_step for curve in curves))
-        values = standardized(bounded(np.array([loss for _, _, loss in points])))
+        losses = np.array([loss for _, _, loss in points])
+        if losses.min() == losses.max():
+            return None
+        values = standardized(bounded(losses))
         return Observed(np.column_stack([params[indexes], FULLY_TRAINED * reached]), values, has_diverged)
 
 

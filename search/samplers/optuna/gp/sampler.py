@@ -1,7 +1,7 @@
 """How `gp` learns from learning curves and where trials diverge, and Optuna's private names for Gaussian processes.
 
 Beside `internals`, because importing this module imports torch. `internals_checks` tests that these names do what is
-relied on. Without early stopping `gp` is Optuna's GPSampler, unchanged, as long as no trial has diverged.
+relied on.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
+from search.samplers.optuna.gp.model_values import with_model_values
 
 FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
@@ -46,8 +47,9 @@ class Observed:
 
 
 class DivergenceGpSampler(optuna.samplers.GPSampler):
-    """Optuna's GPSampler, unchanged while no trial has diverged. Of those that report no number a value is infinite.
+    """Optuna's GPSampler, with values that it can tell apart. Of trials that report no number a value is infinite.
 
+    While all values are equal it draws at random: a model of them only sees that the corners are far from all trials.
     It learns no values of trials that diverged. A second model learns where trials diverge: the probability that they
     do not is a factor of the acquisition function.
     """
@@ -67,7 +69,8 @@ class DivergenceGpSampler(optuna.samplers.GPSampler):
         space = SearchSpace(search_space)
         self._not_diverging = self._limit(space, space.get_normalized_params(completed_trials), has_diverged)
         others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
-        return super()._sample_relative_impl(study, others, running_trials, search_space)
+        known = with_model_values(others, _sign_of(study) if len(study.directions) == 1 else None)
+        return super()._sample_relative_impl(study, known, running_trials, search_space) if known else {}
 
     def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
         limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
@@ -151,8 +154,12 @@ def _diverged(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Flags:
     values = np.array([trial.values for trial in trials])
     if len(study.directions) > 1:
         return np.asarray(~np.isfinite(values).all(axis=1))
-    losses = values[:, 0] if study.direction is StudyDirection.MINIMIZE else -values[:, 0]
+    losses = _sign_of(study) * values[:, 0]
     return diverged(losses, np.arange(len(losses)), FAR)
+
+
+def _sign_of(study: optuna.Study) -> int:
+    return 1 if study.direction is StudyDirection.MINIMIZE else -1
 
 
 def _some_of_both(has_diverged: Flags) -> NDArray[np.intp]:

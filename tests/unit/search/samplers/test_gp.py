@@ -235,3 +235,68 @@ sys.exit("torch" in sys.modules)
 @pytest.mark.parametrize("arguments", [[], ["early stopping"]], ids=["whole", "early stopping"])
 def test_the_first_draws_do_not_wait_for_the_import_of_torch(arguments: list[str]) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", STARTUP_DRAWS, *arguments], check=True)
+
+
+def history_of(
+    value: Callable[[float], float], *, violation: Callable[[float], float] | None = None, count: int = 9
+) -> list[Observation]:
+    return [
+        Observation(
+            number,
+            {"x": x},
+            "completed",
+            (value(x),),
+            last_step=1,
+            last_value=value(x),
+            constraints=None if violation is None else (violation(x),),
+            rungs=((1, value(x)),),
+        )
+        for number, x in enumerate(np.linspace(0, 1, count).tolist())
+    ]
+
+
+@pytest.mark.parametrize("prunes", [False, True], ids=["whole", "early stopping"])
+def test_while_all_values_are_equal_it_draws_at_random(*, prunes: bool) -> None:
+    """A model of them would propose corners only, which are far from all trials."""
+    problem = Problem(LINE, ("minimize",), prunes=prunes)
+    study = Study(problem, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), 7)
+    history = history_of(lambda _: 2.5)
+    assert [propose(study, history, n) for n in range(9, 19)] == [propose(study, [], n) for n in range(9, 19)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [-1000, -40, 40, 900])
+def test_proposals_do_not_depend_on_the_scale_of_values_and_violations(exponent: int) -> None:
+    spec = SamplerSpec(sampler="gp", options={"n_startup_trials": 4})
+    factor = 2.0**exponent
+    for constrained in (False, True):
+        study = Study(Problem(LINE, ("minimize",), constrained=constrained), spec, 7)
+
+        def proposed(factor: float, study: Study = study, *, constrained: bool = constrained) -> list[Params]:
+            violation = (lambda x: factor * (0.5 - x)) if constrained else None
+            history = history_of(lambda x: factor * (x - 0.3) ** 2, violation=violation)
+            return [propose(study, history, number) for number in (9, 10)]
+
+        assert proposed(factor) == proposed(1.0)
+
+
+@pytest.mark.slow
+def test_it_tells_good_losses_from_each_other_beside_far_larger_ones() -> None:
+    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "abc"})
+    study = Study(Problem(space, ("minimize",)), SamplerSpec(sampler="gp"), 7)
+    view, distances = StudyView(study), list[float]()
+    for number in range(30):
+        params = view.propose([], number)
+        distances.append(math.dist([float(str(value)) for value in params.values()], [0.37] * 3))
+        view.update([Observation(number, params, "completed", (10 ** (8 * distances[-1]),))])
+    assert min(distances) < 0.02
+
+
+def test_an_infinite_violation_is_as_bad_as_the_worst_of_the_others() -> None:
+    study = Study(Problem(LINE, ("minimize",), constrained=True), SamplerSpec(sampler="gp"), 7)
+
+    def proposed(worst: float) -> Params:
+        history = history_of(lambda x: x, violation=lambda x: worst if x == 0 else 0.5 - x)
+        return propose(study, history, 9)
+
+    assert proposed(math.inf) == proposed(0.5)
