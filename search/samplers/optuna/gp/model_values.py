@@ -12,22 +12,25 @@ from optuna.trial import FrozenTrial
 from search.samplers.optuna.conversion import frozen_trial
 from search.samplers.optuna.gp.losses import Array
 
-SPAN = 1000.0
-"""The ratio of the largest loss to the least from which the logarithms are learned: a model of percentages is not."""
+SPAN, MIN_DRAWN = 10.0, 4
+"""The ratio of the quartiles of losses from which the logarithms are learned, and of how many losses at least.
+
+They are those of the first draws: what a model finds is close to the best, so that also losses of a bowl, of which no
+logarithm should be taken, differ more and more.
+"""
 
 
-def with_model_values(trials: Sequence[FrozenTrial], sign: int | None) -> list[FrozenTrial]:
+def with_model_values(trials: Sequence[FrozenTrial], *, sign: int = 1, by_logarithm: bool = False) -> list[FrozenTrial]:
     """The completed trials with values and violations for the model; none if they are equal, which tells nothing.
 
-    With a single objective, `sign` times its value is the loss.
+    With a single objective, `sign` times its value is the loss, of which the logarithm may be taken.
     """
     values = np.array([trial.values for trial in trials])
     violations = np.array([list(trial.constraints.values()) for trial in trials])
     if _are_equal(values) and _are_equal(violations):
         return []
-    values, violations = _scaled(values), _scaled(_finite(violations))
-    if sign is not None:
-        values = sign * _logarithms(sign * values)
+    values = _scaled(sign * np.log(sign * values) if by_logarithm else values)
+    violations = _scaled(_finite(violations))
     return [
         frozen_trial(
             trial.number,
@@ -39,6 +42,16 @@ def with_model_values(trials: Sequence[FrozenTrial], sign: int | None) -> list[F
         )
         for trial, value, violation in zip(trials, values.tolist(), violations.tolist(), strict=True)
     ]
+
+
+def differ_by_magnitudes(losses: Array, drawn: int) -> bool:
+    """Whether the first ones do, which were drawn at random, so that all should count by their logarithms."""
+    first = losses[:drawn]
+    first = first[np.isfinite(first)]
+    if len(first) < MIN_DRAWN or losses.min() <= 0:
+        return False
+    low, high = np.quantile(first, [0.25, 0.75])
+    return bool(low < high / SPAN)
 
 
 def _are_equal(columns: Array) -> bool:
@@ -57,9 +70,3 @@ def _finite(violations: Array) -> Array:
     """An infinite one is as large as the largest of the others, whatever their signs."""
     sizes = np.abs(np.where(np.isfinite(violations), violations, 0.0)).max(axis=0, initial=0.0)
     return np.asarray(np.minimum(violations, np.where(sizes > 0, sizes, 1.0)))
-
-
-def _logarithms(losses: Array) -> Array:
-    """Of losses that are all above 0, if they differ by orders of magnitude; otherwise the losses."""
-    least, largest = losses.min(), losses.max()
-    return np.asarray(np.log(losses)) if 0 < least < largest / SPAN else losses

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
-from search.samplers.optuna.gp.model_values import with_model_values
+from search.samplers.optuna.gp.model_values import differ_by_magnitudes, with_model_values
 
 FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
@@ -69,8 +69,15 @@ class DivergenceGpSampler(optuna.samplers.GPSampler):
         space = SearchSpace(search_space)
         self._not_diverging = self._limit(space, space.get_normalized_params(completed_trials), has_diverged)
         others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
-        known = with_model_values(others, _sign_of(study) if len(study.directions) == 1 else None)
+        known = with_model_values(others, **self._transform(study, completed_trials))
         return super()._sample_relative_impl(study, known, running_trials, search_space) if known else {}
+
+    def _transform(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+        if len(study.directions) > 1:
+            return {}
+        sign = _sign_of(study)
+        losses = sign * np.array([trial.values[0] for trial in trials])
+        return {"sign": sign, "by_logarithm": differ_by_magnitudes(losses, self._n_startup_trials)}
 
     def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
         limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
