@@ -26,6 +26,7 @@ from pydantic import PrivateAttr
 
 from benchmarks.harness.local_search import LocalSearch
 from benchmarks.harness.problems import prepared
+from benchmarks.harness.ratios import geometric_mean
 from benchmarks.harness.search_port import MIN_STEP, REDUCTION_FACTOR
 from benchmarks.harness.simulation import simulate, whole_seconds
 from benchmarks.search import Regrets
@@ -38,7 +39,6 @@ VARIANTS = "drawn", "hyperband", "weighted", "bracket 0", "bracket 1", "bracket 
 SHARES = (0.5, 1.0)
 LEAST_REGRET = 1e-3
 """Smaller ones are equal: on some problems the noise of the last value is larger."""
-RESAMPLES = 2000
 Values = NDArray[np.float64]
 
 
@@ -107,9 +107,7 @@ def shown(logs: Values) -> str:
         if not len(known):
             columns.append(f"{share:4.0%}: no trial has completed")
             continue
-        means = np.random.default_rng(0).choice(known, (RESAMPLES, len(known))).mean(axis=1)
-        low, high = np.exp(np.quantile(means, (0.025, 0.975)))
-        columns.append(f"{share:4.0%}: {np.exp(known.mean()):.2f} ({low:.2f} to {high:.2f})")
+        columns.append(f"{share:4.0%}: {geometric_mean(known)}")
     return "   ".join(columns)
 
 

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.problems import Task, prepared
+from benchmarks.harness.ratios import geometric_mean
 from benchmarks.harness.search_port import Ask
 from benchmarks.harness.simulation import simulate, slowed, whole_seconds
 
@@ -49,7 +50,6 @@ AUTO_TRIALS = 9 * TRAININGS
 search that stops most trials early had no trial left before the time was over."""
 LEAST_REGRET = 1e-3
 """Smaller ones are equal."""
-RESAMPLES = 5000
 OURS = "paceline"
 Values = NDArray[np.float64]
 Make = Callable[[Task, int, int, float], Ask]
@@ -222,9 +222,7 @@ def _shown(logs: Values) -> str:
         if not len(known):
             columns.append(f"{'':20}")
             continue
-        means = np.random.default_rng(0).choice(known, (RESAMPLES, len(known))).mean(axis=1)
-        low, high = np.exp(np.quantile(means, (0.025, 0.975)))
-        columns.append(f"{np.exp(known.mean()):.2f} ({low:.2f} to {high:.2f})".ljust(20))
+        columns.append(geometric_mean(known).ljust(20))
     return "  ".join(columns)
 
 

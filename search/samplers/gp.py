@@ -84,7 +84,7 @@ class Gp(Sampler):
             raise LibraryMissing(f"gp {missing}")
         needed = self.startup_count(problem)
         sampler = partial(self._sampler, GPSampler, needed)
-        startup = StudyProposer(problem, seed, sampler, usable=_none, max_draws=2, startup_count=needed)
+        startup = StudyProposer(problem, seed, sampler, max_draws=2)
         return DeferredModel(startup, needed, partial(self._model, problem, seed, needed))
 
     @classmethod
@@ -123,10 +123,6 @@ class Gp(Sampler):
             deterministic_objective=self.deterministic_objective,
             warn_independent_sampling=False,
         )
-
-
-def _none(_: list[FrozenTrial]) -> list[FrozenTrial]:
-    return []
 
 
 def _divergence_sampler(**options: Any) -> GPSampler:

@@ -175,9 +175,11 @@ class ProposalCache:
             number = next_number(session)
         if number is not None:
             _propose(entry, database, experiment_id, number)
-        with entry.lock, database.read() as session:
-            view = _current_view(entry, session, experiment_id)
-        if not view.has_library:
+        if entry.view is None:
+            with entry.lock, database.read() as session:
+                _current_view(entry, session, experiment_id)
+        view = entry.view
+        if view is not None and not view.has_library:
             view.study.import_library()
             limit_threads()
             view.has_library = True

@@ -9,7 +9,7 @@ from search.problem import Direction
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
 from service.store.checkpoints.checkpoints import is_present
 from service.store.tables import CheckpointRow, DecisionRow, ExperimentRow, ReportRow, TrialRow, UncountedReportRow
-from service.store.trials.ordering import best_first
+from service.store.trials.best_order import best_first
 from service.store.trials.param_generations import of_newest_generation
 
 

@@ -7,6 +7,7 @@ orders of magnitude, a model of their logarithms knows the good ones from each o
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.conversion import frozen_trial
@@ -20,16 +21,18 @@ logarithm should be taken, differ more and more.
 """
 
 
-def with_model_values(trials: Sequence[FrozenTrial], *, sign: int = 1, by_logarithm: bool = False) -> list[FrozenTrial]:
+def with_model_values(
+    trials: Sequence[FrozenTrial], signs: NDArray[np.int_], *, by_logarithm: bool
+) -> list[FrozenTrial]:
     """The completed trials with values and violations for the model; none if they are equal, which tells nothing.
 
-    With a single objective, `sign` times its value is the loss, of which the logarithm may be taken.
+    `signs` times the values of the objectives are losses, of which the logarithms may be taken.
     """
     values = np.array([trial.values for trial in trials])
     violations = np.array([list(trial.constraints.values()) for trial in trials])
     if _are_equal(values) and _are_equal(violations):
         return []
-    values = _scaled(sign * np.log(sign * values) if by_logarithm else values)
+    values = _scaled(signs * np.log(signs * values) if by_logarithm else values)
     violations = _scaled(_finite(violations))
     return [
         frozen_trial(

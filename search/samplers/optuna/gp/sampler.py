@@ -63,21 +63,19 @@ class DivergenceGpSampler(optuna.samplers.GPSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        has_diverged = _diverged(study, completed_trials)
+        signs = np.array([1 if one is StudyDirection.MINIMIZE else -1 for one in study.directions])
+        losses = signs * np.array([trial.values for trial in completed_trials])
+        has_diverged = _diverged(losses)
         if has_diverged.all():
+            return {}
+        others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
+        by_logarithm = len(signs) == 1 and differ_by_magnitudes(losses[:, 0], self._n_startup_trials)
+        known = with_model_values(others, signs, by_logarithm=by_logarithm)
+        if not known:
             return {}
         space = SearchSpace(search_space)
         self._not_diverging = self._limit(space, space.get_normalized_params(completed_trials), has_diverged)
-        others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
-        known = with_model_values(others, **self._transform(study, completed_trials))
-        return super()._sample_relative_impl(study, known, running_trials, search_space) if known else {}
-
-    def _transform(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-        if len(study.directions) > 1:
-            return {}
-        sign = _sign_of(study)
-        losses = sign * np.array([trial.values[0] for trial in trials])
-        return {"sign": sign, "by_logarithm": differ_by_magnitudes(losses, self._n_startup_trials)}
+        return super()._sample_relative_impl(study, known, running_trials, search_space)
 
     def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
         limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
@@ -156,17 +154,11 @@ class LevelGpSampler(DivergenceGpSampler):
         )
 
 
-def _diverged(study: optuna.Study, trials: Sequence[FrozenTrial]) -> Flags:
+def _diverged(losses: Array) -> Flags:
     """With several objectives, only those that report no number: one that varies by orders of magnitude is common."""
-    values = np.array([trial.values for trial in trials])
-    if len(study.directions) > 1:
-        return np.asarray(~np.isfinite(values).all(axis=1))
-    losses = _sign_of(study) * values[:, 0]
-    return diverged(losses, np.arange(len(losses)), FAR)
-
-
-def _sign_of(study: optuna.Study) -> int:
-    return 1 if study.direction is StudyDirection.MINIMIZE else -1
+    if losses.shape[1] > 1:
+        return np.asarray(~np.isfinite(losses).all(axis=1))
+    return diverged(losses[:, 0], np.arange(len(losses)), FAR)
 
 
 def _some_of_both(has_diverged: Flags) -> NDArray[np.intp]:
