@@ -1,5 +1,7 @@
 """`paceline db downgrade` takes the schema back, and refuses to lose data unasked."""
 
+import re
+
 import pytest
 from sqlalchemy import text
 
@@ -15,12 +17,19 @@ values ('t-1', 0, '{}', 1, 0, '2026-01-01')
 """
 
 
-def with_a_generation(database_url: str) -> Database:
+CHECKPOINT = """
+insert into checkpoints (trial_id, attempt, sequence, step, uri, at, {column})
+values ('t-1', 1, 0, 1, '/1', '2026-01-01', '2026-01-01')
+"""
+
+
+def with_old_rows(database_url: str, *statements: str) -> Database:
+    """An upgraded database with rows of an earlier version, some of whose tables it has filled."""
     database = Database(database_url)
     upgrade(database)
     downgrade(database, "0010")
     with database.engine.begin() as connection:
-        for statement in (*OLD_ROWS.split(";"), GENERATION):
+        for statement in (*OLD_ROWS.split(";"), *statements):
             connection.execute(text(statement))
     upgrade(database)
     return database
@@ -28,8 +37,8 @@ def with_a_generation(database_url: str) -> Database:
 
 @pytest.mark.slow
 def test_a_downgrade_that_would_lose_generations_is_refused_unless_that_is_asked_for(database_url: str) -> None:
-    database = with_a_generation(database_url)
-    with pytest.raises(WouldLoseData, match="to 0006 would delete 1 row of generations"):
+    database = with_old_rows(database_url, GENERATION)
+    with pytest.raises(WouldLoseData, match="to 0006 would lose generations"):
         downgrade(database, "0006")
     with database.engine.connect() as connection:
         assert revision_of(connection) == newest_revision()
@@ -40,6 +49,26 @@ def test_a_downgrade_that_would_lose_generations_is_refused_unless_that_is_asked
     with database.engine.connect() as connection:
         assert connection.scalar(text("select count(*) from trials")) == 1
         assert connection.scalar(text("select count(*) from generations")) == 0
+    database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("statement", "revision", "lost"),
+    [
+        ("update trials set cost = '{}'", "0019", "what trials cost (1 row)"),
+        (CHECKPOINT.format(column="pinned_at"), "0020", "pins of checkpoints"),
+        (CHECKPOINT.format(column="removed_at"), "0020", "why checkpoints were removed"),
+        ("update trials set confirms = 1, seed = 2", "0021", "seeds of confirmations"),
+        ("update experiments set rule_choice = '{}'", "0024", "why the service chose a stopping rule"),
+    ],
+)
+def test_a_downgrade_names_what_it_would_lose(database_url: str, statement: str, revision: str, lost: str) -> None:
+    database = with_old_rows(database_url)
+    with database.engine.begin() as connection:
+        connection.execute(text(statement))
+    with pytest.raises(WouldLoseData, match=re.escape(f"to {revision} would lose {lost}")):
+        downgrade(database, revision)
     database.close()
 
 

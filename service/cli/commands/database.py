@@ -28,7 +28,7 @@ def downgrade(
 ) -> None:
     """Take the database back to an earlier version's schema. Stop all services first, and make a backup.
 
-    Run it with the version that is newer. It changes nothing if data would be lost, and says which.
+    Run it with the version that is newer. It changes nothing if more would be lost than explanations, and says what.
     """
     from service.cli.upgraded_database import downgraded  # noqa: PLC0415
 

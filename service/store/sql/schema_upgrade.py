@@ -1,6 +1,6 @@
 """Upgrades a database to the newest schema, and checks its version."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 from functools import cache
@@ -63,20 +63,38 @@ class WouldLoseData(Exception):
     """The earlier schema has no place for rows that are stored."""
 
 
-LOST_BELOW: dict[str, tuple[str, str]] = {
-    "0004": ("select count(*) from warm_starts", "what experiments learned from earlier ones"),
-    "0007": ("select count(*) from generations", "generations: the params and donors of trials of populations"),
-    "0014": ("select count(*) from uncounted_reports", "reports that were set aside"),
-    "0017": (
-        "select count(*) from checkpoint_deletions",
-        "directories of deleted experiments that are not deleted yet",
-    ),
-    "0016": (
+LOST_BELOW: Sequence[tuple[str, str, str]] = (
+    ("0004", "select count(*) from warm_starts", "what experiments learned from earlier ones"),
+    ("0007", "select count(*) from generations", "generations: the params and donors of trials of populations"),
+    ("0014", "select count(*) from uncounted_reports", "reports that were set aside"),
+    (
+        "0016",
         "select count(*) from tokens where expires_at is not null",
         "expiry times of access tokens, which would then never expire",
     ),
-}
-"""What a downgrade below a revision deletes: a query for the number of rows, and what they are."""
+    ("0017", "select count(*) from checkpoint_deletions", "directories that agents are to delete"),
+    ("0020", "select count(*) from trials where cost is not null", "what trials cost"),
+    (
+        "0021",
+        "select count(*) from checkpoints where pinned_at is not null and removed_at is null",
+        "pins of checkpoints, which would then not be kept",
+    ),
+    ("0021", "select count(*) from checkpoints where removed_at is not null", "why checkpoints were removed"),
+    (
+        "0022",
+        "select count(*) from trials where confirms is not null",
+        "seeds of confirmations, which would then count as trials of the search",
+    ),
+    (
+        "0025",
+        "select count(*) from experiments where rule_choice is not null",
+        "why the service chose a stopping rule, which would then not be chosen anew",
+    ),
+)
+"""What a downgrade below a revision loses: the revision, a query for the number of rows, and what they hold.
+
+Columns that only explain are not among them, such as where params came from, and how busy a trial's nodes were.
+"""
 
 
 def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> str:
@@ -88,11 +106,11 @@ def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> 
         if present is None or revision not in _revisions() or revision > present:
             known = ", ".join(one for one in _revisions() if present and one <= present)
             raise ValueError(f"the revision must be one of {known or 'none: the database is empty'}; not {revision!r}")
-        lost = [what for below, what in LOST_BELOW.items() if revision < below <= present]
+        lost = [(query, what) for below, query, what in LOST_BELOW if revision < below <= present]
         counts = [(connection.execute(text(query)).scalar_one(), what) for query, what in lost]
-        words = ", ".join(f"{counted(count, 'row')} of {what}" for count, what in counts if count)
+        words = ", ".join(f"{what} ({counted(count, 'row')})" for count, what in counts if count)
         if words and not lose_data:
-            raise WouldLoseData(f"a downgrade to {revision} would delete {words}")
+            raise WouldLoseData(f"a downgrade to {revision} would lose {words}")
         command.downgrade(config(connection), revision)
     return revision
 
