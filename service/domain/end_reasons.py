@@ -25,7 +25,7 @@ REVIVED_BY: Mapping[EndReason, str] = {
     EndReason.MAX_SECONDS: "limits.max_seconds",
     EndReason.TARGET_REACHED: "the objective's target",
     EndReason.NO_IMPROVEMENT: "limits.no_improvement",
-    EndReason.TOO_MANY_FAILURES: "failures.max_failed_trials",
+    EndReason.TOO_MANY_FAILURES: "failures.max_failed_trials, or limits.max_trials if all of them have failed",
 }
 """For each reason that a user can undo, the limit or target: when that is changed, the experiment runs again."""
 

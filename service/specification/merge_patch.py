@@ -13,7 +13,7 @@ from search.space.narrowed_space import mistakes_in_narrowing, without_dead_bran
 from search.space.space import Space
 from service.errors import Invalid
 from service.specification.documents import check_values
-from service.specification.models import ExperimentSpec
+from service.specification.models import ConfirmSpec, ExperimentSpec
 from service.specification.parser import parse_spec
 
 CHANGEABLE = {
@@ -49,9 +49,8 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
         raise Invalid([Mistake((), f"must be an object of changes; these fields can be changed: {_changeable()}")])
     before = spec.model_dump(mode="json")
     document = _merge(before, patch)
-    reason = f"cannot be changed after the submission; these fields can: {_changeable()}"
     refused = [
-        Mistake((name,), reason)
+        Mistake((name,), _why_not_changeable(name))
         for name in patch
         if name not in CHANGEABLE and _without_nulls(document.get(name)) != _without_nulls(before.get(name))
     ]
@@ -60,6 +59,11 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
     check_values(document)  # each patch is bounded, but many of them add up
     changed = frozenset(name for name in CHANGEABLE if document.get(name) != before.get(name))
     return _parse_changed(spec, document, refused, Accepted(changed))
+
+
+def _why_not_changeable(name: str) -> str:
+    what = "cannot be changed after the submission" if name in ExperimentSpec.model_fields else "is unknown"
+    return f"{what}; these fields can be changed: {_changeable()}"
 
 
 def differences(before: ExperimentSpec, after: ExperimentSpec) -> list[Difference]:
@@ -140,10 +144,14 @@ def _search_within(search: dict[str, Any], space: Space) -> dict[str, Any]:
 
 
 def _enqueue_within(document: dict[str, Any], space: Space) -> list[Any]:
+    kept = [params for params in document["enqueue"] if not space.mistakes_in(params)]
     limits = document.get("limits")
     max_trials = limits.get("max_trials") if isinstance(limits, dict) else None
-    kept = [params for params in document["enqueue"] if not space.mistakes_in(params)]
-    return kept[:max_trials] if isinstance(max_trials, int) and max_trials > 0 else kept
+    if not isinstance(max_trials, int):
+        return kept
+    confirm = document.get("confirm")
+    most = max_trials - (ConfirmSpec.model_validate(confirm).trial_count if confirm else 0)
+    return kept[:most] if most > 0 else kept
 
 
 def _objective_mistakes(before: ExperimentSpec, after: ExperimentSpec) -> Iterator[Mistake]:

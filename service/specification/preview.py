@@ -12,16 +12,19 @@ from service.errors import Invalid
 from service.specification.documents import read_document
 from service.specification.initial_rule import initial_rule
 from service.specification.parser import parse_spec
+from trainer.wire import Kind
 
 MAX_SAMPLES = 1000
 DEFAULT_SAMPLES = 10
 SEED = 0
 """The seed where the search names none. An experiment without one gets a seed of its own."""
 
+_PACKAGE = {"package": f"sha256:{0:064}"}
+"""A preview comes without code. What depends on the code is checked when it is submitted."""
 _DEFAULTS: dict[str, Any] = {
     "name": "preview",
     "objectives": [{"metric": "value", "direction": "minimize"}],
-    "trainer": {"kind": "external"},
+    "trainer": {"kind": "torch", "entrypoint": "train:train"},
 }
 
 
@@ -42,7 +45,7 @@ def preview_document(body: bytes, is_json: bool) -> SpecPreview:
         raise Invalid([Mistake((), "must be an object with a space, and other parts of a spec")])
     count, mistakes = _sample_count(document)
     try:
-        spec = parse_spec(_DEFAULTS | {name: value for name, value in document.items() if name != "n"})
+        spec = parse_spec(_with_package(_DEFAULTS | {name: value for name, value in document.items() if name != "n"}))
     except Invalid as error:
         raise Invalid([*mistakes, *error.mistakes], error.more) from error
     if mistakes:
@@ -51,6 +54,13 @@ def preview_document(body: bytes, is_json: bool) -> SpecPreview:
     seed = SEED if spec.search.seed is None else spec.search.seed
     why = chosen_rule.reason if chosen_rule else None
     return SpecPreview(preview(Study(spec.problem, spec.search, seed), count), spec.early_stopping, why, spec.warnings)
+
+
+def _with_package(document: dict[str, Any]) -> dict[str, Any]:
+    trainer = document["trainer"]
+    if not isinstance(trainer, dict) or trainer.get("kind") == Kind.EXTERNAL:
+        return document
+    return document | {"trainer": _PACKAGE | trainer}
 
 
 def _sample_count(document: dict[str, Any]) -> tuple[int, list[Mistake]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
+from service.domain.end_reasons import EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
@@ -47,7 +47,7 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         if experiment.ended_at is None:
-            check_not_ended(experiment, "can be changed when it has ended")
+            check_not_ended(experiment, _changeable_after_its_end(experiment))
         before = spec_of(experiment)
         if before != seen:
             after = changed_spec(before, patch)
@@ -76,6 +76,12 @@ def _apply(
         _reopen(session, experiment, after, now)
 
 
+def _changeable_after_its_end(experiment: ExperimentRow) -> str:
+    if experiment.end_reason in EXPERIMENT_REVIVALS:
+        return "can be changed when it has ended"
+    return f"only its {', '.join(sorted(AFTER_THE_END))} can be changed, when it has ended"
+
+
 def _fields(changes: list[Difference]) -> set[str]:
     return {one.field.partition(".")[0] for one in changes}
 
@@ -89,9 +95,7 @@ def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise WrongState(f"{state}, which is final; a new one can learn from its trials: {successor}", **facts)
     if (remaining := _why_still_over(session, experiment, spec, now)) is not None:
-        raise WrongState(
-            f"{state} and would end again immediately: {remaining}; change that limit or target to continue it", **facts
-        )
+        raise WrongState(f"{state} and would end again immediately: {remaining}", **facts)
     revive_experiment(session, experiment, at=now)
 
 
@@ -105,11 +109,14 @@ def _is_lifted(
 
 
 def _why_still_over(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> str | None:
-    """Why the search would end again immediately; None if it can continue."""
+    """Why the search would end again immediately, and what to change; None if it can continue."""
     if (reached := _target_reached(session, experiment, spec)) is not None:
-        return reached
+        return f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}"
     ending = find_ending(session, experiment, spec, now)
-    return f"{ending.reason}: {ending.detail}" if ending else None
+    if ending is None:
+        return None
+    advice = f"; to continue it, change {REVIVED_BY[ending.reason]}" if ending.reason in REVIVED_BY else ""
+    return f"{ending.reason}: {ending.detail}{advice}"
 
 
 def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:

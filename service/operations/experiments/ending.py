@@ -44,13 +44,13 @@ def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
             return Ending(reason, _ended_trials(spec, progress.created))
         case EndReason.MAX_SECONDS:
             limit = spec.limits.max_seconds or 0
-            began = f"the experiment began {progress.elapsed_seconds:.0f} s ago"
-            return Ending(reason, f"{began} (limits.max_seconds is {limit:g})")
+            ran = f"the experiment had run for {progress.elapsed_seconds:.0f} s"
+            return Ending(reason, f"{ran} (limits.max_seconds is {limit:g})")
         case None:
             stagnation = _stagnation(session, experiment, spec)
             return Ending(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
         case _:
-            return Ending(reason, _failure_detail(session, experiment, reason, progress, limits))
+            return Ending(reason, _failure_detail(session, experiment, spec, reason, progress))
 
 
 def _ended_trials(spec: ExperimentSpec, count: int) -> str:
@@ -100,9 +100,9 @@ def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
 
 
 def _failure_detail(
-    session: Session, experiment: ExperimentRow, reason: EndReason, progress: Progress, limits: Limits
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, reason: EndReason, progress: Progress
 ) -> str | None:
-    common = progress.repeated_failure
+    common, limit = progress.repeated_failure, _limit_of_failures(spec, progress)
     if reason is EndReason.CANNOT_START:
         return f"{_trials(common)} could not start: {common.first.message}" if common else None
     if common is not None and common.is_conclusive and never_started(common.first):
@@ -112,10 +112,18 @@ def _failure_detail(
         )
     failed = trials_with(session, experiment.id, TrialStatus.FAILED)
     if common is not None and 1 < common.count == len(failed):
-        return f"{_trials(common)} failed in the same way: {common.first.message}"
-    limit = limits.max_failed_trials
-    passed = "" if limit is None or progress.failed <= limit else f" (failures.max_failed_trials is {limit})"
-    return f"{counted(len(failed), 'trial')} failed{passed}; the last: {failed[-1].reason}" if failed else None
+        return f"{_trials(common)} failed in the same way{limit}: {common.first.message}"
+    return f"{counted(len(failed), 'trial')} failed{limit}; the last: {failed[-1].reason}" if failed else None
+
+
+def _limit_of_failures(spec: ExperimentSpec, progress: Progress) -> str:
+    """The limit that the failures have reached, in brackets; "" if their messages alone are the reason."""
+    most = spec.failures.max_failed_trials
+    if most is not None and progress.failed > most:
+        return f" (failures.max_failed_trials is {most})"
+    if progress.failed == progress.created >= spec.max_search_trials:
+        return f" (limits.max_trials is {spec.limits.max_trials})"
+    return ""
 
 
 def _trials(failure: RepeatedFailure) -> str:

@@ -108,6 +108,7 @@ def test_refused_changes_name_the_fields_that_can_change(service: Api) -> None:
     by_path = {error["path"]: error["message"] for error in problem["errors"]}
     for word in ("limits", "tags", "early_stopping", "space (only narrower)"):
         assert word in by_path["config"]
+    assert by_path["bogus"].startswith("is unknown; these fields can be changed: ")
     assert changes(service, name) == []
     assert patched(service, name, 422, limits={"max_trails": 5})["errors"][0]["path"] == "limits.max_trails"
     mistaken: tuple[Any, ...] = ([], 1, "limits")
@@ -134,6 +135,12 @@ def test_max_trials_may_be_lowered_below_the_enqueued_trials(service: Api) -> No
     for _ in range(2):
         ran(service, name, 0.5)
     assert service.get(f"/v1/experiments/{name}")["end_reason"] == "max_trials"
+
+
+def test_a_lowered_max_trials_leaves_room_for_the_confirmations(service: Api) -> None:
+    enqueued = [{"lr": (number + 1) / 100} for number in range(9)]
+    name = service.create(enqueue=enqueued, confirm={"top": 2, "seeds": 2}, limits={"max_trials": 20})["name"]
+    assert len(patched(service, name, limits={"max_trials": 10})["spec"]["enqueue"]) == 6
 
 
 def test_limits_that_are_already_exceeded_end_the_experiment(service: Api) -> None:
@@ -313,61 +320,6 @@ def test_after_a_narrowing_the_search_uses_only_the_trials_inside(service: Api) 
     narrowed = Space.model_validate({"n": {"type": "int", "low": 0, "high": 500}})
     study = Study(Problem(narrowed, ("maximize",)), SamplerSpec.model_validate(search), seed=3)
     assert asked(service, name).assignment["params"] == propose(study, history[:3], 6)
-
-
-def test_a_stopped_experiment_stays_stopped_and_names_the_alternative(service: Api) -> None:
-    name = service.create()["name"]
-    held = asked(service, name)
-    service.post(f"/v1/experiments/{name}/stop")
-    assert "ending (user)" in patched(service, name, 409, limits={"max_trials": 20})["detail"]
-    held.finish("stopped")
-    problem = patched(service, name, 409, limits={"max_trials": 20})
-    assert (problem["type"], problem["experiment_status"]) == ("urn:paceline:error:wrong-state", "stopped")
-    assert "warm_start" in problem["detail"]
-    assert changes(service, name) == []
-    patched(service, "nothing", 404, priority=1)
-
-
-@pytest.mark.databases("sqlite", "postgresql")
-def test_labels_can_be_changed_after_the_end(service: Api) -> None:
-    name = service.create()["name"]
-    service.post(f"/v1/experiments/{name}/stop")
-    shown = patched(service, name, tags={"kept": "yes"}, priority=3)
-    assert (shown["status"], shown["tags"], shown["priority"]) == ("stopped", {"kept": "yes"}, 3)
-
-
-def test_raising_the_limit_that_ended_an_experiment_continues_it(service: Api) -> None:
-    name = service.create(limits={"max_trials": 2})["name"]
-    for value in (0.5, 0.6):
-        ran(service, name, value)
-    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
-    problem = patched(service, name, 409, limits={"parallelism": 2})
-    assert "would end again immediately: max_trials: all 2 trials have ended" in problem["detail"]
-    shown = patched(service, name, limits={"max_trials": 3})
-    assert (shown["status"], shown["end_reason"], shown["end_detail"], shown["ended_at"]) == ("running", *[None] * 3)
-    event = service.events(name)[-1]
-    assert (event["kind"], event["data"]["ended_by"]) == ("experiment.running", "max_trials")
-    third = ran(service, name, 0.7)
-    assert third.shown()["number"] == 2
-    shown = service.get(f"/v1/experiments/{name}")
-    assert (shown["status"], shown["end_reason"], shown["best"]["number"]) == ("completed", "max_trials", 2)
-
-
-@pytest.mark.databases("sqlite", "postgresql")
-def test_moving_each_kind_of_limit_reopens_the_experiment(service: Api) -> None:
-    objective = {"metric": "accuracy", "direction": "maximize", "target": 0.9}
-    name = service.create(objectives=[objective])["name"]
-    held = asked(service, name)
-    assert held.report(accuracy=0.95)["decision"] == "stop"
-    held.finish("stopped")
-    assert "would end again" in patched(service, name, 409, objectives=[objective | {"target": 0.92}])["detail"]
-    assert patched(service, name, objectives=[objective | {"target": 0.99}])["status"] == "running"
-    name = service.create(failures={"max_failed_trials": 0})["name"]
-    held = asked(service, name)
-    held.fail()
-    assert service.get(f"/v1/experiments/{name}")["status"] == "failed"
-    assert patched(service, name, failures={"max_failed_trials": 5})["status"] == "running"
-    assert service.post(f"/v1/trials/{held.trial}/retry")["status"] == "queued"
 
 
 def test_a_parameter_is_removed_when_its_parent_leaves_the_range(service: Api) -> None:

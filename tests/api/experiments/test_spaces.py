@@ -151,3 +151,17 @@ def test_the_answer_to_a_spec_warns_of_what_its_sampler_does_not_learn_from(serv
     assert previewed(service, **spec)["warnings"] == warned
     assert tried(service, created["name"])
     assert service.create(**spec | {"search": {}})["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"checkpoints": {"keep_best_trials": 2}},
+        {"trainer": {"entrypoint": "train:train", "runtime_env": {"pip": {"from_package": True}}}},
+        {"trainer": {"entrypoint": "train:train", "datasets": {"d": {"read": "parquet", "paths": ["data/d.parquet"]}}}},
+    ],
+    ids=["no trainer", "requirements of the package", "data in the package"],
+)
+def test_a_preview_needs_no_code(service: Api, part: dict[str, Any]) -> None:
+    space = {"lr": {"type": "float", "low": 0, "high": 1}}
+    assert len(previewed(service, space=space, n=1, **part)["samples"]) == 1

@@ -1,0 +1,86 @@
+"""Changes of an experiment that has ended: some let it continue, some are possible without that, others are refused."""
+
+import pytest
+
+from tests.api.experiments.test_changes import asked, changes, patched, ran
+from tests.conftest import Api
+
+
+def test_a_stopped_experiment_stays_stopped_and_names_the_alternative(service: Api) -> None:
+    name = service.create()["name"]
+    held = asked(service, name)
+    service.post(f"/v1/experiments/{name}/stop")
+    assert "ending (user)" in patched(service, name, 409, limits={"max_trials": 20})["detail"]
+    held.finish("stopped")
+    problem = patched(service, name, 409, limits={"max_trials": 20})
+    assert (problem["type"], problem["experiment_status"]) == ("urn:paceline:error:wrong-state", "stopped")
+    assert "warm_start" in problem["detail"]
+    assert changes(service, name) == []
+    patched(service, "nothing", 404, priority=1)
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_labels_can_be_changed_after_the_end(service: Api) -> None:
+    name = service.create()["name"]
+    service.post(f"/v1/experiments/{name}/stop")
+    shown = patched(service, name, tags={"kept": "yes"}, priority=3)
+    assert (shown["status"], shown["tags"], shown["priority"]) == ("stopped", {"kept": "yes"}, 3)
+
+
+def test_raising_the_limit_that_ended_an_experiment_continues_it(service: Api) -> None:
+    name = service.create(limits={"max_trials": 2})["name"]
+    for value in (0.5, 0.6):
+        ran(service, name, value)
+    assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
+    problem = patched(service, name, 409, limits={"parallelism": 2})
+    assert "would end again immediately: max_trials: all 2 trials have ended" in problem["detail"]
+    shown = patched(service, name, limits={"max_trials": 3})
+    assert (shown["status"], shown["end_reason"], shown["end_detail"], shown["ended_at"]) == ("running", *[None] * 3)
+    event = service.events(name)[-1]
+    assert (event["kind"], event["data"]["ended_by"]) == ("experiment.running", "max_trials")
+    third = ran(service, name, 0.7)
+    assert third.shown()["number"] == 2
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (shown["status"], shown["end_reason"], shown["best"]["number"]) == ("completed", "max_trials", 2)
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_moving_each_kind_of_limit_reopens_the_experiment(service: Api) -> None:
+    objective = {"metric": "accuracy", "direction": "maximize", "target": 0.9}
+    name = service.create(objectives=[objective])["name"]
+    held = asked(service, name)
+    assert held.report(accuracy=0.95)["decision"] == "stop"
+    held.finish("stopped")
+    assert "would end again" in patched(service, name, 409, objectives=[objective | {"target": 0.92}])["detail"]
+    assert patched(service, name, objectives=[objective | {"target": 0.99}])["status"] == "running"
+    name = service.create(failures={"max_failed_trials": 0})["name"]
+    held = asked(service, name)
+    held.fail()
+    assert service.get(f"/v1/experiments/{name}")["status"] == "failed"
+    assert patched(service, name, failures={"max_failed_trials": 5})["status"] == "running"
+    assert service.post(f"/v1/trials/{held.trial}/retry")["status"] == "queued"
+
+
+@pytest.mark.parametrize("kind", ["user_error", "lost"])
+def test_the_limit_to_change_is_named_when_all_trials_have_failed(service: Api, kind: str) -> None:
+    """Whatever `failures.max_failed_trials` is, there is no further trial."""
+    name = service.create(limits={"max_trials": 2}, failures={"max_failed_trials": 5})["name"]
+    for _ in range(2):
+        held = asked(service, name)
+        held.report(accuracy=0.1)
+        while (again := held) is not None:
+            again.fail(kind, "no room")
+            held = service.ask(name) if again.shown()["status"] == "queued" else None
+    problem = patched(service, name, 409, failures={"max_failed_trials": 9})
+    assert "limits.max_trials is 2" in problem["detail"]
+    assert "to continue it, change " in problem["detail"]
+    assert "limits.max_trials if all of them have failed" in problem["detail"]
+    assert patched(service, name, limits={"max_trials": 3})["status"] == "running"
+
+
+def test_what_can_still_be_changed_of_an_ending_experiment_is_named(service: Api) -> None:
+    name = service.create(limits={"parallelism": 1})["name"]
+    asked(service, name)
+    service.post(f"/v1/experiments/{name}/stop")
+    detail = patched(service, name, 409, limits={"max_trials": 300})["detail"]
+    assert "is ending (user) and only its checkpoints, priority, tags can be changed" in detail
