@@ -9,9 +9,10 @@ ServiceError
 ├── NotFound 404        ├── HeaderTooLarge 431
 ├── MethodNotAllowed    ├── InternalError 500
 │   405 (with Allow)    ├── Unavailable 503 (with Retry-After) ── Busy, TooMuchWork, StorageUnavailable
-└── RequestTimeout 408  └── InsufficientStorage 507
+└── RequestTimeout 408  └── InsufficientStorage 507 (with Retry-After)
 """
 
+import errno
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -80,11 +81,11 @@ class RequestTimeout(ServiceError):
 
 
 class Conflict(ServiceError):
-    status, type, title = 409, "conflict", "Wrong state"
+    status, type, title = 409, "conflict", "The Idempotency-Key belongs to another request"
 
 
 class WrongState(Conflict):
-    type = "wrong-state"
+    type, title = "wrong-state", "Wrong state"
 
 
 class NameTaken(Conflict):
@@ -166,3 +167,9 @@ class StorageUnavailable(Unavailable):
 def _sentence(text: str) -> str:
     """Pydantic's messages name no field: `Input should be …` follows the field's path as `should be …`."""
     return text.replace("Input should", "should")
+
+
+def not_written(what: str, error: OSError) -> ServiceError:
+    """The answer where a file of the service cannot be written, so that the caller repeats the call later."""
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return (InsufficientStorage if is_full else Unavailable)(f"{what} could not be written: {error.strerror}")

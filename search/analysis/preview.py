@@ -14,18 +14,23 @@ from search.study import Study, StudyView
 
 @dataclass(frozen=True)
 class Preview:
-    """`size` is None if the configurations cannot be counted. `dead` has what no configuration has, with its path."""
+    """`size` is None if the configurations cannot be counted. `dead` has what no configuration has, with its path.
+
+    `warnings` say what was not computed.
+    """
 
     samples: Sequence[Params]
     size: int | None
     dead: Sequence[Mistake]
     sampler: ChosenSampler
+    warnings: Sequence[Mistake]
 
 
 def preview(study: Study, count: int) -> Preview:
     """`samples` are the first `count` proposals, as if all of their trials ran; fewer if the space has fewer."""
     space = study.problem.space
-    return Preview(_samples(study, count), space.size(), _dead(space), study.chosen_sampler)
+    dead, warnings = _dead(space)
+    return Preview(_samples(study, count), space.size(), dead, study.chosen_sampler, warnings)
 
 
 def _samples(study: Study, count: int) -> list[Params]:
@@ -40,8 +45,9 @@ def _samples(study: Study, count: int) -> list[Params]:
     return samples
 
 
-def _dead(space: Space) -> list[Mistake]:
+def _dead(space: Space) -> tuple[Sequence[Mistake], Sequence[Mistake]]:
+    """What no configuration has, and a warning if that cannot be computed."""
     try:
-        return list(dead_branches(space))
+        return list(dead_branches(space)), []
     except TooEntangled as reason:
-        return [Mistake(("space",), str(reason))]
+        return [], [Mistake(("space",), f"{reason}; whether a part of it is never used is not known")]

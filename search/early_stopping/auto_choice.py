@@ -161,8 +161,8 @@ def _why_never(problem: Problem) -> str | None:
     if problem.constrained:
         return "early stopping ignores constraints, and could stop the only feasible trials"
     if problem.max_trials is not None and problem.max_trials < MIN_TRIALS:
-        budget = counted(problem.max_trials, "trial")
-        return f"a budget of {budget} is too small to stop trials early; set limits.max_trials to {MIN_TRIALS} or more"
+        budget, lacking = counted(problem.max_trials, "trial"), MIN_TRIALS - problem.max_trials
+        return f"a budget of {budget} is too small to stop trials early; raise limits.max_trials by {lacking} or more"
     return None
 
 

@@ -55,7 +55,7 @@ def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -
     if max_trials > needed + running:
         return chosen
     start = f"{counted(needed, 'trial')} {'has' if needed == 1 else 'have'} ended"
-    learns = f"its model starts when {start}, so within this budget it draws at random"
+    learns = f"its model starts when {start}, so within this budget it is not used"
     return replace(chosen, reason=f"{chosen.reason}; but {learns}")
 
 

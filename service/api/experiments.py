@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import AfterValidator
 
 from search.mistakes import Mistake
 from service.api.http.bodies.body_reader import JSON
@@ -61,12 +62,20 @@ def create_experiment(
     return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(create.unused_in(context, row))]})
 
 
+def _check_tag(tag: str | None) -> str | None:
+    if tag is not None and ":" not in tag:
+        raise ValueError("must be name:value")
+    return tag
+
+
 @router.get("")
 def list_experiments(
     context: Ctx,
     status: Annotated[ExperimentStatus | None, Query(description="only experiments with this status")] = None,
     tag: Annotated[
-        str | None, Query(description="only experiments with this tag, as `name:value`", pattern=":")
+        str | None,
+        AfterValidator(_check_tag),
+        Query(description="only experiments with this tag, as `name:value`", json_schema_extra={"pattern": ":"}),
     ] = None,
     cursor: Cursor = None,
     limit: Limit = 100,

@@ -26,7 +26,8 @@ class Readiness(View):
     version: str
     """the version of Paceline that serves"""
     ready: bool
-    """whether the database answers with the newest schema, and all needed loops work"""
+    """whether the database has a schema that works with this version, all needed loops work, and an agent can write to
+    the storage, if agents are connected"""
     database: str
     """`ok`, or what is wrong"""
     loops: dict[str, Any]
@@ -34,7 +35,7 @@ class Readiness(View):
     storage: str
     """`ok`, or how many agents cannot write to the storage"""
     pending_deletions: int | None
-    """the number of directories of deleted experiments that agents have not deleted yet"""
+    """the number of directories that agents are to delete: of deleted experiments and of removed checkpoints"""
     mlflow_url: str | None
     """where MLflow's pages are"""
     mlflow_lag: int | None

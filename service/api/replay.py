@@ -79,7 +79,7 @@ class ReplayView(View):
     direction: str
     """`minimize` or `maximize`"""
     trial_count: int
-    """the number of trials with reports"""
+    """the number of trials of the search"""
     step_count: int
     """the number of reported steps"""
     stopped_count: int

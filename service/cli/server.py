@@ -1,6 +1,7 @@
 """`paceline serve`: checks the settings, then runs the service in uvicorn."""
 
 import asyncio
+import os
 import shlex
 import socket
 import sys
@@ -115,10 +116,7 @@ def _own_url(settings: Settings) -> str | None:
 
 def _check_port(settings: Settings) -> None:
     if settings.port and not becomes_free(settings.host, settings.port):
-        raise CannotServe(
-            f"{taken(settings.host, settings.port)}, or choose another port: "
-            f"`--port {settings.port + 1}` or PACELINE_PORT={settings.port + 1}"
-        )
+        raise CannotServe(taken(settings.host, settings.port, "port", "PACELINE_PORT"))
 
 
 def _check_access(settings: Settings, database: Database) -> None:
@@ -132,8 +130,11 @@ def _check_access(settings: Settings, database: Database) -> None:
             "bind to 127.0.0.1; or, in a trusted network, allow callers without tokens: --insecure or "
             "PACELINE_INSECURE=1"
         )
+    create = f"`PACELINE_DATA_DIR={shlex.quote(str(settings.data_dir))} paceline token create NAME --role admin`"
+    if "PACELINE_DATABASE_URL" in os.environ:  # not repeated here: it may hold a password
+        create = "`paceline token create NAME --role admin`, with the PACELINE_DATABASE_URL that the service has"
     raise CannotServe(
         f"callers of {settings.host} need an access token, because {why}, and no token exists yet. Create one: "
-        f"`PACELINE_DATA_DIR={shlex.quote(str(settings.data_dir))} paceline token create NAME --role admin`, and set "
+        f"{create}; and set "
         f"PACELINE_TOKEN to what it prints, where the command line and the agent run. Or {otherwise}"
     )

@@ -68,7 +68,7 @@ def _hints(client: Client, refused: Refused, spec_file: Path, code: Path | None)
         free = unused_name(client, taken)
         return [
             f"to submit it under another name: paceline submit {spec_file} --name {free}",
-            f"to delete the earlier one: paceline delete {taken}",
+            f"to delete the earlier one, once it has ended: paceline delete {taken}",
         ]
     if refused.status == TOO_LARGE and code and code.is_dir():
         return [f"the largest files in {code}: {largest_files(code)}. Choose what to send: --code PATH"]

@@ -45,7 +45,10 @@ def removal_note(context: Context, experiment: ExperimentRow, trial_id: str, now
     is_old = days > 0 and _is_before(experiment.ended_at, _before(now, days))
     if not is_old or (context.settings.logs_dir / trial_id).exists():
         return ""
-    return f"[paceline: the log was removed {days:g} days after the experiment's end (PACELINE_KEEP_LOGS_DAYS)]\n"
+    return (
+        f"[paceline: there is no log; logs are removed {days:g} days after the experiment's end "
+        "(PACELINE_KEEP_LOGS_DAYS)]\n"
+    )
 
 
 def remove_unused_packages(context: Context, now: datetime) -> int:

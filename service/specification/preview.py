@@ -53,7 +53,8 @@ def preview_document(body: bytes, is_json: bool) -> SpecPreview:
     spec, chosen_rule = initial_rule(spec)
     seed = SEED if spec.search.seed is None else spec.search.seed
     why = chosen_rule.reason if chosen_rule else None
-    return SpecPreview(preview(Study(spec.problem, spec.search, seed), count), spec.early_stopping, why, spec.warnings)
+    previewed = preview(Study(spec.problem, spec.search, seed), count)
+    return SpecPreview(previewed, spec.early_stopping, why, [*spec.warnings, *previewed.warnings])
 
 
 def _with_package(document: dict[str, Any]) -> dict[str, Any]:

@@ -47,8 +47,5 @@ class Options:
 def _checked_port(port: int, option: str) -> int:
     if port and not becomes_free(HOST, port):
         variable = f"PACELINE_{option.replace('-', '_').upper()}"
-        raise CannotStart(
-            f"{taken(HOST, port)}, or choose another port: "
-            f"`--{option} {port + 1}` or {variable}={port + 1} (0 picks a free one)"
-        )
+        raise CannotStart(f"{taken(HOST, port, option, variable)} (0 picks a free one)")
     return port or free_port(HOST)

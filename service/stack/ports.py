@@ -13,12 +13,11 @@ MAX_COMMAND = 120
 PORTS = range(20_000, 32_768)
 """Below the ports that systems assign to outgoing connections, so that a restarted server gets its port back."""
 
-_given: set[int] = set()
+MIN_UNPRIVILEGED, MAX_PORT = 1024, 65_535
+ANY_PORT = 8000
+"""What is proposed in place of a port that has no next one."""
 
-HINTS = {
-    errno.EACCES: " (ports below 1024 need privileges)",
-    errno.EADDRNOTAVAIL: " (this machine does not have the address)",
-}
+_given: set[int] = set()
 
 
 def is_free(host: str, port: int) -> bool:
@@ -58,13 +57,19 @@ def holder_of(port: int) -> str | None:
     return None
 
 
-def taken(host: str, port: int) -> str:
-    """What to say of a port that does not become free."""
+def taken(host: str, port: int, option: str, variable: str) -> str:
+    """What to say of a port that does not become free, and what to do. `option` and `variable` set the port."""
     error = _why_not_free(host, port)
-    if error is not None and error.errno != errno.EADDRINUSE:
-        return f"port {port} of {host} cannot be used: {error.strerror}{HINTS.get(error.errno or 0, '')}. Correct that"
-    holder = holder_of(port)
-    return f"port {port} of {host} is already taken{f' by {holder}' if holder else ''}. Stop what listens there"
+    other = port + 1 if MIN_UNPRIVILEGED <= port < MAX_PORT else ANY_PORT
+    choose = f"choose another port: `--{option} {other}` or {variable}={other}"
+    if error is None or error.errno == errno.EADDRINUSE:
+        holder = holder_of(port)
+        by = f" by {holder}" if holder else ""
+        return f"port {port} of {host} is already taken{by}. Stop what listens there, or {choose}"
+    why = f"port {port} of {host} cannot be used: {error.strerror}"
+    if error.errno == errno.EACCES:
+        return f"{why} (ports below {MIN_UNPRIVILEGED} need privileges). Start it with them, or {choose}"
+    return f"{why}. Choose another host, which is an address of this machine"
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -54,7 +54,8 @@ def _print_addresses(options: Options, say: Callable[[str], None]) -> None:
     if options.mlflow_url:
         say(f"  MLflow  {options.mlflow_url}")
     say(f"  data    {options.data_dir}  (logs of all processes: stack/)")
-    say("\nTry: paceline submit examples/quickstart/experiment.yaml --watch")
+    at = "" if options.port == Options.port else f" --url {options.url}"
+    say(f"\nTry: paceline submit examples/quickstart/experiment.yaml --watch{at}")
     say("Ctrl-C stops everything.")
 
 

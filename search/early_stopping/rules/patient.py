@@ -25,9 +25,9 @@ class Patient(StoppingRule):
     wrapped_rule: WrappableRule = Field(default_factory=NoneSpec)
     """the rule that judges a trial that does not improve; absent: it is stopped"""
     patience: Annotated[int, Field(ge=0)]
-    """how many reports a trial has to improve"""
+    """the rule judges a trial when more than so many reports in a row are worse than the best before them"""
     min_delta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """the least difference that counts as an improvement"""
+    """a report is worse if it is worse than the best before by more than this"""
 
     @model_validator(mode="before")
     @classmethod

@@ -57,7 +57,7 @@ async def _service_error(_: Request, error: Exception) -> Response:
 
 def _headers(error: ServiceError) -> dict[str, str] | None:
     match error:
-        case Unavailable():
+        case Unavailable() | InsufficientStorage():
             return _RETRY_AFTER
         case Unauthorized():
             return {"WWW-Authenticate": "Bearer"}
@@ -93,7 +93,7 @@ async def _outage(_: Request, error: Exception) -> Response:
 async def _full(_: Request, error: Exception) -> Response:
     logger.error("the database's disk is full: %s", error.__cause__ or error)
     full = InsufficientStorage("the database's disk is full; free space on it and retry, nothing was lost")
-    return ProblemResponse(problem_body(full), full.status, _RETRY_AFTER)
+    return problem_response(full)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:

@@ -13,7 +13,8 @@ A service that proposes configurations, runs each as a trial, and stops those th
   docs/reference/errors.md says for each what to do.
 - Each answer has the header `X-Request-ID`: the caller's own, or one that the service makes. Errors have it as
   `request`.
-- A request with several faults gets the first answer in this order: 400, 401, 403, 404, 409, 422.
+- A request with several faults gets the first answer in this order: 401, 403, 400, 404, 409 for a lost lease, 422, any
+  other 409.
 - Lists have pages: `next_cursor` of one page is the parameter `cursor` of the next, until it is null.
 - Times are UTC in ISO 8601; durations are seconds.
 - Each call with GET answers HEAD, too.

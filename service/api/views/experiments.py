@@ -24,9 +24,10 @@ from service.store.mirrors import mirrors_of
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials.best_trials import best_trials
-from trainer.wire import Kind
+from trainer.wire import Kind, Node, WorkerGroup
 
 NO_STORAGE = "the storage: no connected agent can write checkpoints to it; GET /v1/agents says why"
+NO_STORAGE_WITH_ROOM = "the storage: no agent with room can write checkpoints to it; GET /v1/agents says why"
 
 
 class SamplerView(View):
@@ -193,7 +194,16 @@ def _missing_resources(session: Session, rows: Sequence[ExperimentRow]) -> dict[
     if not idle:
         return {}
     agents = connected_agents(session, database_now(session))
-    if agents and all(agent.storage_error is not None for agent in agents):
-        return dict.fromkeys((row.id for row in idle), NO_STORAGE)
     nodes = {agent.name: nodes_of(agent) for agent in agents}
-    return {row.id: waiting_for(spec_of(row).trainer.group, nodes) for row in idle}
+    usable = {agent.name: nodes[agent.name] for agent in agents if agent.storage_error is None}
+    if agents and not usable:
+        return dict.fromkeys((row.id for row in idle), NO_STORAGE)
+    return {row.id: _waiting_for(spec_of(row).trainer.group, nodes, usable) for row in idle}
+
+
+def _waiting_for(
+    group: WorkerGroup, agents: Mapping[str, Sequence[Node]], usable: Mapping[str, Sequence[Node]]
+) -> str | None:
+    """Agents get no trial while they cannot write to the storage."""
+    missing = waiting_for(group, usable)
+    return NO_STORAGE_WITH_ROOM if missing and waiting_for(group, agents) is None else missing

@@ -59,7 +59,7 @@ class TrialView(View):
     reason: str | None
     """why it ended, or is queued again"""
     failure_kind: str | None
-    """the kind of its last failure"""
+    """the kind of failure that it ended with; null unless it has failed"""
     params: dict[str, Any]
     """its configuration"""
     values: dict[str, float | None]

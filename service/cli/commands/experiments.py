@@ -90,8 +90,8 @@ def _follow(client: Client, experiment: str) -> None:
         ended = watch_experiment(client, experiment, console.out)
     except KeyboardInterrupt:
         console.err.print(
-            "\nThe experiment keeps running. To stop it: [bold]paceline stop[/bold]; to follow it again: "
-            "[bold]paceline watch[/bold]",
+            f"\nThe experiment keeps running. To stop it: [bold]paceline stop {experiment}[/bold]; to follow it again: "
+            f"[bold]paceline watch {experiment}[/bold]",
             highlight=False,
         )
         raise typer.Exit(128 + signal.SIGINT) from None

@@ -32,7 +32,7 @@ def logs(
             min=1, help="The number of the attempt; logs of earlier attempts are kept.", show_default="the newest"
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the trial ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the attempt ends.")] = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Print the output of a trial's workers."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from service.cli.doctor.check import Check, State, failed, ok, warning
-from service.cli.doctor.service_checks import describe_skew
+from service.cli.doctor.service_checks import STORAGE_ADVICE, describe_skew
 
 DOCTOR_PROBE = "trainer.agent.doctor_probe"
 TOTAL_SECONDS = 300.0
@@ -76,7 +76,7 @@ def _unreachable(subject: str, facts: Json) -> Iterator[Check]:
             advice = "give agents and services an address that all nodes reach: PACELINE_URL, PACELINE_ADVERTISED_URL"
             yield failed(subject, f"{url} does not answer there: {error}", advice)
     if facts["storage_error"]:
-        yield failed(subject, facts["storage_error"], "mount it on every node, or give its user write access")
+        yield failed(subject, facts["storage_error"], STORAGE_ADVICE)
 
 
 def _unlike(subject: str, facts: Json, first: Json) -> Iterator[Check]:

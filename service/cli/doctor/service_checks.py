@@ -18,6 +18,9 @@ SKEW_ADVICE = (
     "synchronize the clocks (NTP). Leases do not depend on it, because they use the database's clock, but times in "
     "logs and in MLflow do"
 )
+STORAGE_ADVICE = (
+    "mount a directory there, and give its user write access; for a bucket, see the agent's credentials and endpoint"
+)
 MLFLOW_SECONDS = 10.0
 
 Json = dict[str, Any]
@@ -30,6 +33,9 @@ def check_service(client: Client) -> Iterator[Check]:
     except Unreachable as error:
         yield failed("service", str(error), "see the service's log, and the address in PACELINE_URL")
         return
+    except Refused as refused:
+        yield _refused(refused)
+        return
     yield ok("service", f"{client.url} answers")
     if skew is not None:
         yield describe_skew("clock", skew, "the service's")
@@ -41,7 +47,7 @@ def check_service(client: Client) -> Iterator[Check]:
         yield from _agents(list(client.agents()))
         yield from _waiting(client)
     except Refused as refused:
-        yield failed("access", str(refused), _access_advice(refused))
+        yield _refused(refused)
 
 
 def clock_skew(client: Client) -> float | None:
@@ -76,8 +82,10 @@ def _version(found: str | None) -> Check:
 
 def _readiness(readiness: Json) -> Iterator[Check]:
     database = readiness["database"]
-    if database != "ok":
+    if database.startswith("unreachable"):
         yield failed("database", database, "see PACELINE_DATABASE_URL of the service, and the database server's log")
+    elif database != "ok":
+        yield failed("database", database, "see docs/operations/deployment.md#databases-and-upgrades")
     else:
         yield ok("database", "answers, with the newest schema")
     for name, health in readiness["loops"].items():
@@ -129,7 +137,7 @@ def _agent(agent: Json) -> Check:
         seen = datetime.fromisoformat(agent["last_seen_at"]).strftime("%Y-%m-%d %H:%M:%S")
         return warning(subject, f"last seen {seen} UTC", "start it again; if it is not needed any more, ignore this")
     if agent["storage_error"]:
-        return failed(subject, agent["storage_error"], "mount the storage there, or give its user write access")
+        return failed(subject, agent["storage_error"], STORAGE_ADVICE)
     return ok(subject, f"{_resources(agent['nodes'])}; runs {counted(len(agent['running']), 'trial')}")
 
 
@@ -145,12 +153,17 @@ def _waiting(client: Client) -> Iterator[Check]:
             advice = (
                 "install the library where the service runs, or start the search anew with another sampler"
                 if experiment["waiting_for"].startswith("a library")
-                else "provide what it names, or have its trials ask for less in `trainer.scaling`"
+                else "provide what it names, or submit it anew with less in `trainer.scaling`"
             )
             yield warning(f"experiment {experiment['name']}", f"waits for {experiment['waiting_for']}", advice)
 
 
-def _access_advice(refused: Refused) -> str:
-    if refused.status in (401, 403):
-        return "set PACELINE_TOKEN to a token with the role `read`: `paceline token create NAME --role read`"
-    return "see docs/operations/deployment.md#access"
+def _refused(refused: Refused) -> Check:
+    if refused.type == "foreign-host":  # whose message says what to do
+        return failed("service", str(refused), "or use an address in PACELINE_URL that the service knows")
+    if refused.status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        advice = "set PACELINE_TOKEN to a token with the role `read`: `paceline token create NAME --role read`"
+        return failed("access", str(refused), advice)
+    if refused.status >= httpx.codes.INTERNAL_SERVER_ERROR:
+        return failed("service", str(refused), "see the service's log, and repeat this later")
+    return failed("service", str(refused), "see whether PACELINE_URL is the address of a Paceline service")

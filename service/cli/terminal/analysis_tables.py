@@ -71,7 +71,7 @@ def _best(found: Json) -> str:
 
 
 def preview(found: Json) -> RenderableType:
-    size = "not finite" if found["size"] is None else str(found["size"])
+    size = "not finite, or too many to count" if found["size"] is None else str(found["size"])
     summary = facts([("configurations", size), *chosen(found)])
     never = (f"never used: {escape(one['path'])}: {escape(one['message'])}" for one in found["dead"])
     samples = (escape(f"{place:>4}  {parameters(sample)}") for place, sample in enumerate(found["samples"]))

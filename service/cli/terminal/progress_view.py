@@ -147,8 +147,8 @@ def _best_rows(best: Json, metric: str) -> list[tuple[str, str]]:
 def _why_no_best(experiment: Json) -> str:
     if len(experiment["spec"]["objectives"]) > 1:
         return f"paceline best {experiment['name']} shows the Pareto front of its objectives"
-    feasible = " and satisfies the constraints" if experiment["spec"].get("constraints") else ""
-    return f"no trial has a value{feasible}"
+    constrained = bool(experiment["spec"].get("constraints"))
+    return f"no trial that ran to its end {'satisfies the constraints' if constrained else 'has a value'}"
 
 
 def _saved_rows(progress: Progress) -> list[tuple[str, str]]:

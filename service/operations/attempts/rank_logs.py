@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from search.mistakes import Mistake
 from search.numbers_in_messages import counted
-from service.errors import InsufficientStorage, Invalid
+from service.errors import Invalid, not_written
 from service.operations.attempts.leases import check_lease
 from service.operations.attempts.log_file import append
 from service.runtime.caches.experiment_caches import spec_of
@@ -44,7 +44,7 @@ def store_log(context: Context, trial_id: str, token: str | None, chunk: LogChun
             f"{limit / 1e6:g} MB",
         )
     except OSError as error:
-        raise InsufficientStorage(f"the log could not be written: {error.strerror}") from error
+        raise not_written("the log", error) from error
 
 
 def missing_end(attempt: AttemptRow) -> str:

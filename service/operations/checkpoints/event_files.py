@@ -17,6 +17,9 @@ NOTHING_KEPT = (
     "there are no event files of TensorBoard: those that workers write below their working directory are kept when "
     "their attempt ends"
 )
+NOT_SHARED = (
+    "Where workers run on other machines, the storage has to be a bucket, or a directory that the service shares"
+)
 
 
 def open_experiments_event_files(context: Context, name_or_id: str) -> FolderArchive:
@@ -40,7 +43,7 @@ def _archive(context: Context, experiment: ExperimentRow, name: str, belongs: Ca
     try:
         archive = folder_archive(name, event_files_folder(experiment, storage), storage, belongs)
     except NotFound as error:
-        raise NotFound(NOTHING_KEPT) from error
+        raise NotFound(f"{NOTHING_KEPT}. {NOT_SHARED}") from error
     if not archive.has_entries:
         raise NotFound(NOTHING_KEPT)
     return archive

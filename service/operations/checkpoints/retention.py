@@ -133,7 +133,7 @@ def _by_rank(facts: _Facts, one: SavedCheckpoint, best: Collection[int]) -> Verd
     if wanted is None:
         return Verdict(one, is_kept=True, why="checkpoints.keep_best_trials is not set: all trials keep theirs")
     if trial.is_on_front:
-        return Verdict(one, is_kept=True, why=f"trial {trial.number} is on the Pareto front")
+        return Verdict(one, is_kept=True, why=f"no completed trial beats trial {trial.number} in all objectives")
     is_best = trial.number in best
     why = f"trial {trial.number} ({trial.status}) is {'' if is_best else 'not '}among the best {wanted}"
     return Verdict(one, is_kept=is_best, why=why)

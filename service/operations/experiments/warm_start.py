@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from search.analysis.warm_start_observations import Source, to_json, warm_start
-from search.mistakes import Mistake
+from search.mistakes import Mistake, listed
 from search.study import Study
 from service.errors import Invalid
 from service.runtime.caches.experiment_caches import spec_of
@@ -70,8 +70,9 @@ def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterat
         elif row in found[:index]:
             yield Mistake(path, f"experiment {row.name!r} appears twice")
         elif missing := sorted(wanted - _metrics(spec_of(row))):
-            known = ", ".join(sorted(_metrics(spec_of(row))))
-            yield Mistake(path, f"the trials of {row.name!r} have no {' and no '.join(missing)}, only {known}")
+            known, what = ", ".join(sorted(_metrics(spec_of(row)))), listed(missing)
+            verb = "is no objective or constraint" if len(missing) == 1 else "are no objectives or constraints"
+            yield Mistake(path, f"{what} {verb} of {row.name!r}; a search can learn from its {known}")
 
 
 def _metrics(spec: ExperimentSpec) -> set[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from service.errors import InsufficientStorage, NotFound
+from service.errors import NotFound, not_written
 from service.operations.packages.package_check import check_contents, safe_filename
 from service.operations.packages.package_too_large import package_too_large
 from service.runtime.context import Context
@@ -124,4 +124,4 @@ def _write(path: Path, body: bytes) -> None:
         part.rename(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise InsufficientStorage(f"the package could not be written: {error.strerror}") from error
+        raise not_written("the package", error) from error

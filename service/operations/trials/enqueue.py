@@ -38,12 +38,12 @@ def enqueue(
         if key is not None and (earlier := _created_with(session, experiment, configurations, key)):
             return earlier
         spec = spec_of(experiment)
-        check_not_ended(experiment, "takes no more trials")
-        _check_searching(experiment)
         if spec is not seen:  # the space may have been narrowed meanwhile
             mistakes = _mistakes_in(configurations, spec)
         if mistakes:
             raise Invalid([mistake if as_list else Mistake(mistake.path[1:], mistake.message) for mistake in mistakes])
+        check_not_ended(experiment, "takes no more trials")
+        _check_searching(experiment)
         _check_room(experiment, spec, len(configurations))
         now = database_now(session)
         trials = [

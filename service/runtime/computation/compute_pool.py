@@ -107,8 +107,8 @@ class ComputePool:
 
     def _too_much(self) -> TooMuchWork:
         return TooMuchWork(
-            f"this took more than {self._seconds:g} s and was ended. Ask for less, or raise the service's setting "
-            f"PACELINE_COMPUTE_SECONDS",
+            f"this took more than {self._seconds:g} s and was ended. Ask for less where the call allows it, repeat it "
+            f"when the machine is less busy, or raise the service's setting PACELINE_COMPUTE_SECONDS",
             max_seconds=self._seconds,
         )
 

@@ -108,7 +108,7 @@ def test_experiments_that_cannot_inform_a_search_are_mistakes(service: Api) -> N
     assert set(mistakes) == {f"search.warm_start.{index}" for index in (1, 2, 3)}
     assert "no experiment 'nothing'" in mistakes["search.warm_start.1"]
     assert "appears twice" in mistakes["search.warm_start.2"]
-    assert "have no accuracy, only loss" in mistakes["search.warm_start.3"]
+    assert "accuracy is no objective or constraint of" in mistakes["search.warm_start.3"]
     assert set(paths_of(service, search={"warm_start": earlier})) == {"search.warm_start"}
 
 

@@ -126,3 +126,13 @@ def test_an_agent_without_its_storage_gets_no_trial_and_is_seen(service: Api) ->
     assert "storage" in service.create(trainer=TORCH)["waiting_for"]
     assert service.claim("a")
     assert service.get("/readyz")["ready"] is True
+
+
+def test_room_of_an_agent_without_its_storage_is_not_counted(service: Api) -> None:
+    small = {"total": {"CPU": 1.0}, "free": {"CPU": 1.0}}
+    service.claim("large", status=204, storage_error="/mnt/nas cannot be written")
+    service.claim("small", status=204, nodes=[small])
+    trainer = TORCH | {"scaling": {"num_workers": 4}}
+    waiting = service.create(trainer=trainer)["waiting_for"]
+    assert waiting == "the storage: no agent with room can write checkpoints to it; GET /v1/agents says why"
+    assert service.create(trainer=trainer | {"scaling": {"num_workers": 40}})["waiting_for"].startswith("40 workers")

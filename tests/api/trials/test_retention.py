@@ -260,8 +260,8 @@ def test_another_objective_ranks_on_request_and_the_pareto_front_is_kept(service
     }
     service.http.patch(f"/v1/experiments/{by_metric}", json={"checkpoints": {"metric": None}}).raise_for_status()
     assert plan(service, by_metric) == {
-        0: ("keep", "trial 0 is on the Pareto front"),
-        1: ("keep", "trial 1 is on the Pareto front"),
+        0: ("keep", "no completed trial beats trial 0 in all objectives"),
+        1: ("keep", "no completed trial beats trial 1 in all objectives"),
         2: ("remove", "trial 2 (completed) is not among the best 1"),
     }
 

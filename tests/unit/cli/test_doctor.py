@@ -2,8 +2,10 @@
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,24 @@ def test_a_service_that_does_not_answer_fails(run: Run) -> None:
     assert list(found) == ["service"]
     assert url in found["service"]["found"]
     assert "PACELINE_URL" in found["service"]["advice"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("status", "advice"), [(404, "address of a Paceline service"), (503, "repeat this later")])
+def test_an_answer_that_is_an_error_is_a_failed_check(run: Run, status: int, advice: str) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found = checked(run, f"http://127.0.0.1:{server.server_port}", code=1)
+        server.shutdown()
+    assert list(found) == ["service"]
+    assert advice in found["service"]["advice"]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A port that a dead process still holds is waited for; one that another process holds is refused with its name."""
 
+import errno
 import os
 import re
 import socket
@@ -47,12 +48,22 @@ def test_a_port_that_stays_taken_names_the_process_that_holds_it(
 
 @pytest.mark.parametrize(
     ("host", "reason"),
-    [("192.0.2.1", "this machine does not have the address"), ("no-such.invalid", "cannot be used: ")],
+    [("192.0.2.1", "Choose another host"), ("no-such.invalid", "cannot be used: ")],
 )
 def test_a_port_that_cannot_be_used_for_another_reason_is_not_called_taken(host: str, reason: str) -> None:
-    said = ports.taken(host, 8000)
+    said = ports.taken(host, 8000, "port", "PACELINE_PORT")
     assert reason in said
     assert "taken" not in said
+    assert "--port" not in said
+
+
+@pytest.mark.parametrize(("port", "proposed"), [(80, 8000), (8000, 8001), (65_535, 8000)])
+def test_a_port_that_can_be_used_is_proposed_in_place_of_another(
+    port: int, proposed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "_why_not_free", lambda *_: PermissionError(errno.EACCES, "Permission denied"))
+    said = ports.taken(HOST, port, "port", "PACELINE_PORT")
+    assert f"`--port {proposed}` or PACELINE_PORT={proposed}" in said
 
 
 @pytest.mark.slow

@@ -325,7 +325,11 @@ def _next_for_others(message: Message | None) -> str:
 
 def _why_not_run(program: str) -> str:
     if Path(program).is_file():
-        reason = f"is a file that is not executable: files are sent without their mode, so write [sh, {program}]"
+        interpreter = "python" if program.endswith(".py") else "sh"
+        reason = (
+            "is a file that is not executable, because files are sent without their mode: name what runs it, as in "
+            f"[{interpreter}, {program}]"
+        )
     else:
         reason = "is neither on the PATH of this node nor a file of the package"
     return f"the command's program {program!r} {reason}"
