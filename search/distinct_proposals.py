@@ -7,9 +7,10 @@ continuous space: corners, or a parent whose child is its copy.
 from collections.abc import Iterator
 
 import numpy as np
+from pydantic import JsonValue
 
 from search.problem import Observation
-from search.space.parameters import FloatParameter, coded
+from search.space.parameters import FloatParameter, Parameter, coded, position
 from search.space.space import Params, Space
 from search.space.unit_scale import from_unit, to_unit
 
@@ -90,4 +91,10 @@ class DistinctProposals:
         return bool(self._numbers.get(self._key(params), set()) - {number})
 
     def _key(self, params: Params) -> _Key:
-        return frozenset((name, coded(self._space.root[name], value)) for name, value in params.items())
+        return frozenset((name, _place(self._space.root[name], value)) for name, value in params.items())
+
+
+def _place(parameter: Parameter, value: JsonValue) -> object:
+    """The same for equal values, and for those of a float with steps that differ only by rounding."""
+    values = parameter.values() if isinstance(parameter, FloatParameter) else None
+    return coded(parameter, value) if values is None else position(values, value)

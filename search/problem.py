@@ -59,7 +59,8 @@ class Problem:
 
     `constrained`: the experiment has constraints. `prunes`: an early stopping rule may stop trials. `population`: all
     trials start before any of them ends. `curve_score`: trials are ranked by what they have shown at their rungs.
-    `compares_objective`: early stopping compares trials by the objective, not by another metric.
+    `compares_objective`: early stopping compares trials by the objective, not by another metric. `warm_started`: there
+    are trials of earlier experiments.
     `max_trials` is None if there is no limit; `parallelism` is the maximum number
     of trials that run at the same time.
     """
@@ -73,6 +74,7 @@ class Problem:
     population: bool = False
     curve_score: bool = False
     compares_objective: bool = True
+    warm_started: bool = False
 
     @property
     def has_curve_score(self) -> bool:

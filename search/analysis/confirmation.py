@@ -112,7 +112,7 @@ def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
     second = ranking[1]
     if lead is None:
         return f"{found}; {_why_no_test(first, second)}"
-    ahead = f"{found}, {lead.difference:.3g} ahead of trial {second.number}"
+    ahead = f"{found}, {lead.difference + 0.0:.3g} ahead of trial {second.number}"
     if lead.p_value is None:
         return f"{ahead}; no value varies with the seed: does the training function use config.seed?"
     test = f"Welch's t-test, p={lead.p_value:.2g}"

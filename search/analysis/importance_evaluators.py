@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from optuna.trial import FrozenTrial, TrialState
 
 from search.problem import Direction
@@ -17,6 +19,8 @@ from search.thread_safe_import import import_modules
 Evaluator = Literal["ped_anova", "fanova"]
 
 TREE_COUNT = 16
+LEAST_SPREAD = 1e-3
+"""Of values whose largest size is about 1. With less of it, the mean is subtracted."""
 
 TARGET_SHARE, MIN_TARGET_TRIALS = 0.1, 5
 """PED-ANOVA asks what the best share of the trials have in common, and Optuna's documentation prefers at least so many
@@ -48,9 +52,28 @@ def importances(
         ),
         "fanova": partial(FanovaImportanceEvaluator, n_trees=TREE_COUNT, seed=0),
     }
+    if evaluator == "fanova":
+        trials = _rescaled(trials)
     study = frozen_study([direction], list(_frozen_trials(space, trials)))
     found = get_param_importances(study, evaluator=evaluators[evaluator]())
     return {name: float(value) for name, value in found.items()}
+
+
+def _rescaled(trials: Sequence[tuple[Params, float]]) -> Sequence[tuple[Params, float]]:
+    """With values of which scikit-learn's trees can tell the variance: not below 1e-16, and not far from 0.
+
+    A power of two changes no digits, so that usual values give the same trees.
+    """
+    values = _by_power_of_two(np.array([value for _, value in trials]))
+    if np.ptp(values) < LEAST_SPREAD:
+        values = _by_power_of_two(values - values.mean())
+    return [(params, value) for (params, _), value in zip(trials, values.tolist(), strict=True)]
+
+
+def _by_power_of_two(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scaled so that the largest size is between 0.5 and 1."""
+    _, exponent = np.frexp(np.abs(values).max())
+    return np.asarray(np.ldexp(values, -exponent))
 
 
 def _frozen_trials(space: Space, trials: Sequence[tuple[Params, float]]) -> Iterator[FrozenTrial]:

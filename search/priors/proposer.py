@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from search.priors.distribution import PriorDistribution, around
 from search.priors.evidence import Shares, shares
 from search.problem import Observation, Problem
-from search.samplers.constrained_draw import constrained_draw, derived_seed
+from search.samplers.constrained_draw import MAX_DRAWS, constrained_draw, derived_seed
 from search.samplers.sampler import Proposer, Source, source_of
 from search.space.parameters import Parameter, Params, coded
 from search.trial_ranking import ranked
@@ -78,7 +78,7 @@ class PriorProposer:
             return _Plan("prior", self._drawn(number, self._prior.draw))
         if chance < wanted.prior + wanted.incumbent:
             best = max(known, key=lambda one: (one[1], -one[0].number))[0].params
-            return _Plan("incumbent", self._drawn(number, lambda random: self._beside(best, random)))
+            return _Plan("incumbent", self._drawn(number, lambda random: self._beside_but_not(best, random)))
         return _Plan(None)
 
     def _is_mode_tried(self, number: int) -> bool:
@@ -100,6 +100,11 @@ class PriorProposer:
 
     def _drawn(self, number: int, draw: Callable[[np.random.Generator], Params]) -> Params:
         return constrained_draw(self._problem.space, self._seed, number, lambda seed: draw(np.random.default_rng(seed)))
+
+    def _beside_but_not(self, best: Params, random: np.random.Generator) -> Params:
+        """A whole number or a choice that is drawn again may be the same as before."""
+        found = (self._beside(best, random) for _ in range(MAX_DRAWS))
+        return next((params for params in found if params != best), best)
 
     def _beside(self, best: Params, random: np.random.Generator) -> Params:
         """The configuration with some values changed a little. Parameters that it lacks are drawn from the priors."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from search.numbers_in_messages import counted
 from search.problem import Feature, Problem
-from search.samplers.brute_force import BruteForce
+from search.samplers.brute_force import BruteForce, BruteForceAnew
 from search.samplers.cmaes import Cmaes
 from search.samplers.gp import Gp, models_curves
 from search.samplers.nsga import Nsga2, Nsga3
@@ -36,7 +36,8 @@ class Auto(Sampler):
         size = problem.space.size()
         if size is not None and size <= max_trials:
             reason = f"the space has {counted(size, 'configuration')}: {budget} can try them all"
-            return ChosenSampler("brute_force", BruteForce(), reason)
+            sampler = BruteForceAnew() if problem.warm_started else BruteForce()
+            return ChosenSampler("brute_force", sampler, reason)
         if problem.population:
             reason = "all trials of a population start before any of them ends, and qmc spreads them evenly"
             return ChosenSampler("qmc", Qmc(scramble=True), reason)

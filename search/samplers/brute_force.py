@@ -29,3 +29,13 @@ class BruteForce(Sampler):
 
     def proposer(self, problem: Problem, seed: int) -> GridProposer:
         return GridProposer(problem.space, all_values(problem.space), seed, repeat_running=self.avoid_premature_stop)
+
+
+class BruteForceAnew(BruteForce):
+    """Also tries what an earlier experiment has tried: in this one it may be the best."""
+
+    learns: ClassVar[bool] = False
+
+    def proposer(self, problem: Problem, seed: int) -> GridProposer:
+        repeat_running = self.avoid_premature_stop
+        return GridProposer(problem.space, all_values(problem.space), seed, repeat_running=repeat_running, anew=True)

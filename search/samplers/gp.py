@@ -1,7 +1,7 @@
 """Bayesian optimization with Gaussian processes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 from pydantic import Field
 
 from search.mistakes import Mistake
-from search.problem import Feature, Problem, sign_of
+from search.problem import Direction, Feature, Problem, sign_of
 from search.samplers.deferred_model import DeferredModel
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
@@ -29,7 +29,8 @@ MIN_STARTUP, MAX_STARTUP = 4, 10
 and no worse after 40. With early stopping most draws cost little, and the end is better with all of them:
 docs/reference/performance.md."""
 MAX_VALUES = 2_000_000
-"""Optuna lays out all values of a parameter with steps, several times for each proposal."""
+"""Optuna lays out all values of a parameter with steps, several times for each proposal. Here it does so only where
+`without_steps` cannot be used."""
 
 
 class Gp(Sampler):
@@ -95,12 +96,12 @@ class Gp(Sampler):
         import_gp_modules()
         if problem.curve_score and models_curves(problem) and usable("gp"):
             return CurveProposer(problem, seed, partial(self._curve_sampler, needed), needed)
-        made: Callable[..., GPSampler] = GPSampler
+        made: Callable[..., GPSampler] = _continuous_sampler if usable("gp") else GPSampler
         known: Callable[[list[FrozenTrial]], list[FrozenTrial]] = _with_all_constraints
         if problem.curve_score:
             known = partial(_thinned, sign=sign_of(problem.directions[0]))
         elif usable("gp"):
-            made, known = _divergence_sampler, partial(_with_diverged, objectives=len(problem.directions))
+            made, known = _divergence_sampler, partial(_with_diverged, directions=problem.directions)
         sampler = partial(self._sampler, made, needed)
         return StudyProposer(problem, seed, sampler, usable=known, max_draws=2, startup_count=needed)
 
@@ -125,6 +126,12 @@ class Gp(Sampler):
         )
 
 
+def _continuous_sampler(**options: Any) -> GPSampler:
+    from search.samplers.optuna.gp.sampler import ContinuousGpSampler  # noqa: PLC0415 - imports torch
+
+    return ContinuousGpSampler(**options)
+
+
 def _divergence_sampler(**options: Any) -> GPSampler:
     from search.samplers.optuna.gp.sampler import DivergenceGpSampler  # noqa: PLC0415 - imports torch
 
@@ -136,9 +143,9 @@ def models_curves(problem: Problem) -> bool:
     return problem.has_curve_score and problem.compares_objective and not problem.constrained
 
 
-def _with_diverged(trials: list[FrozenTrial], objectives: int) -> list[FrozenTrial]:
-    """A trial that diverged counts as completed, with an infinite value of each objective."""
-    values = [math.inf] * objectives
+def _with_diverged(trials: list[FrozenTrial], directions: Sequence[Direction]) -> list[FrozenTrial]:
+    """A trial that diverged counts as completed, with an infinitely bad value of each objective."""
+    values = [sign_of(direction) * math.inf for direction in directions]
     return [with_value(trial, *values) if is_diverged(trial) else trial for trial in _with_all_constraints(trials)]
 
 

@@ -46,19 +46,27 @@ class GridProposer:
     """Proposes the first configuration, in the seed's order, that no trial has, whatever its status.
 
     `repeat_running`: when every configuration has a trial, one whose trials are all still running is proposed again.
+    `anew`: trials of earlier experiments, whose numbers are below 0, do not count.
     """
 
     def __init__(
-        self, space: Space, values: Mapping[str, Sequence[Scalar]], seed: int, *, repeat_running: bool = False
+        self,
+        space: Space,
+        values: Mapping[str, Sequence[Scalar]],
+        seed: int,
+        *,
+        repeat_running: bool = False,
+        anew: bool = False,
     ) -> None:
-        self._space, self._seed, self._repeat_running = space, seed, repeat_running
+        self._space, self._seed, self._repeat_running, self._anew = space, seed, repeat_running, anew
         self._values = values
         self._configurations = space.configurations_on({name: Values(one) for name, one in values.items()})
         self._tried: dict[int, tuple[_Key, bool]] = {}
         self._ordered: list[tuple[_Key, Params]] = []  # as far as it was needed
 
     def learn(self, observation: Observation) -> None:
-        self._tried[observation.number] = (self._key(observation.params), observation.status == "running")
+        if observation.number >= 0 or not self._anew:
+            self._tried[observation.number] = (self._key(observation.params), observation.status == "running")
 
     def propose(self, number: int) -> Params:
         others = [tried for known, tried in self._tried.items() if known != number]

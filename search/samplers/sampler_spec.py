@@ -68,7 +68,8 @@ class SamplerSpec(JsonModel):
         """The sampler with its options; for `auto` the sampler that it chooses, with the reason."""
         sampler = self._sampler()
         if self.warm_start:
-            problem = replace(problem, population=False)  # the sampler has trials to learn from
+            # The sampler has trials to learn from.
+            problem = replace(problem, population=False, warm_started=True)
         return sampler.chooses(problem) or ChosenSampler(self.sampler, sampler)
 
     def uses_curve_score(self, problem: Problem) -> bool:
@@ -136,7 +137,7 @@ class SamplerSpec(JsonModel):
             for parameter in problem.parameters_with_prior:
                 yield Mistake(("space", parameter, "prior"), f"has no effect: {why}")
         elif (index := problem.space.forbids(problem.space.prior_values)) is not None:
-            message = "forbids the configuration that the priors name, so proposals can only come close to it"
+            message = "forbids the configuration that the priors name, so it is never proposed"
             yield Mistake(("forbid", index), message)
         by_values = not self.uses_curve_score(problem)
         if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:

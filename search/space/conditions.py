@@ -1,5 +1,6 @@
 """Conditions on the value of a parameter: some values, or a range of them."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
@@ -75,9 +76,14 @@ Condition = Annotated[
 
 
 def meets(condition: Range | tuple[Scalar, ...], value: Any) -> bool:
+    """A float meets a listed one that differs only by rounding: 0.30000000000000004 is 0.3."""
     if isinstance(condition, Range):
         return value in condition
-    return any(same(value, one) for one in condition)
+    return any(same(value, one) or _differ_by_rounding(value, one) for one in condition)
+
+
+def _differ_by_rounding(value: Any, one: Scalar) -> bool:
+    return isinstance(value, float) and isinstance(one, float) and math.isclose(value, one, rel_tol=1e-12)
 
 
 def in_words(conditions: Mapping[str, Range | tuple[Scalar, ...]]) -> str:

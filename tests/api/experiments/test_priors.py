@@ -67,7 +67,7 @@ def test_priors_whose_values_are_forbidden_together_are_warned_of(service: Api) 
     assert created["warnings"] == [
         {
             "path": "forbid.1",
-            "message": "forbids the configuration that the priors name, so proposals can only come close to it",
+            "message": "forbids the configuration that the priors name, so it is never proposed",
         }
     ]
 

@@ -134,3 +134,14 @@ def test_a_space_of_any_shape_is_searched_without_repetition(data: st.DataObject
     space = data.draw(draws.spaces(finite=finite))
     count = min(space.configurations.size, 12)
     assert len(set(searched(Study(Problem(space, ("minimize",)), SamplerSpec(), 7), count))) == count
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_float_that_differs_by_rounding_is_the_same_configuration(sampler: str) -> None:
+    space = Space.model_validate({"x": {"type": "float", "low": 0.1, "high": 0.5, "step": 0.1}})
+    study = Study(Problem(space, ("minimize",)), SamplerSpec(sampler=sampler, options=SAMPLERS[sampler]), 7)
+    view = StudyView(study, [Observation(0, {"x": 0.1 + 0.2}, "completed", (1.0,))])
+    for number in range(1, 5):
+        view.update([Observation(number, view.propose([], number), "running")])
+    tried = {view.propose([], number)["x"] for number in range(1, 5)}
+    assert tried == {0.1, 0.2, 0.4, 0.5}

@@ -24,13 +24,15 @@ logarithm should be taken, differ more and more.
 def with_model_values(
     trials: Sequence[FrozenTrial], signs: NDArray[np.int_], *, by_logarithm: bool
 ) -> list[FrozenTrial]:
-    """The completed trials with values and violations for the model; none if they are equal, which tells nothing.
+    """The completed trials with values and violations for the model; none if these tell nothing.
 
+    They tell nothing if all are equal, or if all trials violate a constraint by the same amount.
     `signs` times the values of the objectives are losses, of which the logarithms may be taken.
     """
     values = np.array([trial.values for trial in trials])
     violations = np.array([list(trial.constraints.values()) for trial in trials])
-    if _are_equal(values) and _are_equal(violations):
+    equal_violations = (violations == violations[0]).all(axis=0)
+    if ((violations[0] > 0) & equal_violations).any() or (equal_violations.all() and _are_equal(values)):
         return []
     values = _scaled(signs * np.log(signs * values) if by_logarithm else values)
     violations = _scaled(_finite(violations))

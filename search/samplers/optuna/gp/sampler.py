@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
+from search.samplers.optuna.gp.model_space import on_steps, without_steps
 from search.samplers.optuna.gp.model_values import differ_by_magnitudes, with_model_values
 
 FULLY_TRAINED = 1.0
@@ -46,8 +47,22 @@ class Observed:
     diverged: Flags
 
 
-class DivergenceGpSampler(optuna.samplers.GPSampler):
-    """Optuna's GPSampler, with values that it can tell apart. Of trials that report no number a value is infinite.
+class ContinuousGpSampler(optuna.samplers.GPSampler):
+    """Optuna's GPSampler, with a model in which numbers of many values are continuous."""
+
+    def _sample_relative_impl(
+        self,
+        study: optuna.Study,
+        completed_trials: list[FrozenTrial],
+        running_trials: list[FrozenTrial],
+        search_space: dict[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        space = without_steps(search_space)
+        return on_steps(search_space, super()._sample_relative_impl(study, completed_trials, running_trials, space))
+
+
+class DivergenceGpSampler(ContinuousGpSampler):
+    """A GPSampler with values that it can tell apart. Of trials that report no number a value is infinite.
 
     While all values are equal it draws at random: a model of them only sees that the corners are far from all trials.
     It learns no values of trials that diverged. A second model learns where trials diverge: the probability that they
@@ -104,7 +119,7 @@ class DivergenceGpSampler(optuna.samplers.GPSampler):
 
 
 class LevelGpSampler(DivergenceGpSampler):
-    """Optuna's GPSampler, whose model has one more input: how far a trial has trained, up to FULLY_TRAINED.
+    """A GPSampler whose model has one more input: how far a trial has trained, up to FULLY_TRAINED.
 
     It proposes what is expected to be the best at the end, and not to diverge. A trial may be both completed, because
     its model knows values of it, and `still_running`, so that its value at the end is not known.
@@ -124,7 +139,7 @@ class LevelGpSampler(DivergenceGpSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        space = SearchSpace(search_space)
+        space = SearchSpace(without_steps(search_space))
         params = space.get_normalized_params(completed_trials)
         observed = self.observed(completed_trials, params)
         if observed is None:
@@ -135,7 +150,7 @@ class LevelGpSampler(DivergenceGpSampler):
         self._not_diverging = self._limit(space, params, observed.diverged)
         acquisition = _AtEnd(self._acquisition(model, float(expected.max()), space, running), space)
         best = params[np.argmax(expected), np.newaxis]
-        return space.get_unnormalized_param(self._optimize_acqf(acquisition, best))
+        return on_steps(search_space, space.get_unnormalized_param(self._optimize_acqf(acquisition, best)))
 
     def _acquisition(
         self, model: GPRegressor, best: float, space: SearchSpace, running: Sequence[FrozenTrial]

@@ -45,6 +45,16 @@ def trials(count: int, seed: int = 7) -> list[Measured]:
 
 
 @pytest.mark.parametrize("evaluator", BOTH)
+@pytest.mark.parametrize(("factor", "offset"), [(1e-9, 0), (2.0**-40, 0), (1e250, 0), (1, 1e6)])
+def test_importances_do_not_depend_on_the_unit(evaluator: Evaluator, factor: float, offset: float) -> None:
+    some = trials(60)
+    found = importance_of(SPACE, "minimize", some, evaluator).parameters
+    others = [one._replace(value=one.value * factor + offset) for one in some]
+    again = importance_of(SPACE, "minimize", others, evaluator).parameters
+    assert again == pytest.approx(found, abs=0.02)
+
+
+@pytest.mark.parametrize("evaluator", BOTH)
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_importances_are_optunas(evaluator: Evaluator, direction: Direction) -> None:
     some = trials(60)

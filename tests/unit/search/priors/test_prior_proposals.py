@@ -226,3 +226,19 @@ def test_where_priors_have_no_effect_a_warning_says_so(sampler: str, facts: dict
 
 def test_samplers_that_use_priors_have_no_warning() -> None:
     assert not list(SamplerSpec().warnings_with(problem_of(BELIEVED)))
+
+
+def test_what_is_proposed_beside_the_best_trial_is_not_the_best_trial_again() -> None:
+    """The priors are wrong, so that few proposals come from them."""
+    parameters = {"n": {"type": "int", "low": 1, "high": 3}, "c": {"type": "categorical", "choices": ["a", "b"]}}
+    beside = 0
+    for seed in range(20):
+        view, known = StudyView(Study(problem_of({**BELIEVED, **parameters}), RANDOM, seed)), list[Params]()
+        for number in range(20):
+            params = view.propose([], number)
+            if view.source(number) == "incumbent":
+                assert params not in known
+                beside += 1
+            known.append(params)
+            view.update([Observation(number, params, "completed", (-float(str(params["x"])),))])
+    assert beside > 40

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from search.problem import Problem
+from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
-from search.space.space import Space
+from search.space.space import Params, Space
+from search.study import Study, StudyView
 
 ONE_OF_TWO = {"type": "categorical", "choices": ["x", "y"]}
 UNDER_X = {"type": "float", "low": 0, "high": 1, "when": {"c": "x"}}
@@ -70,3 +71,17 @@ def test_the_reason_says_if_the_budget_ends_before_the_model_starts(facts: dict[
     problem = Problem(Space.model_validate(FLAT), ("minimize",), **facts)
     reason = SamplerSpec(sampler="auto").chosen_for(problem).reason or ""
     assert ("within this budget it is not used" in reason) == is_random
+
+
+def test_a_small_space_is_tried_as_a_whole_whatever_an_earlier_experiment_has_tried() -> None:
+    """The best of the earlier experiment may be the best again."""
+    space = Space.model_validate({"n": {"type": "int", "low": 1, "high": 9}})
+    spec = SamplerSpec(sampler="auto", warm_start=("earlier",))
+    problem = Problem(space, ("minimize",), max_trials=9)
+    earlier = [Observation(-n, {"n": n}, "completed", (float(n),), experiment="earlier") for n in range(1, 10)]
+    view, tried = StudyView(Study(problem, spec, 7), earlier), list[Params]()
+    for number in range(9):
+        tried.append(view.propose([], number))
+        view.update([Observation(number, tried[-1], "running")])
+    assert sorted(int(str(params["n"])) for params in tried) == list(range(1, 10))
+    assert "does not learn" in str(*spec.warnings_with(problem))

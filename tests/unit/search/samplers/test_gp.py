@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.samplers import (
-    GPSampler,
-)
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import GPSampler
 
 from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
+from search.samplers.optuna.gp import model_space
 from search.samplers.optuna.gp.losses import diverged
+from search.samplers.optuna.gp.model_space import on_steps, without_steps
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (
@@ -48,8 +49,10 @@ pytestmark = [
     ids=["numbers and choices", "constrained", "conditional"],
 )
 def test_gp_proposes_what_a_study_of_optuna_does(
-    space: Space, suggest: Callable[[optuna.Trial], Params], *, constrained: bool
+    space: Space, suggest: Callable[[optuna.Trial], Params], monkeypatch: pytest.MonkeyPatch, *, constrained: bool
 ) -> None:
+    """As long as no number has so many values that it is continuous for the model."""
+    monkeypatch.setattr(model_space, "MAX_DISCRETE", math.inf)
     study = study_of(space, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}))
     history = [
         replace(observed(number, params, 1), constraints=(size(params) - 100,) if constrained else None)
@@ -61,6 +64,62 @@ def test_gp_proposes_what_a_study_of_optuna_does(
     )
     optuna_study.add_trials([frozen_trial_of(observation) for observation in history])
     assert propose(study, history, 8) == suggest(optuna_study.ask())
+
+
+@pytest.mark.parametrize(
+    ("one", "values"),
+    [
+        (IntDistribution(8, 1024, log=True), [8, 9, 500, 1024]),
+        (IntDistribution(-7, 65, step=3), [-7, -4, 65]),
+        (FloatDistribution(0.0, 1.0, step=0.02), [0.0, 0.02, 0.98, 1.0]),
+    ],
+)
+def test_a_number_without_its_steps_is_at_the_same_place_for_the_model(
+    one: BaseDistribution, values: list[Any]
+) -> None:
+    from optuna._gp.search_space import SearchSpace  # noqa: PLC0415 - as the sampler uses it
+
+    space, continuous = {"x": one}, without_steps({"x": one})
+    trials = [optuna.trial.create_trial(params={"x": x}, distributions=space, value=0) for x in values]
+    places, same = (SearchSpace(given).get_normalized_params(trials) for given in (space, continuous))
+    assert not SearchSpace(continuous).discrete_indices.size
+    assert same == pytest.approx(places)
+    assert [on_steps(space, SearchSpace(continuous).get_unnormalized_param(at))["x"] for at in same] == pytest.approx(
+        values
+    )
+    borders = [SearchSpace(continuous).get_unnormalized_param(np.array([at])) for at in (0.0, 1.0)]
+    assert [on_steps(space, border)["x"] for border in borders] == [values[0], values[-1]]
+
+
+WIDE = Space.model_validate({name: {"type": "int", "low": 0, "high": 999} for name in "ab"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prunes", [False, True], ids=["whole", "early stopping"])
+def test_the_best_of_many_whole_numbers_is_found(*, prunes: bool) -> None:
+    view = StudyView(Study(Problem(WIDE, ("minimize",), prunes=prunes), SamplerSpec(sampler="gp"), 7))
+    losses = []
+    for number in range(25):
+        params = view.propose([], number)
+        assert WIDE.mistakes_in(params) == []
+        losses.append(sum((float(str(value)) / 1000 - 0.6) ** 2 for value in params.values()))
+        rungs = ((1, losses[-1]), (3, losses[-1]))
+        view.update([Observation(number, params, "completed", (losses[-1],), 9, losses[-1], rungs=rungs)])
+    assert min(losses) < 1e-4
+
+
+@pytest.mark.slow
+def test_proposals_are_drawn_while_all_trials_violate_a_constraint_alike() -> None:
+    """A model that has only seen one violation proposes nothing but corners."""
+    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "abc"})
+    study = Study(Problem(space, ("minimize",), constrained=True), SamplerSpec(sampler="gp"), 7)
+    history = [
+        Observation(number, propose(study, [], number), "completed", (number / 10,), constraints=(1.0,))
+        for number in range(12)
+    ]
+    proposals = [propose(study, history, number) for number in range(12, 18)]
+    at_corners = [all(abs(float(str(value)) - 0.5) > 0.4 for value in one.values()) for one in proposals]
+    assert sum(at_corners) <= 2
 
 
 @pytest.mark.slow

@@ -380,3 +380,15 @@ def test_a_space_of_many_combinations_is_checked_in_bounded_time(
     started = time.thread_time()
     list(mistakes_in_forbidden(space))
     assert time.thread_time() - started < 4
+
+
+def test_conditions_and_forbidden_combinations_know_values_despite_rounding() -> None:
+    stepped = {"type": "float", "low": 0.0, "high": 0.5, "step": 0.1}
+    child = {"type": "int", "low": 1, "high": 3, "when": {"a": 0.1 + 0.2}}
+    space = Space.model_validate({"a": stepped, "b": child})
+    assert space.size() == 8
+    assert space.mistakes_in({"a": 0.3, "b": 2}) == []
+    assert space.mistakes_in({"a": 0.2, "b": 2})
+    less = Space.model_validate({"a": stepped}).without([{"a": (0.1 + 0.2,)}])
+    assert less.size() == 5
+    assert less.mistakes_in({"a": 0.3})
