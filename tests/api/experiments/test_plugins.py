@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a service with installed packages takes seconds to start
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "own_sampler"
 BROKEN_SAMPLERS = """
@@ -115,7 +116,6 @@ def answers(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
     return {**json.loads(ended.stdout.splitlines()[-1]), "log": ended.stderr, "data": str(folder)}
 
 
-@pytest.mark.slow
 def test_a_sampler_of_another_package_proposes_and_its_options_are_shown(answers: dict[str, Any]) -> None:
     made = answers["annealed"]
     assert made["sampler"] == {
@@ -129,14 +129,12 @@ def test_a_sampler_of_another_package_proposes_and_its_options_are_shown(answers
     assert len(answers["previewed"]["samples"]) == 3
 
 
-@pytest.mark.slow
 def test_a_rule_of_another_package_stops_trials_also_within_patient(answers: dict[str, Any]) -> None:
     assert [trial["reports"] for trial in answers["flat"]["trials"]] == [3] * 6
     assert "loss has changed by 0 in the last 2 steps up to 3" in answers["flat"]["trials"][0]["reason"]
     assert answers["patient"]["spec"]["early_stopping"]["wrapped_rule"]["rule"] == "plateau"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "path", "message"),
     [
@@ -163,7 +161,6 @@ def test_a_mistake_is_answered_like_one_with_a_sampler_of_the_service(
     assert message.lower() in errors[path].lower()
 
 
-@pytest.mark.slow
 def test_a_broken_plugin_is_logged_and_the_others_and_the_services_own_still_work(answers: dict[str, Any]) -> None:
     for name in ("absent", "unfinished", "number", "unnamed"):
         assert f"{name!r}:" in answers["log"]
@@ -183,7 +180,6 @@ def test_a_sampler_that_raises_ends_its_experiment_with_the_reason(answers: dict
     assert "RuntimeError: trial 1 is one too many" in second["refused"]["detail"]
 
 
-@pytest.mark.slow
 def test_experiments_outlive_the_packages_that_they_name(answers: dict[str, Any], tmp_path: Path) -> None:
     nothing = tmp_path / "nothing.json"
     nothing.write_text("{}")
@@ -201,7 +197,6 @@ def test_experiments_outlive_the_packages_that_they_name(answers: dict[str, Any]
     assert set(later["changed"].values()) == {200}
 
 
-@pytest.mark.slow
 def test_the_conformance_tests_run_on_a_sampler_and_a_rule_of_another_package(environment: dict[str, str]) -> None:
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=quick", "tests/conformance"]
     ended = subprocess.run(
