@@ -1,110 +1,43 @@
 """The audit finds what is wrong: a run that kept every promise passes, and each promise broken in it is named."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from service.stack.components import AGENT_NAME
 from tests.chaos.audit import CHECKS, audit
-from tests.chaos.evidence.journals import Line
-from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
+from tests.chaos.evidence.snapshot import Event, MlflowRun, Snapshot
 from tests.chaos.faults.fault_injector import Fault
 from tests.chaos.faults.schedule import AWAY, CUT, FROZEN, FULL, GUARDIAN, KILLED, WITH_GUARDIAN, PlannedFault, Target
 from tests.chaos.good_run import ID, good_run
 from tests.chaos.run import Death
+from tests.chaos.tampering import (
+    Tamper,
+    changed,
+    in_events,
+    in_experiment,
+    in_lines,
+    in_record,
+    in_run,
+    in_trial,
+    late,
+    left_out,
+    other_curve,
+    said,
+    sized,
+    twice_at_once,
+    with_point,
+    without_step,
+)
 from trainer.wire import Scaling
-
-Tamper = Callable[[Snapshot], Snapshot]
 
 
 def test_a_run_that_kept_every_promise_passes() -> None:
     assert audit(good_run()) == []
 
 
-def in_experiment(**changes: Callable[[Experiment], Any]) -> Tamper:
-    def tamper(snapshot: Snapshot) -> Snapshot:
-        (experiment,) = snapshot.experiments
-        changed = {name: change(experiment) for name, change in changes.items()}
-        return replace(snapshot, experiments=[replace(experiment, **changed)])
-
-    return tamper
-
-
-def in_trial(number: int, **changes: Callable[[Trial], Any]) -> Tamper:
-    def tamper(experiment: Experiment) -> list[Trial]:
-        trial = experiment.trials[number]
-        changed = replace(trial, **{name: change(trial) for name, change in changes.items()})
-        return [*experiment.trials[:number], changed, *experiment.trials[number + 1 :]]
-
-    return in_experiment(trials=tamper)
-
-
-def in_events(change: Callable[[list[Event]], list[Event]]) -> Tamper:
-    """In SQL and in the API alike, so that nothing but the change itself is wrong."""
-    return in_experiment(events=lambda one: change(one.events), shown_events=lambda one: change(one.events))
-
-
-def in_run(number: int, change: Callable[[MlflowRun], MlflowRun]) -> Tamper:
-    return in_trial(number, mirrored=lambda trial: [change(trial.mirrored[0])])
-
-
-def in_lines(change: Callable[[Snapshot], list[Any]]) -> Tamper:
-    return lambda snapshot: replace(snapshot, lines=change(snapshot))
-
-
-def in_record(**changes: Any) -> Tamper:
-    return lambda snapshot: replace(snapshot, record=replace(snapshot.record, **changes))
-
-
-def _without_step(trial: Trial, step: int) -> list[Point]:
-    return [point for point in trial.curve if point.step != step]
-
-
-def _with(points: list[tuple[int, float]], extra: tuple[int, float]) -> list[tuple[int, float]]:
-    return sorted([*points, extra])
-
-
-def _other_curve(run: MlflowRun, name: str, change: Callable[[list[tuple[int, float]]], Any]) -> MlflowRun:
-    return replace(run, curves={**run.curves, name: change(run.curves[name])})
-
-
-def _changed(events: list[Event], kind: str, **data: Any) -> list[Event]:
-    """The last event of a kind, with other data."""
-    last = max(event.seq for event in events if event.kind == kind)
-    return [replace(one, data={**one.data, **data}) if one.seq == last else one for one in events]
-
-
-def _sized(last: Event, trial: str | None) -> Event:
-    """The event of an elastic group, after the last one."""
-    return replace(last, seq=last.seq + 1, kind="attempt.world_size", trial=trial, data={"step": 0, "world_size": 2})
-
-
-def _late(snapshot: Snapshot) -> list[Any]:
-    """A line of work of the lost attempt, after the next one has begun."""
-    report = next(line for line in snapshot.lines if (line.attempt, line.did) == (1, "reported"))
-    return [*snapshot.lines, replace(report, at=snapshot.lines[-1].at, step=6)]
-
-
-def _twice_at_once(snapshot: Snapshot) -> list[Any]:
-    """The second attempt reported a step twice."""
-    again = next(line for line in snapshot.lines if (line.attempt, line.did, line.step) == (2, "reported", 7))
-    return sorted([*snapshot.lines, replace(again, at=again.at + 0.001)], key=lambda line: line.at)
-
-
-def _said(snapshot: Snapshot, did: str, why: str) -> Line:
-    """A line of a user's own program, of the first trial's last attempt."""
-    last = next(line for line in snapshot.lines if (line.trial, line.attempt) == (0, 2))
-    return replace(last, did=did, why=why, at=snapshot.lines[-1].at)
-
-
-def _left_out(snapshot: Snapshot, did: str, step: int) -> list[Any]:
-    return [line for line in snapshot.lines if (line.trial, line.did, line.step) != (1, did, step)]
-
-
 TAMPERED: dict[str, tuple[Tamper, str]] = {
-    "a step is missing": (in_trial(0, curve=lambda one: _without_step(one, 5)), "the steps of its curve are"),
+    "a step is missing": (in_trial(0, curve=lambda one: without_step(one, 5)), "the steps of its curve are"),
     "a step is doubled": (in_trial(0, curve=lambda one: [*one.curve, one.curve[-1]]), "the steps of its curve are"),
     "a value is wrong": (
         in_trial(0, curve=lambda one: [replace(one.curve[0], metrics={"step": 1, "loss": 9}), *one.curve[1:]]),
@@ -113,7 +46,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "the end of a curve is lost": (in_trial(0, curve=lambda one: one.curve[:-1]), "with 11 of 12 steps"),
     "an answered report is lost": (in_trial(1, curve=lambda one: one.curve[:-1]), "its report of step 4 is lost"),
     "a point that no function reported": (
-        in_lines(lambda one: _left_out(one, "report", 2)),
+        in_lines(lambda one: left_out(one, "report", 2)),
         "no journal has the report that is its step 2",
     ),
     "the API shows less": (in_trial(0, shown=lambda one: one.shown[:-1]), "the API shows another curve"),
@@ -147,20 +80,20 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_trial(0, attempts=lambda one: [replace(one.attempts[0], ended_at=2000.0), one.attempts[1]]),
         "began before attempt 1 had ended",
     ),
-    "two attempts at work at once": (in_lines(_late), "still worked"),
+    "two attempts at work at once": (in_lines(late), "still worked"),
     "an attempt that SQL does not know": (
         in_lines(lambda one: [*one.lines, replace(one.lines[-1], attempt=7)]),
         "SQL does not know of it",
     ),
     "an accepted end is another": (
-        in_lines(lambda one: [*one.lines, _said(one, "finished", why="failed")]),
+        in_lines(lambda one: [*one.lines, said(one, "finished", why="failed")]),
         "accepted its end as failed, and it has ended as completed",
     ),
     "one key got two attempts": (
-        in_lines(lambda one: [*one.lines, _said(one, "asked twice", why="two runs")]),
+        in_lines(lambda one: [*one.lines, said(one, "asked twice", why="two runs")]),
         "one Idempotency-Key got several attempts",
     ),
-    "a rank repeats a step": (in_lines(_twice_at_once), "reported the steps"),
+    "a rank repeats a step": (in_lines(twice_at_once), "reported the steps"),
     "resumed from elsewhere": (
         in_lines(lambda one: [replace(line, step=2) if line.did == "resumed" else line for line in one.lines]),
         "resumed from step 2",
@@ -209,7 +142,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_trial(1, failure_kind=lambda _: "lost", status=lambda _: "failed"),
         "its budget is",
     ),
-    "another cutoff": (in_events(lambda events: _changed(events, "decision", cutoff=0.1)), "its decisions must be"),
+    "another cutoff": (in_events(lambda events: changed(events, "decision", cutoff=0.1)), "its decisions must be"),
     "a decision is lost": (in_trial(1, decisions=lambda _: []), "its stored decisions must be"),
     "stopped and went on": (
         in_trial(1, status=lambda _: "completed"),
@@ -224,7 +157,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         "its step 13 does not count",
     ),
     "MLflow lacks a cost": (
-        in_events(lambda events: _changed(events, "trial.completed", cost={"training_seconds": 3.5})),
+        in_events(lambda events: changed(events, "trial.completed", cost={"training_seconds": 3.5})),
         "not ['loss', 'made', 'paceline/seconds_training', 'step']",
     ),
     "MLflow has a cost of nothing": (
@@ -232,7 +165,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         "has the metrics ['loss', 'made', 'paceline/gpu_seconds', 'step']",
     ),
     "MLflow lacks a number of workers": (
-        in_events(lambda events: [*events, _sized(events[-1], trial=events[1].trial)]),
+        in_events(lambda events: [*events, sized(events[-1], trial=events[1].trial)]),
         "'paceline/world_size', 'step']",
     ),
     "no run in MLflow": (in_trial(0, mirrored=lambda _: []), "has 0 runs"),
@@ -241,11 +174,11 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
     "two parents": (in_experiment(parents=lambda one: one.parents * 2), "there are 2 parent runs"),
     "two experiments in MLflow": (in_experiment(mirror_experiments=lambda _: 2), "there are 2 experiments"),
     "a doubled step in MLflow": (
-        in_run(0, lambda run: _other_curve(run, "loss", lambda points: _with(points, points[3]))),
+        in_run(0, lambda run: other_curve(run, "loss", lambda points: with_point(points, points[3]))),
         "another curve of loss",
     ),
     "a gap in MLflow": (
-        in_run(0, lambda run: _other_curve(run, "loss", lambda points: points[:2] + points[3:])),
+        in_run(0, lambda run: other_curve(run, "loss", lambda points: points[:2] + points[3:])),
         "another curve of loss",
     ),
     "another status in MLflow": (in_run(0, lambda run: replace(run, status="RUNNING")), "is RUNNING"),
@@ -320,7 +253,7 @@ def test_only_a_cut_of_its_own_network_explains_a_silent_holder(
 
 @pytest.mark.parametrize(("variant", "is_allowed"), [(CUT, True), (KILLED, False)])
 def test_an_attempt_that_is_cut_off_may_work_on(variant: str, *, is_allowed: bool) -> None:
-    run = in_lines(_late)(good_run())
+    run = in_lines(late)(good_run())
     run = in_record(faults=[*run.record.faults, _network_fault(variant, "agent-0")])(run)
     assert any("still worked" in one for one in audit(run)) is not is_allowed
 
