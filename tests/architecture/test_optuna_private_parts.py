@@ -30,6 +30,7 @@ INTERNALS = {"search/samplers/optuna/internals.py", "search/samplers/optuna/gp/s
 ALLOWED = {
     "examples/own_sampler/registry/samplers/annealing/__init__.py": "is a sampler by Optuna's public interface",
     "tests/unit/search/samplers/test_cmaes.py": "controls the random numbers of Optuna's sampler, to compare with it",
+    "tests/unit/search/samplers/test_gp.py": "compares with places in Optuna's private search space",
     "tests/unit/search/samplers/test_nsga.py": "controls the random numbers of Optuna's samplers, to compare with them",
     "tests/unit/search/samplers/test_parzen_estimator.py": "compares with Optuna's private estimator",
     "tests/mirror/test_projection.py": "compares with the hypervolumes that Optuna plots",

@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
-from search.samplers.optuna.gp.model_space import on_steps, without_steps
+from search.samplers.optuna.gp.model_space import Steps, on_steps, without_steps
 from search.samplers.optuna.gp.model_values import differ_by_magnitudes, with_model_values
 
 FULLY_TRAINED = 1.0
@@ -50,6 +50,8 @@ class Observed:
 class ContinuousGpSampler(optuna.samplers.GPSampler):
     """Optuna's GPSampler, with a model in which numbers of many values are continuous."""
 
+    _steps = Steps({})
+
     def _sample_relative_impl(
         self,
         study: optuna.Study,
@@ -57,8 +59,13 @@ class ContinuousGpSampler(optuna.samplers.GPSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
+        self._steps = Steps(search_space)
         space = without_steps(search_space)
         return on_steps(search_space, super()._sample_relative_impl(study, completed_trials, running_trials, space))
+
+    def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
+        found: Array = super()._optimize_acqf(acqf, best_params)
+        return self._steps.best_near(found, acqf.eval_acqf_no_grad)
 
 
 class DivergenceGpSampler(ContinuousGpSampler):
@@ -94,8 +101,7 @@ class DivergenceGpSampler(ContinuousGpSampler):
 
     def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
         limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
-        found: Array = super()._optimize_acqf(limited, best_params)
-        return found
+        return super()._optimize_acqf(limited, best_params)
 
     def _limit(self, space: SearchSpace, params: Array, has_diverged: Flags) -> BaseAcquisitionFunc | None:
         """The logarithm of the probability that a trial does not diverge; None if none has."""
@@ -139,6 +145,7 @@ class LevelGpSampler(DivergenceGpSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
+        self._steps = Steps(search_space)
         space = SearchSpace(without_steps(search_space))
         params = space.get_normalized_params(completed_trials)
         observed = self.observed(completed_trials, params)

@@ -17,8 +17,8 @@ from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
 from search.samplers.optuna.gp import model_space
-from search.samplers.optuna.gp.losses import diverged
-from search.samplers.optuna.gp.model_space import on_steps, without_steps
+from search.samplers.optuna.gp.losses import Array, diverged
+from search.samplers.optuna.gp.model_space import Steps, on_steps, without_steps
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (
@@ -89,6 +89,25 @@ def test_a_number_without_its_steps_is_at_the_same_place_for_the_model(
     )
     borders = [SearchSpace(continuous).get_unnormalized_param(np.array([at])) for at in (0.0, 1.0)]
     assert [on_steps(space, border)["x"] for border in borders] == [values[0], values[-1]]
+
+
+def test_the_best_step_beside_the_best_place_is_taken() -> None:
+    """A model knows that the nearest one has been tried: it expects nothing of it."""
+    from optuna._gp.search_space import SearchSpace  # noqa: PLC0415 - as the sampler uses it
+
+    space = {"a": FloatDistribution(0, 1), "b": IntDistribution(0, 99), "c": IntDistribution(1, 2000, log=True)}
+
+    def acquisition(points: Array) -> Array:
+        values = [SearchSpace(without_steps(space)).get_unnormalized_param(point) for point in points]
+        rounded = [on_steps(space, one) for one in values]
+        return -np.array([abs(one["b"] - 42) + abs(one["c"] - 7) + 9 * (one["b"] == 41) for one in rounded])
+
+    found = Steps(space).best_near(np.array([0.123, 0.415, 0.22]), acquisition)
+    assert on_steps(space, SearchSpace(without_steps(space)).get_unnormalized_param(found)) == {
+        "a": 0.123,
+        "b": 42,
+        "c": 7,
+    }
 
 
 WIDE = Space.model_validate({name: {"type": "int", "low": 0, "high": 999} for name in "ab"})
