@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from service.app.complete import create_app
+from service.app.application import create_app
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade

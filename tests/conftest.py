@@ -28,7 +28,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from service.api.http.server.server_config import server_config
 from service.app import state as app_state
-from service.app.complete import create_app
+from service.app.application import create_app
 from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
 from tests.timeouts import PATIENCE_SECONDS

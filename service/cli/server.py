@@ -14,7 +14,7 @@ import uvicorn
 from service import private_files
 from service.api.http.server.connection_watch import raise_file_limit
 from service.api.http.server.server_config import server_config
-from service.app.staged import StagedApp
+from service.app.staged_start import StagedApp
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection

@@ -13,7 +13,7 @@ from service.specification.cross_field_checks.dataset_mistakes import in_users_w
 from service.specification.cross_field_checks.runtime_env_mistakes import with_reason
 from service.specification.cross_field_checks.trainer_mistakes import without_selector_member
 from service.specification.models import ExperimentSpec
-from service.specification.number_spellings import as_json_number
+from service.specification.number_hints import as_json_number
 from service.specification.ray_train_fields import with_ray_trains_name
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from service.app.complete import create_app
+from service.app.application import create_app
 from service.settings import Settings
 
 SNAPSHOT = Path(__file__).parents[2] / "docs/reference/openapi.json"

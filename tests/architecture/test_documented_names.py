@@ -13,7 +13,7 @@ import yaml
 from search.early_stopping.registry import RULES
 from search.early_stopping.rules.standalone_rules import PLUGINS
 from search.samplers.registry import OWN_SAMPLERS
-from service.app.complete import create_app
+from service.app.application import create_app
 from service.cli.all_commands import app
 from service.domain import end_reasons
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason

@@ -30,11 +30,11 @@ batch = ReportBatch(os.environ["TRIAL"], os.environ["TOKEN"], [Report(sequence=0
 (answer,) = ingest_reports(app.state.context, [batch])
 assert isinstance(answer, Answer), answer
 """
-SECOND_STAGE = f"{START_OF_SERVICE}\nfrom service.app.complete import build\nbuild(app.state)"
+SECOND_STAGE = f"{START_OF_SERVICE}\nfrom service.app.application import build\nbuild(app.state)"
 COMMAND_LINE = "import service.cli.all_commands"
 SLOW = ("scipy", "alembic", "mlflow", "matplotlib", "pandas", "ray", "torch", "requests", "mako")
 NOT_FOR_A_REPORT = (
-    "service.app.complete",
+    "service.app.application",
     "service.api.attempts",
     "service.api.openapi.document",
     "service.background.loop",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.ray_train.backends import BACKENDS
+from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.wire import Kind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

@@ -13,12 +13,12 @@ from ray.train.v2._internal.execution.callback import ControllerCallback
 from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
 
-from trainer.ray_train.backends import BACKENDS, Backend
 from trainer.ray_train.cluster_state import remove_groups_of
 from trainer.ray_train.dataset_server_callback import DatasetServerCallback, StartServer
 from trainer.ray_train.elastic_policy import Elasticity, ResourcesTimeout
 from trainer.ray_train.processes.worker_start import worker_runtime_env
-from trainer.ray_train.trainer_classes import in_process_trainer, out_of_process_trainer
+from trainer.ray_train.trainer_kinds import BACKENDS, Backend
+from trainer.ray_train.trainer_subclasses import in_process_trainer, out_of_process_trainer
 from trainer.ray_train.warm_group import WarmGroup
 from trainer.resources import WorkerGroup, bundles_of
 

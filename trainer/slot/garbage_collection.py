@@ -3,7 +3,7 @@
 import contextlib
 import gc
 
-from trainer.ray_train.backends import BACKENDS
+from trainer.ray_train.trainer_kinds import BACKENDS
 
 
 class LoadedLibraries:

@@ -17,8 +17,8 @@ import ray
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.process_log.setup import LogSettings, set_up_logger
-from trainer.ray_train.backends import BACKENDS
 from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
+from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt_executor import AttemptExecutor, SlotState

@@ -6,7 +6,7 @@ from search.early_stopping.decision import Release, Verdict, compared, if_finite
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.rules.promotion import arrival, promotions
-from search.early_stopping.rules.successive_halving_base import Rungs, cutoff_at
+from search.early_stopping.rules.rungs import Rungs, cutoff_at
 
 
 class SuccessiveHalving(Rungs):

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.operations.attempts.obsolete_checkpoints import earlier_files
 from service.operations.checkpoints.folders import event_files_of, run_of
+from service.operations.checkpoints.obsolete_checkpoints import earlier_files
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import SEED

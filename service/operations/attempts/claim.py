@@ -15,8 +15,8 @@ from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.leases import lock_attempt
 from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
-from service.operations.attempts.obsolete_checkpoints import obsolete_files
 from service.operations.checkpoints.experiment_deletion import deletions_of_agent
+from service.operations.checkpoints.obsolete_checkpoints import obsolete_files
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.agents import set_nodes

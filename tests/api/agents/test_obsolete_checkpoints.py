@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.operations.attempts.obsolete_checkpoints import REPEATED_RUNS
+from service.operations.checkpoints.obsolete_checkpoints import REPEATED_RUNS
 from service.store.tables import TrialRow
 from service.store.trials.param_generations import exploiters_beside, resume_points
 from tests.api.early_stopping.population import a_population
@@ -201,7 +201,7 @@ def test_agents_remove_what_cut_off_attempts_have_left(service: Api, monkeypatch
     assert third.finish()["status"] == "completed"
     assert service.get(f"/v1/experiments/{name}")["status"] == "completed"
     assert obsolete() == [], "their slots may still write"
-    monkeypatch.setattr("service.operations.attempts.obsolete_checkpoints.CUT_OFF_FOR", timedelta(0))
+    monkeypatch.setattr("service.operations.checkpoints.obsolete_checkpoints.CUT_OFF_FOR", timedelta(0))
     assert obsolete() == [f"{storage}/{second.assignment['run_name']}"], "the first one's checkpoint is still known"
     [left] = service.get("/v1/agents/here/attempts")["partly_needed"]
     assert left == {"directory": f"{storage}/{first.assignment['run_name']}", "keep": ["checkpoint_1"]}

@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from starlette.datastructures import State
 
 from service.api.http.server.server_config import server_config
-from service.app import complete
-from service.app.staged import StagedApp
+from service.app import application
+from service.app.staged_start import StagedApp
 from service.cli import server
 from service.settings import Settings
 from service.stack.ports import accepts, free_port
@@ -46,14 +46,14 @@ def starting(settings: Settings) -> Iterator[tuple[server.Server, threading.Thre
 
 def test_leases_are_extended_once_the_service_listens(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow start would otherwise shorten the lease that it grants."""
-    listened, started, real = [], threading.Event(), complete.start_loops
+    listened, started, real = [], threading.Event(), application.start_loops
 
     def look_then_start(state: State) -> None:
         listened.append(accepts("127.0.0.1", port))
         real(state)
         started.set()
 
-    monkeypatch.setattr(complete, "start_loops", look_then_start)
+    monkeypatch.setattr(application, "start_loops", look_then_start)
     with starting(settings) as (_, _, url):
         port = int(url.rpartition(":")[2])
         assert started.wait(PATIENCE_SECONDS)
@@ -63,13 +63,13 @@ def test_leases_are_extended_once_the_service_listens(settings: Settings, monkey
 def test_reports_are_answered_before_the_other_routes_are_there(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_complete, real = threading.Event(), complete.build
+    may_complete, real = threading.Event(), application.build
 
     def wait_then_build(state: State) -> FastAPI:
         assert may_complete.wait(PATIENCE_SECONDS)
         return real(state)
 
-    monkeypatch.setattr(complete, "build", wait_then_build)
+    monkeypatch.setattr(application, "build", wait_then_build)
     with starting(settings) as (serving, _, url), ThreadPoolExecutor(1) as pool:
         wait_until(lambda: serving.started)
         with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
@@ -87,7 +87,7 @@ def test_a_service_that_cannot_be_completed_ends(settings: Settings, monkeypatch
     def fail(_: Any) -> None:
         raise ImportError("a package is missing")
 
-    monkeypatch.setattr(complete, "build", fail)
+    monkeypatch.setattr(application, "build", fail)
     with starting(settings) as (serving, thread, _):
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
@@ -97,16 +97,16 @@ def test_a_service_that_cannot_be_completed_ends(settings: Settings, monkeypatch
 def test_a_service_can_be_stopped_before_it_is_complete(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_complete = threading.Event(), threading.Event()
 
-    real = complete.build
+    real = application.build
 
     def wait_then_build(state: State) -> FastAPI:
         begun.set()
         assert may_complete.wait(PATIENCE_SECONDS)
         return real(state)
 
-    monkeypatch.setattr(complete, "build", wait_then_build)
+    monkeypatch.setattr(application, "build", wait_then_build)
     started: list[Any] = []
-    monkeypatch.setattr(complete, "start_loops", started.append)
+    monkeypatch.setattr(application, "start_loops", started.append)
     with starting(settings) as (serving, _, _):
         assert begun.wait(PATIENCE_SECONDS)
         serving.should_exit = True

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from service.app.complete import create_app
+from service.app.application import create_app
 from service.cli.upgraded_database import upgraded_database
 from service.settings import Settings
 

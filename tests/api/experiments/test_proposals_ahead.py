@@ -7,7 +7,7 @@ import pytest
 
 from search.samplers.gp import Gp
 from search.study import StudyView
-from service.app import complete
+from service.app import application
 from service.runtime.caches.proposal_cache import ProposalCache
 from service.settings import Settings
 from tests.conftest import Api, running
@@ -157,7 +157,7 @@ def test_a_service_that_starts_again_prepares_the_next_proposal(
         assert service.ask(name)
         until_nothing_is_scheduled(service)
     prepared.clear()
-    monkeypatch.setattr(complete, "HEAVY_IMPORTS_AFTER", 0)
+    monkeypatch.setattr(application, "HEAVY_IMPORTS_AFTER", 0)
     with running(settings) as service:
         assert prepared.wait(PATIENCE_SECONDS)
         newest = service.app.state.context.proposals.newest(experiment_id(service, name))

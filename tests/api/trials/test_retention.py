@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.app import complete
+from service.app import application
 from service.background.checkpoint_retention import CheckpointRetention
 from service.operations.checkpoints import retention_removal
 from service.settings import Settings
@@ -26,7 +26,7 @@ class NoRetention(CheckpointRetention):
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials that have ended count as settled, and only the test applies retention."""
     monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(0))
-    monkeypatch.setattr(complete, "CheckpointRetention", NoRetention)
+    monkeypatch.setattr(application, "CheckpointRetention", NoRetention)
 
 
 def an_experiment(service: Api, keep_best_trials: int | None = 1, **changes: Any) -> str:

@@ -153,7 +153,7 @@ def test_a_trainers_fit_passes_its_controllers_arguments_to_one_method() -> None
 def test_the_callbacks_left_out_are_among_the_default_ones() -> None:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    from trainer.ray_train.trainer_classes import OMITTED_CALLBACKS
+    from trainer.ray_train.trainer_subclasses import OMITTED_CALLBACKS
 
     made = source(DataParallelTrainer._create_default_callbacks)
     assert [c.__name__ for c in OMITTED_CALLBACKS if c.__name__ not in made] == []
@@ -258,7 +258,7 @@ def test_the_callbacks_that_are_left_out_are_classes_of_rays() -> None:
     from ray.train.v2._internal.callbacks.metrics import ControllerMetricsCallback, WorkerMetricsCallback
     from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 
-    from trainer.ray_train.trainer_classes import OMITTED_CALLBACKS
+    from trainer.ray_train.trainer_subclasses import OMITTED_CALLBACKS
 
     expected = {DatasetsCallback, ControllerMetricsCallback, WorkerMetricsCallback, PlacementGroupCleanerCallback}
     assert expected < set(OMITTED_CALLBACKS)

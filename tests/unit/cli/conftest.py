@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 import yaml
 
-from service.app.complete import create_app
+from service.app.application import create_app
 from service.cli.main import main
 from service.cli.terminal import console
 from service.cli.upgraded_database import upgraded_database

@@ -1,6 +1,6 @@
 """When a slot's warm workers are replaced by new processes."""
 
-from trainer.ray_train.backends import BACKENDS
+from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.slot.assignment import TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
 

@@ -1,7 +1,7 @@
 """The registry of trainer kinds: which Ray Train trainer runs each of them.
 
 To add a kind, add a line to `BACKENDS` and its name to `trainer.wire.Kind`. The test of every line of the registry is
-`tests/trainer/ray_train/test_backends.py`.
+`tests/trainer/ray_train/test_trainer_kinds.py`.
 """
 
 from collections.abc import Callable, Mapping

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import pytest
 from ray.train import ScalingConfig
 
-from trainer.ray_train.backends import BACKENDS, Backend
 from trainer.ray_train.runners import RunPlan
+from trainer.ray_train.trainer_kinds import BACKENDS, Backend
 from trainer.wire import Kind, Trainer
 
 # Ray's filters of warnings: the registry's module imports Ray.

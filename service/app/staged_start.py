@@ -1,6 +1,6 @@
 """The service's application in two stages: it answers reports first, then everything else.
 
-What only the second stage needs, such as FastAPI, is imported then (`service.app.complete`), since imports are most of
+What only the second stage needs, such as FastAPI, is imported then (`service.app.application`): imports are most of
 a start's time: a service that was killed answers reports again after about half of them.
 """
 
@@ -52,8 +52,8 @@ class StagedApp:
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._first_answer.wait(), FIRST_ANSWER_SECONDS)
-        app = await asyncio.to_thread(lambda: import_module("service.app.complete").build(self.state))
-        import_module("service.app.complete").start_loops(app.state)
+        app = await asyncio.to_thread(lambda: import_module("service.app.application").build(self.state))
+        import_module("service.app.application").start_loops(app.state)
         self._app = app
         self._completed.set()
 
