@@ -96,5 +96,6 @@ class DistinctProposals:
 
 def _place(parameter: Parameter, value: JsonValue) -> object:
     """The same for equal values, and for those of a float with steps that differ only by rounding."""
-    values = parameter.values() if isinstance(parameter, FloatParameter) else None
-    return coded(parameter, value) if values is None else position(values, value)
+    steps = parameter.values() if isinstance(parameter, FloatParameter) else None
+    index = None if steps is None else position(steps, value)
+    return coded(parameter, value) if steps is None or index is None else steps[index]

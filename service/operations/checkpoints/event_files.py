@@ -18,7 +18,8 @@ NOTHING_KEPT = (
     "their attempt ends"
 )
 NOT_SHARED = (
-    "Where workers run on other machines, the storage has to be a bucket, or a directory that the service shares"
+    "Where workers run on other machines, the storage has to be a bucket, or a directory that the service shares with "
+    "them"
 )
 
 
