@@ -16,6 +16,7 @@ from service.api.http.security.revocation import check_not_revoked, revocation_o
 from service.api.views.agents import AgentView
 from service.domain.roles import Role
 from service.errors import AgentNameTaken, NotFound, WrongState
+from service.operations.agents import lost_attempts, registration
 from service.operations.attempts import claim
 from service.operations.checkpoints.experiment_deletion import take_deletion_results
 from service.runtime.events.notifier import wait_for_notification
@@ -69,7 +70,7 @@ def list_agents(context: Ctx, cursor: Cursor = None, limit: Limit = 100) -> Page
 @router.get("/v1/agents/{name}/attempts", dependencies=_admits(Role.AGENT))
 async def list_attempts_of_agent(name: AgentName, context: Ctx) -> HeldAttempts:
     """The attempts that the agent holds. An agent that restarts compares them with what its slots run."""
-    return await context.threads.assigning(claim.attempts_of_agent, context, name)
+    return await context.threads.assigning(lost_attempts.attempts_of_agent, context, name)
 
 
 @router.post(
@@ -98,9 +99,9 @@ async def claim_trial(
 
     The header `Paceline-Services` names the addresses of all services that serve the same experiments.
     """
-    await context.threads.assigning(claim.register_agent, context, name, message)
+    await context.threads.assigning(registration.register_agent, context, name, message)
     if message.lost:
-        await context.threads.assigning(claim.end_lost_attempts, context, name, message.lost)
+        await context.threads.assigning(lost_attempts.end_lost_attempts, context, name, message.lost)
     deadline, has_waited = asyncio.get_running_loop().time() + message.wait_seconds, False
     with context.capacity_freed.subscribe() as capacity_freed, revocation_of(request.scope) as revoked:
         while True:
@@ -108,7 +109,7 @@ async def claim_trial(
             capacity_freed.clear()
             if await request.is_disconnected():  # the trial would not be run
                 return Response(status_code=204)
-            if has_waited and await context.threads.assigning(claim.has_left, context, name, message):
+            if has_waited and await context.threads.assigning(registration.has_left, context, name, message):
                 return Response(status_code=204)
             assignment = await context.threads.assigning(claim.claim, context, name, message)
             left = deadline - asyncio.get_running_loop().time()
@@ -129,7 +130,7 @@ async def release_agent_name(name: AgentName, instance: Annotated[Instance, Depe
 
     A claim of the agent that still waits is answered now, with 204.
     """
-    await context.threads.assigning(claim.release_name, context, name, instance)
+    await context.threads.assigning(registration.release_name, context, name, instance)
 
 
 @router.post(

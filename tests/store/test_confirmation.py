@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import IntegrityError
 
+from service.operations.agents.lost_attempts import end_lost_attempts
 from service.operations.attempts.assignment import Claimant
-from service.operations.attempts.claim import end_lost_attempts
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import enforce_time_limits

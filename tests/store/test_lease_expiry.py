@@ -12,10 +12,11 @@ from sqlalchemy.exc import IntegrityError
 from service.background.lease_expiry import LeaseExpiry
 from service.domain.retry_policy import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
+from service.operations.agents.registration import register_agent
 from service.operations.attempts import lease_expiry
 from service.operations.attempts.assignment import Claimant
 from service.operations.attempts.attempt_end import end_as_lost
-from service.operations.attempts.claim import ask, register_agent
+from service.operations.attempts.claim import ask
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import enforce_time_limits, expire_leases, extend_all_leases

@@ -23,8 +23,8 @@ from sqlalchemy import select
 from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
 from service.domain.token_digest import token_digest
 from service.errors import LeaseLost
+from service.operations.agents.lost_attempts import end_lost_attempts
 from service.operations.attempts.assignment import Claimant
-from service.operations.attempts.claim import end_lost_attempts
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import expire_leases, extend_all_leases

@@ -1,7 +1,5 @@
 """The slots of one agent: started, adopted, watched and closed."""
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ from trainer.agent.cluster import (
     total_resources,
 )
 from trainer.agent.prestart_loop import PrestartLoop
+from trainer.agent.slot_key import slot_key
 from trainer.agent.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train.cluster_state import node_labels, orphaned_placement_groups, remove_group
@@ -57,13 +56,6 @@ NO_KEY = ""
 Scaling = dict[str, Any]
 AttemptId = tuple[str, int]
 """The id of an attempt's trial, and the attempt's number."""
-
-
-def key_of(assignment: dict[str, Any]) -> str:
-    """Assignments with the same key can run on the same slot: everything but the function's name must be the same."""
-    trainer = {name: value for name, value in assignment["trainer"].items() if name != "entrypoint"}
-    shape = json.dumps([assignment["experiment_id"], trainer], sort_keys=True)
-    return hashlib.sha256(shape.encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -284,13 +276,13 @@ class SlotPool:
 
         A slot may if it is between two attempts, or if its last status is older than `since`.
         """
-        key = key_of(assignment)
+        key = slot_key(assignment)
         same = [s for s in self.slots.values() if s.key == key and s.assigned is None and not s.is_closing]
         return not any(s.is_idle for s in same) and any(s.status_at < since or not s.is_settled for s in same)
 
     def run(self, assignment: dict[str, Any], secrets: Mapping[str, str]) -> None:
         """Run it on an idle slot with its key, or on a new one, for which idle slots make room."""
-        key = key_of(assignment)
+        key = slot_key(assignment)
         idle = (slot for slot in self.slots.values() if slot.is_idle and slot.key == key)
         slot = next(idle, None) or self._start(assignment, key)
         slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None

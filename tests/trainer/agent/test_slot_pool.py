@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from trainer.agent import slot_pool
-from trainer.agent.slot_pool import PooledSlot, SlotPool, key_of
+from trainer.agent.slot_key import slot_key
+from trainer.agent.slot_pool import PooledSlot, SlotPool
 from trainer.client.addresses import ServiceAddresses
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
@@ -26,7 +27,7 @@ def test_the_agent_extends_a_lease_until_the_slot_has_the_attempt() -> None:
 
 
 def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
-    return PooledSlot(name, None, **{"key": key_of(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE, **fields})
+    return PooledSlot(name, None, **{"key": slot_key(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE, **fields})
 
 
 def test_an_idle_slot_that_still_removes_checkpoints_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,48 @@
+"""The attempts that an agent holds, and the end of those that it has lost."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sqlalchemy.exc import NoResultFound
+
+from service.errors import NotFound
+from service.operations.attempts.attempt_end import end_as_lost
+from service.operations.attempts.leases import lock_attempt
+from service.operations.checkpoints.experiment_deletion import deletions_of_agent
+from service.operations.checkpoints.obsolete_checkpoints import obsolete_files
+from service.runtime.context import Context
+from service.store.attempts import living_attempts
+from service.store.sql.database import database_now
+from service.store.tables import AttemptRow
+from trainer.wire import HeldAttempt, HeldAttempts, LostAttempt
+
+
+def attempts_of_agent(context: Context, agent: str) -> HeldAttempts:
+    """Return the living attempts that the agent holds, and the directories that it is to remove."""
+    with context.database.read() as session:
+        living = living_attempts(session, holder=agent)
+        left = obsolete_files(session, context.settings.storage, database_now(session))
+        return HeldAttempts(
+            attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living],
+            obsolete=left.directories,
+            partly_needed=left.partly_needed,
+            deletions=deletions_of_agent(session, agent),
+            storage=context.settings.storage,
+        )
+
+
+def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt]) -> None:
+    """End attempts that the agent holds and reports as lost. Attempts that have ended already are left as they are."""
+    wanted = {(one.trial, one.attempt): one for one in lost}
+    with context.database.read() as session:
+        found = [(a.id, wanted.get((a.trial_id, a.number))) for a in living_attempts(session, holder=agent)]
+    ids = [(id_, one) for id_, one in found if one is not None]
+    for attempt_id, one in ids:
+        # Its experiment may have been deleted since.
+        with suppress(NotFound, NoResultFound), context.database.write() as session:
+            leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
+            if leased.attempt.ended_at is None:
+                message = f"no slot of agent {agent!r} runs this attempt"
+                end_as_lost(leased, message, context.settings.lease_seconds, began=one.began)
+    if ids:
+        context.notify_all()

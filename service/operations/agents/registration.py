@@ -1,0 +1,56 @@
+"""Which process works under the name of an agent, and with which nodes."""
+
+from datetime import datetime, timedelta
+
+from service.errors import AgentNameTaken
+from service.runtime.context import Context
+from service.store.agents import set_nodes
+from service.store.json_of_other_versions import stored
+from service.store.sql.database import database_now
+from service.store.tables import AgentRow
+from trainer.wire import Claim, Instance
+
+
+def register_agent(context: Context, name: str, message: Claim) -> None:
+    """Store that the agent is connected, and its nodes. Raises AgentNameTaken for a second process under one name."""
+    with context.database.write() as session:
+        now = database_now(session)
+        row = session.get(AgentRow, name, with_for_update=True)
+        if row is None:
+            row = AgentRow(name=name, first_seen_at=now)
+            session.add(row)
+        if message.instance is not None:
+            seconds = context.settings.lease_seconds + message.wait_seconds
+            _take_name(row, message.instance, message.replaces, now + timedelta(seconds=seconds))
+        set_nodes(row, message.nodes)
+        row.storage_error = message.storage_error
+        row.last_seen_at = now
+
+
+def release_name(context: Context, name: str, instance: Instance) -> None:
+    """Free the name of an agent that has ended, unless another process has taken the name since."""
+    with context.database.write() as session:
+        row = session.get(AgentRow, name, with_for_update=True)
+        if row is not None and row.instance == instance.model_dump(mode="json"):
+            row.instance = row.name_expires_at = None
+    context.capacity_freed.notify()
+
+
+def has_left(context: Context, name: str, message: Claim) -> bool:
+    """Whether the agent that sent the claim has released its name since, or has lost it: it would run nothing."""
+    if message.instance is None:
+        return False
+    with context.database.read() as session:
+        row = session.get(AgentRow, name)
+        return row is None or row.instance != message.instance.model_dump(mode="json")
+
+
+def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, until: datetime) -> None:
+    holder = stored(Instance, row.instance) if row.instance else None
+    if holder is not None and holder not in (instance, replaces):
+        raise AgentNameTaken(
+            f"another agent uses the name {row.name!r}: process {holder.pid} at {holder.place.split()[0]}. Give this "
+            "agent a name of its own; or end the other one, and this one takes over its slots",
+            holder=holder.model_dump(),
+        )
+    row.instance, row.name_expires_at = instance.model_dump(mode="json"), until
