@@ -110,6 +110,21 @@ def test_the_best_step_beside_the_best_place_is_taken() -> None:
     }
 
 
+@pytest.mark.slow
+def test_maximizing_is_the_mirror_of_minimizing_also_where_trials_diverge() -> None:
+    """The losses differ by orders of magnitude, so that their logarithms count."""
+
+    def proposed(direction: Direction) -> Params:
+        sign = 1 if direction == "minimize" else -1
+        study = Study(Problem(LINE, (direction,)), SamplerSpec(sampler="gp", options={"n_startup_trials": 8}), 7)
+        history = [
+            Observation(number, {"x": number / 10}, "completed", (sign * 10 ** (number - 4.0),)) for number in range(9)
+        ]
+        return propose(study, [*history, Observation(9, {"x": 0.95}, "diverged")], 10)
+
+    assert proposed("minimize") == proposed("maximize")
+
+
 WIDE = Space.model_validate({name: {"type": "int", "low": 0, "high": 999} for name in "ab"})
 
 
