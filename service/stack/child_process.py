@@ -33,8 +33,8 @@ class ChildProcess:
     ) -> None:
         self.log = log
         self._command = command
-        self._tag = new_tag(env)
-        self._env = {**env, **tag_environment(self._tag)}
+        self.tag = new_tag(env)
+        self._env = {**env, **tag_environment(self.tag)}
         self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -76,7 +76,7 @@ class ChildProcess:
         self._process.wait()
         if self._process.stdin:
             self._process.stdin.close()
-        kill_tagged(self._tag)
+        kill_tagged(self.tag)
 
     def kill(self) -> None:
         self.stop(grace_seconds=0)

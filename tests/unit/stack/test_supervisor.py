@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from service.stack.child_process import LOW_PRIORITY, STARTING_PRIORITY, ChildProcess
+from service.stack.process_tags import tagged_processes
 from service.stack.supervisor import Component, ComponentFailed, Supervisor
 from tests.processes import is_alive
 from tests.timeouts import PATIENCE_SECONDS, wait_until
@@ -39,6 +40,18 @@ class Tree:
     def pids(self, name: str) -> list[int]:
         """Return the process ids that `name` has printed so far."""
         return [int(line) for line in (self.directory / f"{name}.log").read_text().split()]
+
+    def wait_for_pids(self, name: str, count: int) -> None:
+        """Its failure, which has been seen once in hundreds of runs, says which of the processes live, and how."""
+        try:
+            wait_until(lambda: len(self.pids(name)) == count)
+        except AssertionError as error:
+            living = [
+                (one.pid, one.status(), one.cmdline()[-1][:40])
+                for child in self.children
+                for one in tagged_processes(child.tag)
+            ]
+            raise AssertionError(f"{error}: printed {self.pids(name)}, living {living}") from error
 
     def has_printed(self, name: str, count: int) -> bool:
         return len(self.pids(name)) == count
@@ -87,7 +100,7 @@ time.sleep(100)
 """
     child = tree.child("parent", program)
     child.start()
-    wait_until(lambda: len(tree.pids("parent")) == 3)
+    tree.wait_for_pids("parent", 3)
 
     child.stop(grace_seconds=PATIENCE_SECONDS)
 
