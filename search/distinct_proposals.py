@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from search.problem import Observation
-from search.space.parameters import FloatParameter, Parameter, coded, position
+from search.space.parameters import FloatParameter, Parameter, coded, on_step
 from search.space.space import Params, Space
 from search.space.unit_scale import from_unit, to_unit
 
@@ -96,6 +96,4 @@ class DistinctProposals:
 
 def _place(parameter: Parameter, value: JsonValue) -> object:
     """The same for equal values, and for those of a float with steps that differ only by rounding."""
-    steps = parameter.values() if isinstance(parameter, FloatParameter) else None
-    index = None if steps is None else position(steps, value)
-    return coded(parameter, value) if steps is None or index is None else steps[index]
+    return on_step(parameter, float(str(value))) if isinstance(parameter, FloatParameter) else coded(parameter, value)

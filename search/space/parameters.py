@@ -212,6 +212,13 @@ def nearest_position(values: Sequence[Scalar], value: Any) -> int | None:
     return next((index for index, is_close in enumerate(close) if is_close), None)
 
 
+def on_step(parameter: FloatParameter, value: float) -> float:
+    """The step from which `value` differs only by a float's rounding; or else the value."""
+    steps = parameter.values()
+    index = None if steps is None else position(steps, value)
+    return float(value) if steps is None or index is None else steps[index]
+
+
 def coded(parameter: Parameter, value: Any) -> Any:
     """The value as a number, the same for equal values: a choice as its index, a float parameter's 1 as 1.0."""
     if isinstance(parameter, CategoricalParameter):

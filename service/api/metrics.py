@@ -72,11 +72,7 @@ class StateCollector(Collector):
         away = sum(error is not None for error in storage_errors(session, now).values())
         yield _plain("agents_without_storage", "Connected agents that cannot write to the storage", away)
         deletions = checkpoint_deletions.count_deletions(session)
-        yield _plain(
-            "pending_deletions",
-            "Directories that agents are to delete",
-            deletions,
-        )
+        yield _plain("pending_deletions", "Directories that agents are to delete", deletions)
         yield _plain("checkpoint_bytes", "Bytes of all checkpoints, as far as known", counts.checkpoint_bytes(session))
         if self._context.settings.mlflow_uri is not None:
             oldest = mirrors.oldest_waiting(session)

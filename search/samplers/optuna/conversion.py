@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
 from search.problem import Observation, Problem
-from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, coded, position
+from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, coded, on_step
 from search.space.space import Space
 
 _ANY_TIME = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (Optuna's times have no zone; no sampler reads this one)
@@ -124,9 +124,7 @@ def from_optuna(parameter: Parameter, value: Any) -> JsonValue:
     if isinstance(parameter, IntParameter):
         # For integers that a float cannot represent exactly, Optuna's arithmetic misses the steps.
         return parameter.values()[round(Fraction(int(value) - parameter.low, parameter.step))]
-    steps = parameter.values()  # in decimal: 0.3, where Optuna's sum is 0.30000000000000004
-    index = None if steps is None else position(steps, value)
-    return steps[index] if steps is not None and index is not None else float(value)
+    return on_step(parameter, value)  # in decimal: 0.3, where Optuna's sum is 0.30000000000000004
 
 
 def _constraints(problem: Problem, observation: Observation) -> Sequence[float] | None:
