@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,10 +21,8 @@ from ray.exceptions import GetTimeoutError
 
 logger = logging.getLogger("paceline")
 
-LISTEN_SECONDS = 5.0
-"""How long the other ranks wait until the first rank listens; then torch waits by itself."""
-
-LISTEN_CHECK_SECONDS = 0.003
+MAX_WAITING = 4096
+"""The number of ranks that may connect before the first rank answers them."""
 
 
 class WarmTorchBackend:
@@ -66,13 +63,15 @@ class BatchedCalls:
         self._pending.append(partial(function, *args, **kwargs))
 
     def execute_single(self, rank: int, function: Callable[..., Any]) -> Any:
-        answer = getattr(self._worker_group, "prefetched", {}).pop(function, None) if rank == 0 else None
-        return self._worker_group.execute_single(rank, function) if answer is None else ray.get(answer)
+        if function not in self._worker_group.prefetched:
+            return self._worker_group.execute_single(rank, function)
+        host, port, self._listener = ray.get(self._worker_group.prefetched.pop(function))
+        return host, port
 
     def execute_single_async(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         calls = [*self._pending, partial(function, *args, **kwargs)]
-        if kwargs.get("init_method") == "env://":
-            calls.insert(-1, await_first_rank if rank > 0 else listen_at_own_address)
+        if rank == 0 and "init_method" in kwargs:
+            calls.insert(-1, partial(open_store, self._listener))
         return self._worker_group.execute_single_async(rank, call_in_order, calls)
 
 
@@ -81,37 +80,35 @@ def call_in_order(calls: list[Callable[[], Any]]) -> Any:
     return [call() for call in calls][-1]
 
 
-def listen_at_own_address() -> Any:
-    """Have the first rank's store listen at MASTER_ADDR alone; returns the store. Torch opens it on all interfaces.
+def reserve_port() -> tuple[str, int, int]:
+    """Listen where the ranks are going to meet; returns the host, the port and the file descriptor.
 
-    Torch uses the server that its process has at the port already, as long as this store exists. None where the address
-    is not one of this machine: torch then opens its own.
+    Ray only looks for a port that is free. On a busy machine another process may have it before torch listens there.
+    Ranks that connect meanwhile wait for `open_store`; torch would try again only after half a second or more.
+    """
+    host = ray.util.get_node_ip_address()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, 0), family=family, backlog=MAX_WAITING)
+    except OSError as error:
+        logger.warning("torch's rendezvous listens on all interfaces, not only at %s: %s", host, error)
+        listener = socket.create_server(("", 0), family=family, backlog=MAX_WAITING)
+    port = int(listener.getsockname()[1])
+    return host, port, listener.detach()
+
+
+def open_store(listener: int) -> Any:
+    """Serve the ranks' store at a file descriptor of `reserve_port`, which it closes; returns the store.
+
+    Torch uses the server that its process has at the port already, as long as this store exists. Torch's own listens on
+    all interfaces.
     """
     distributed = import_module("torch.distributed")
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            logger.warning("torch's rendezvous listens on all interfaces, because %s is not free: %s", host, error)
-            return None
+    with socket.socket(fileno=listener) as reserved:
+        host, port = reserved.getsockname()[:2]
         # The store closes the descriptor.
-        options = {"wait_for_workers": False, "multi_tenant": True, "master_listen_fd": listener.detach()}
-        return distributed.TCPStore(host, port, None, True, **options)
-
-
-def await_first_rank() -> None:
-    """Wait until the first rank listens. Torch itself retries only after half a second or more."""
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    deadline = time.monotonic() + LISTEN_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(address, LISTEN_SECONDS).close()
-        except OSError:
-            time.sleep(LISTEN_CHECK_SECONDS)
-        else:
-            return
+        options = {"wait_for_workers": False, "multi_tenant": True, "master_listen_fd": reserved.detach()}
+    return distributed.TCPStore(host, port, None, True, **options)
 
 
 def forget_run() -> None:
@@ -153,6 +150,6 @@ def torch_config(arguments: Mapping[str, Any], *, share_gpus: bool) -> Any:
     backend = type("TorchBackend", bases, {"share_cuda_visible_devices": share_gpus})
     attributes = {
         "backend_cls": property(lambda _self: backend),
-        "calls_to_prefetch": (utils.get_address_and_port,),
+        "prefetched_calls": {utils.get_address_and_port: reserve_port},
     }
     return type("TorchConfig", (config_module.TorchConfig,), attributes)(**arguments)

@@ -276,7 +276,8 @@ class _ActorClassProxy:
 class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
     """Ray's worker group over the kept placement group and workers.
 
-    `prefetched` holds the answers, as ObjectRefs, to calls that the backend is going to make to the first worker.
+    `prefetched` holds the answers, as ObjectRefs, to calls that the backend is going to make to the first worker. Its
+    configuration says which those are, and what is called in place of each.
     """
 
     warm: WarmGroup
@@ -290,8 +291,8 @@ class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]
 
     def _init_train_context_on_workers(self, workers: list[Any], *args: Any) -> None:
         original = self._train_run_context
-        calls = getattr(original.backend_config, "calls_to_prefetch", ())
-        self.prefetched = {call: workers[0].execute_async(call) for call in calls}
+        calls = getattr(original.backend_config, "prefetched_calls", {})
+        self.prefetched = {call: workers[0].execute_async(instead) for call, instead in calls.items()}
         # No worker reads the backend's configuration. Ours is of a class that would be pickled whole with each run.
         self._train_run_context: Any = copy(original)
         vars(self._train_run_context)["backend_config"] = BackendConfig()

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import stat
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from ray.train.collective import broadcast_from_rank_zero
 
 from trainer.worker.commands.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader
 from trainer.worker.commands.command_process import CommandProcess, end_of
+from trainer.worker.commands.master_port import find_master_port
 from trainer.worker.failures import CommandFailed
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import StopTraining
@@ -292,8 +292,7 @@ class _Rank:
         """Return where the ranks meet: an address of rank 0, and a port that is free there."""
         own = None
         if self._rank == 0:
-            with socket.create_server(("", 0)) as free:
-                own = {"MASTER_ADDR": ray.util.get_node_ip_address(), "MASTER_PORT": str(free.getsockname()[1])}
+            own = {"MASTER_ADDR": ray.util.get_node_ip_address(), "MASTER_PORT": str(find_master_port())}
         return dict((broadcast_from_rank_zero(own) if self._world_size > 1 else own) or {})
 
     def _environment(self, rendezvous: dict[str, str]) -> dict[str, str]:
