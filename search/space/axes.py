@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from search.space.conditions import Range
-from search.space.log_scale import interpolate_log
+from search.space.log_interpolation import interpolate_log
 from search.space.parameters import Steps, position
 from search.space.scalars import Scalar
 

@@ -4,7 +4,7 @@ import math
 
 from pydantic import JsonValue
 
-from search.space.log_scale import interpolate_log
+from search.space.log_interpolation import interpolate_log
 from search.space.parameters import FloatParameter, IntParameter
 
 NumberParameter = FloatParameter | IntParameter

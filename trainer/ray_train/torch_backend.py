@@ -6,7 +6,6 @@ CUDA) the start then fails; gloo does the same work on the CPU.
 
 import contextlib
 import logging
-import os
 import socket
 import sys
 import threading

@@ -11,7 +11,7 @@ from service.operations.attempts.trial_time import function_began_at, out_of_tim
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.rule_choice import choose_after_trial
-from service.operations.experiments.termination import advance_experiment
+from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import move_trial
 from service.runtime.search_view.objective_values import broken_constraints, missing_objectives
 from service.store.attempts import ASK_HOLDER, attempts_of
@@ -26,8 +26,8 @@ HOLDERS_CLOCK = 0.1
 
 
 @dataclass(frozen=True)
-class Ending:
-    """A trial's next status, with the reason. `kind` is set if the trial failed."""
+class Following:
+    """What follows for the trial: its next status, with the reason. `kind` is set if the trial failed."""
 
     to: TrialStatus
     reason: str | None
@@ -50,13 +50,13 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
         "cost": add_to_sums(leased).to_json(),
     }
     append_event(session, experiment, "attempt.ended", data, at=now, trial_id=trial.id)
-    ending = _ending(leased, outcome, failure, earlier)
-    trial.failure_kind = ending.kind
-    move_trial(session, experiment, trial, ending.to, reason=ending.reason, at=now, kind=ending.kind, cost=trial.cost)
-    if ending.to is TrialStatus.COMPLETED:
+    after = _following(leased, outcome, failure, earlier)
+    trial.failure_kind = after.kind
+    move_trial(session, experiment, trial, after.to, reason=after.reason, at=now, kind=after.kind, cost=trial.cost)
+    if after.to is TrialStatus.COMPLETED:
         Decider(session, experiment, leased.spec, now).record_completion(trial)
     spec = choose_after_trial(session, experiment, leased.spec, trial, now)
-    paused_at = trial.paused_milestone if ending.to is TrialStatus.PAUSED else None
+    paused_at = trial.paused_milestone if after.to is TrialStatus.PAUSED else None
     own = [] if paused_at is None else [paused_at]
     # Under a new rule, trials may be paused at any of its milestones.
     advance_experiment(session, experiment, spec, now, own if spec is leased.spec else None)
@@ -119,7 +119,7 @@ def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
     return counted_failures(counted, leased.now)
 
 
-def _ending(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Ending:
+def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Following:
     trial, spec = leased.trial, leased.spec
     if leased.attempt.uncounted_report_count:
         outcome, failure = Outcome.STOPPED, None  # as without the outage: the function would have left at the decision
@@ -127,26 +127,26 @@ def _ending(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, ea
     if cause is StopCause.MAX_TRIAL_SECONDS and not trial.killed:
         trial.stop_reason = _limit_passed(leased) or trial.stop_reason
     if cause is StopCause.DIVERGED:
-        return Ending(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
+        return Following(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
     is_whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(spec, trial)
     if is_whole and cause is not StopCause.EARLY_STOPPING:
         broken = broken_constraints(spec, trial)
         stop_reason = None if cause is StopCause.PAUSED else trial.stop_reason
-        return Ending(TrialStatus.COMPLETED, stop_reason or (f"infeasible: {broken}" if broken else None))
+        return Following(TrialStatus.COMPLETED, stop_reason or (f"infeasible: {broken}" if broken else None))
     if cause is not None and cause is not StopCause.PAUSED:
-        return Ending(STATUS_AFTER_STOP[cause], trial.stop_reason)
+        return Following(STATUS_AFTER_STOP[cause], trial.stop_reason)
     if failure is None:
-        return _paused(trial) if cause else Ending(TrialStatus.STOPPED, _why_holder_stopped(leased))
+        return _paused(trial) if cause else Following(TrialStatus.STOPPED, _why_holder_stopped(leased))
     if not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry):
-        return Ending(TrialStatus.FAILED, failure.message, failure.kind)
-    return _paused(trial) if cause else Ending(TrialStatus.QUEUED, f"tried again after: {failure.message}")
+        return Following(TrialStatus.FAILED, failure.message, failure.kind)
+    return _paused(trial) if cause else Following(TrialStatus.QUEUED, f"tried again after: {failure.message}")
 
 
-def _paused(trial: TrialRow) -> Ending:
+def _paused(trial: TrialRow) -> Following:
     """A trial that was asked to pause. It continues immediately if a new rule does not pause it."""
     if trial.paused_milestone is None:
-        return Ending(TrialStatus.QUEUED, RULE_CHANGED)
-    return Ending(STATUS_AFTER_STOP[StopCause.PAUSED], trial.stop_reason)
+        return Following(TrialStatus.QUEUED, RULE_CHANGED)
+    return Following(STATUS_AFTER_STOP[StopCause.PAUSED], trial.stop_reason)
 
 
 def _why_holder_stopped(leased: LeasedAttempt) -> str:

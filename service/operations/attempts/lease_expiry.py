@@ -17,7 +17,7 @@ from service.domain.statuses import StopCause, TrialStatus
 from service.operations.attempts.attempt_end import end_as_lost, revoke_lease
 from service.operations.attempts.leases import LeasedAttempt, lock_attempt
 from service.operations.attempts.trial_time import OutOfTime, function_began_at, out_of_time
-from service.operations.experiments.termination import advance_experiment
+from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context

@@ -17,7 +17,7 @@ from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, build_assignment, earlier_answer
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
-from service.operations.experiments.termination import advance_experiment, begin_ending
+from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget

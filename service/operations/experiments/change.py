@@ -9,8 +9,8 @@ from service.domain.end_reasons import EXPERIMENT_REVIVALS, REVIVED_BY, EndReaso
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
-from service.operations.experiments.ending import find_ending
-from service.operations.experiments.termination import advance_experiment, begin_ending, check_not_ended
+from service.operations.experiments.end_check import find_end
+from service.operations.experiments.experiment_end import advance_experiment, begin_ending, check_not_ended
 from service.operations.spec_changes import store_spec
 from service.operations.transitions import revive_experiment
 from service.runtime.caches.experiment_caches import spec_of
@@ -112,11 +112,11 @@ def _why_still_over(session: Session, experiment: ExperimentRow, spec: Experimen
     """Why the search would end again immediately, and what to change; None if it can continue."""
     if (reached := _target_reached(session, experiment, spec)) is not None:
         return f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}"
-    ending = find_ending(session, experiment, spec, now)
-    if ending is None:
+    end = find_end(session, experiment, spec, now)
+    if end is None:
         return None
-    advice = f"; to continue it, change {REVIVED_BY[ending.reason]}" if ending.reason in REVIVED_BY else ""
-    return f"{ending.reason}: {ending.detail}{advice}"
+    advice = f"; to continue it, change {REVIVED_BY[end.reason]}" if end.reason in REVIVED_BY else ""
+    return f"{end.reason}: {end.detail}{advice}"
 
 
 def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:

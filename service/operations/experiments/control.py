@@ -12,7 +12,7 @@ from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
-from service.operations.experiments.termination import advance_experiment, begin_ending, how_to_continue
+from service.operations.experiments.experiment_end import advance_experiment, begin_ending, how_to_continue
 from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.analysis.warm_start_observations import Source, to_json, warm_start
+from search.analysis.earlier_trials import Source, to_json, warm_start
 from search.mistakes import Mistake, listed
 from search.study import Study
 from service.errors import Invalid

@@ -15,7 +15,7 @@ from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
-from service.operations.experiments.termination import begin_ending
+from service.operations.experiments.experiment_end import begin_ending
 from service.operations.transitions import request_stop
 from service.runtime.search_view.objective_values import targets_reached
 from service.specification.models import ExperimentSpec

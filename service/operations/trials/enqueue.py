@@ -9,7 +9,7 @@ from search.numbers_in_messages import counted
 from search.space.space import Params
 from service.domain.end_reasons import EndReason
 from service.errors import Conflict, Invalid, WrongState
-from service.operations.experiments.termination import check_not_ended, how_to_continue
+from service.operations.experiments.experiment_end import check_not_ended, how_to_continue
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context

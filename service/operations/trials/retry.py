@@ -2,7 +2,7 @@
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 from service.errors import WrongState
-from service.operations.experiments.termination import check_not_ended
+from service.operations.experiments.experiment_end import check_not_ended
 from service.operations.transitions import revive_trial
 from service.runtime.context import Context
 from service.store.lookup import locked_trial

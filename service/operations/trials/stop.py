@@ -1,7 +1,7 @@
 """A user stops one trial."""
 
 from service.domain.statuses import StopCause, TrialStatus
-from service.operations.experiments.termination import advance_experiment
+from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import move_trial, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context

@@ -36,6 +36,9 @@ def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[
         process = subprocess.Popen([sys.executable, script, service.url, name, address], cwd="/", stderr=output)
     try:
         yield process
+    except AssertionError as error:
+        error.add_note(f"the agent's log ends with:\n{log.read_text()[-5000:]}")
+        raise
     finally:
         process.terminate()
         process.wait(PATIENCE_SECONDS)

@@ -44,12 +44,12 @@ def test_no_other_process_can_listen_at_a_reserved_port(reserved: tuple[str, int
 
 
 def test_ranks_that_come_before_the_store_is_open_meet_there(reserved: tuple[str, int, int]) -> None:
-    import torch.distributed as dist  # noqa: PLC0415 - heavy
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # noqa: PLC0415 - heavy
 
     host, port, listener = reserved
     with ThreadPoolExecutor() as threads:
         # As the second rank connects; the thread is ahead or not, which must make no difference.
-        second = threads.submit(dist.TCPStore, host, port, None, False, MINUTE)
+        second = threads.submit(TCPStore, host, port, None, False, MINUTE)
         store = open_store(listener)
         store.set("from", "the first rank")
         assert second.result().get("from") == b"the first rank"

@@ -6,9 +6,9 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from search.numbers_in_messages import counted
+from service.domain.end_conditions import Limits, Progress, reason_to_end
 from service.domain.end_reasons import EndReason
 from service.domain.improvement import describe_stagnation
-from service.domain.limits import Limits, Progress, reason_to_end
 from service.domain.repeated_failure import FAILURES_TO_GIVE_UP, RepeatedFailure, repeated_failure
 from service.domain.retry_policy import never_started
 from service.domain.statuses import TrialStatus
@@ -24,14 +24,14 @@ _SUCCEEDED = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)
 
 
 @dataclass(frozen=True)
-class Ending:
+class ReachedEnd:
     """`detail` is a sentence for the user, where there is more to say than the reason."""
 
     reason: EndReason
     detail: str | None
 
 
-def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> Ending | None:
+def find_end(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> ReachedEnd | None:
     """Why no further trial should start; None while the experiment has more to do."""
     progress = _progress(session, experiment, now)
     confirmation_count = experiment.trial_count - progress.created
@@ -41,16 +41,16 @@ def find_ending(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
     reason = reason_to_end(limits, progress)
     match reason:
         case EndReason.MAX_TRIALS:
-            return Ending(reason, _ended_trials(spec, progress.created))
+            return ReachedEnd(reason, _ended_trials(spec, progress.created))
         case EndReason.MAX_SECONDS:
             limit = spec.limits.max_seconds or 0
             ran = f"the experiment had run for {progress.elapsed_seconds:.0f} s"
-            return Ending(reason, f"{ran} (limits.max_seconds is {limit:g})")
+            return ReachedEnd(reason, f"{ran} (limits.max_seconds is {limit:g})")
         case None:
             stagnation = _stagnation(session, experiment, spec)
-            return Ending(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
+            return ReachedEnd(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
         case _:
-            return Ending(reason, _failure_detail(session, experiment, spec, reason, progress))
+            return ReachedEnd(reason, _failure_detail(session, experiment, spec, reason, progress))
 
 
 def _ended_trials(spec: ExperimentSpec, count: int) -> str:

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.space.log_scale import interpolate_log
+from search.space.log_interpolation import interpolate_log
 from tests.conftest import examples
 
 POSITIVE = st.floats(min_value=5e-324, allow_infinity=False)

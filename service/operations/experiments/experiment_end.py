@@ -17,7 +17,7 @@ from service.domain.statuses import LIVE_EXPERIMENT, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.early_stopping.paused_trials import end_paused, release
 from service.operations.experiments.confirmation import begin_confirmation, end_confirmation
-from service.operations.experiments.ending import find_ending
+from service.operations.experiments.end_check import find_end
 from service.operations.transitions import move_experiment, move_trial, request_stop
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
@@ -99,11 +99,11 @@ def _resume_or_begin_ending(
     reached: Collection[int] | None,
 ) -> None:
     """A paused trial that can be resumed keeps an experiment from ending because all of its trials have run."""
-    ending = find_ending(session, experiment, spec, now)
-    may_resume = ending is None or ending.reason is EndReason.MAX_TRIALS
-    if (may_resume and release(session, experiment, spec, now, reached)) or ending is None:
+    end = find_end(session, experiment, spec, now)
+    may_resume = end is None or end.reason is EndReason.MAX_TRIALS
+    if (may_resume and release(session, experiment, spec, now, reached)) or end is None:
         return
-    begin_ending(session, experiment, ending.reason, now, ending.detail)
+    begin_ending(session, experiment, end.reason, now, end.detail)
 
 
 def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
