@@ -1,6 +1,7 @@
 """What is logged of a raylet that the loop of prestarted processes cannot reach."""
 
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,29 +14,32 @@ class Unavailable(grpc.RpcError):  # type: ignore[misc]
         return grpc.StatusCode.UNAVAILABLE
 
 
+class Workers:
+    """A node's idle processes, which are enough whenever its raylet answers."""
+
+    def __init__(self, answers: list[bool]) -> None:
+        self._answers = iter(answers)
+
+    def find(self) -> Any:
+        if not next(self._answers):
+            raise Unavailable
+        return SimpleNamespace(all=frozenset({1}), unused=frozenset({1}))
+
+
 def test_it_is_logged_once_each_time_that_it_goes_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from trainer.agent import prestart_loop  # noqa: PLC0415 - heavy
 
-    answers = iter([True, False, False, False, True, False, False])
-
-    class Workers:
-        def __init__(self, *_arguments: Any) -> None:
-            pass
-
-        def find(self) -> Any:
-            if not next(answers):
-                raise Unavailable
-            return SimpleNamespace(all=frozenset({1}), unused=frozenset({1}))
-
-    monkeypatch.setattr(prestart_loop, "IdleWorkers", Workers)
-    node = SimpleNamespace(address="10.0.0.1:1", memory=4 * prestart_loop.GIBIBYTE)
-    monkeypatch.setattr(prestart_loop, "raylets", lambda: {"n-1": node})
-    loop = prestart_loop.PrestartLoop(1, {})
+    answers = [True, False, False, False, True, False, False]
+    workers: Any = Workers(answers)
+    loop = prestart_loop.PrestartLoop(1, {}, nodes={"n-1": prestart_loop.Node(workers, wanted=1)})
+    monkeypatch.setattr(loop, "_find_nodes", lambda: None)
     with caplog.at_level(logging.INFO, logger=prestart_loop.logger.name):
-        for _ in range(7):
+        for _ in answers:
             loop.run_once()
-    assert [record.getMessage() for record in caplog.records] == [
+    # An agent of other tests may have a loop of its own in this process.
+    own = [record for record in caplog.records if record.thread == threading.get_ident()]
+    assert [record.getMessage() for record in own] == [
         "the raylet of node n-1 does not answer: StatusCode.UNAVAILABLE"
     ] * 2
