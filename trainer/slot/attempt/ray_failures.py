@@ -82,7 +82,7 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
         return killed_by_kernel(_failed_ranks(error), text)
     if (loss := _loss(error, links, storage, text)) is not None:
         return loss
-    own = _not_set_up(links) or _not_stored(error, links, storage)
+    own = _not_set_up(links) or _not_stored(error, links, storage) or _not_connected(error, links)
     return own or Failure(CANNOT_START, headline(links[-1]), user_traceback(error))
 
 
@@ -105,6 +105,14 @@ def _not_stored(error: BaseException, links: list[BaseException], storage: str) 
     is_of_storage = any(STORAGE_FILES.search(text) for text in (*map(str, links), *map(_files_of, links)))
     message = _not_storable(storage, why) if is_of_storage else f"the workers could not be set up: {why}"
     return Failure(LOST, message, shown)
+
+
+def _not_connected(error: BaseException, links: list[BaseException]) -> Failure | None:
+    """A loss, except where torch has waited for as long as it may: behind a firewall the next attempt would, too."""
+    why = headline(links[-1])
+    if not why.startswith("DistNetworkError") or "timed out" in why:
+        return None
+    return Failure(LOST, f"the workers could not be set up: {why}", user_traceback(error))
 
 
 def _files_of(link: BaseException) -> str:

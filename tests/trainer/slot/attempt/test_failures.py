@@ -142,6 +142,22 @@ def test_an_os_error_that_is_not_of_the_storage_does_not_blame_it() -> None:
     assert failure.message.startswith("the workers could not be set up: OSError: libcublas.so.12")
 
 
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [
+        ("The server socket has failed to listen on any local network address: EADDRINUSE", LOST),
+        ("recvValue failed on SocketImpl(fd=70): Connection reset by peer", LOST),
+        ("The client socket has timed out after 1800000ms while trying to connect to (10.0.0.7, 4711).", CANNOT_START),
+    ],
+    ids=["port", "reset", "firewall"],
+)
+def test_ranks_that_cannot_connect_are_a_loss_unless_they_never_can(why: str, kind: str) -> None:
+    error = type("DistNetworkError", (RuntimeError,), {})(why)  # torch's, whose import takes seconds
+    failure = classified(RayTaskError("call_in_order", f"Traceback\n{why}", error, actor_id="0a1b"))
+    assert failure.kind == kind
+    assert f"DistNetworkError: {why}" in failure.message
+
+
 def test_a_checkpoint_whose_storage_is_away_is_not_the_users_error(tmp_path: Path) -> None:
     """On a file system the user's code opens the checkpoint's files itself."""
     assert kind_of_reading(tmp_path / "away" / "checkpoint", "state.pt") == "lost"
