@@ -17,7 +17,7 @@ from service.stack.process_tags import kill_tagged, new_tag
 from service.stack.state_file import read_state, state_file, write_state
 from service.stack.supervisor import Supervisor
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_RAY_DIRECTORY_LENGTH = 43
 """Ray puts sockets below this directory, and the path of a socket may have 107 bytes."""

@@ -24,7 +24,7 @@ FREE_PORTS = ["--port", "0", "--mlflow-port", "0"]
 SECRET = ("E2E_SECRET", "s3cr3t-of-the-agent/42")
 """A variable of the stack's own environment."""
 
-START_SECONDS = 300
+START_SECONDS = 360
 STOP_SECONDS = 120
 COMMAND_SECONDS = 600
 """How long commands may take on a busy machine."""
