@@ -12,8 +12,8 @@ from service.cli.code_archive import Code
 from service.errors import PROBLEM_TYPES
 
 TIMEOUT_SECONDS = 30
-COMPUTE_TIMEOUT_SECONDS = 120
-"""Longer than the service lets a computation wait and run (by default)."""
+COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
+"""Longer than the service lets a computation wait and run: by default a minute and a half."""
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 Json = dict[str, Any]
@@ -83,7 +83,7 @@ class Client:
         files = {"spec": ("spec.yaml", spec, "application/yaml")}
         if code:
             files["code"] = (code.filename, code.content, "application/octet-stream")
-        return self._json("POST", "/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT_SECONDS)
+        return self._json("POST", "/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT)
 
     def experiments(self, status: str | None = None) -> Iterator[Json]:
         return self._items("/v1/experiments", {"status": status} if status else {})
@@ -127,18 +127,18 @@ class Client:
     def importance(self, experiment: str, metric: str | None, evaluator: str) -> Json:
         params = {"evaluator": evaluator} | ({"metric": metric} if metric else {})
         path = f"/v1/experiments/{experiment}/importance"
-        return self._json("GET", path, params=params, timeout=COMPUTE_TIMEOUT_SECONDS)
+        return self._json("GET", path, params=params, timeout=COMPUTE_TIMEOUT)
 
     def replay(self, experiment: str, early_stopping: Json) -> Json:
         body = json.dumps({"early_stopping": early_stopping})
         headers = {"Content-Type": "application/json"}
         path = f"/v1/experiments/{experiment}/replay"
-        return self._json("POST", path, content=body, headers=headers, timeout=COMPUTE_TIMEOUT_SECONDS)
+        return self._json("POST", path, content=body, headers=headers, timeout=COMPUTE_TIMEOUT)
 
     def preview(self, document: bytes) -> Json:
         """Send a spec, or the parts of one that a preview needs, in JSON or YAML."""
         headers = {"Content-Type": "application/yaml"}
-        timeout = COMPUTE_TIMEOUT_SECONDS
+        timeout = COMPUTE_TIMEOUT
         return self._json("POST", "/v1/spaces/preview", content=document, headers=headers, timeout=timeout)
 
     def trials(self, experiment: str) -> Iterator[Json]:

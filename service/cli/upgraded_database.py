@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sqlalchemy.exc import DBAPIError
+
 from service import private_files
-from service.settings import BadSettings, Settings
-from service.store.sql.database import Database
+from service.settings import BadSettings, Settings, without_password
+from service.store.sql.database import Database, is_outage
 from service.store.sql.schema_upgrade import SchemaTooNew, WouldLoseData, downgrade, upgrade
 
 
@@ -30,6 +32,14 @@ def _upgrade(database: Database) -> None:
         upgrade(database)
     except SchemaTooNew as error:
         raise BadSettings(str(error)) from error
+    except DBAPIError as error:
+        raise _unreachable(database, error) if is_outage(error) else error from error
+
+
+def _unreachable(database: Database, error: DBAPIError) -> BadSettings:
+    url = without_password(database.engine.url.render_as_string(hide_password=True))
+    reason = without_password(str(error.orig or error)).strip().partition("\n")[0]
+    return BadSettings(f"the database {url} does not answer: {reason}; see PACELINE_DATABASE_URL and the server's log")
 
 
 def _restrict_files(database: Database) -> None:
@@ -45,6 +55,8 @@ def downgraded(revision: str, *, lose_data: bool) -> str:
     database = Database(Settings.from_env().database_url)
     try:
         return downgrade(database, revision, lose_data=lose_data)
+    except DBAPIError as error:
+        raise _unreachable(database, error) if is_outage(error) else error from error
     except WouldLoseData as error:
         raise BadSettings(f"{error}. Nothing was changed; to downgrade all the same: --lose-data") from error
     except ValueError as error:

@@ -21,6 +21,9 @@ KNOWN_TOKEN = re.compile(
 )
 """How keys of well-known services, JSON web tokens and private keys begin, and a URL with a password."""
 
+LOOKS_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{16,}")
+"""In `config` a name is not enough: `eos_token: </s>` is no secret."""
+
 BY_AGENT = "Let the agent give it: trainer.secrets: {{{0}: {{from_agent_env: {0}}}}}"
 BY_NODES = "Let the nodes give it, in pip's configuration or a netrc file"
 IN_ENVIRONMENT = "Let the agent give it to the environment, by trainer.secrets, and read it there"
@@ -51,7 +54,7 @@ def secret_warnings(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[Mis
             if is_named_so or KNOWN_TOKEN.search(value):
                 yield _warning(("trainer", *where, name), BY_AGENT.format(name))
     for path, text, advice in (*_packages(env), *_texts(trainer, config)):
-        if KNOWN_TOKEN.search(text):
+        if KNOWN_TOKEN.search(text) or _is_named_constant(path, text):
             yield _warning(path, advice)
 
 
@@ -64,9 +67,21 @@ def _packages(env: RuntimeEnv) -> Iterator[tuple[Path, str, str]]:
 def _texts(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
     for index, argument in enumerate(trainer.command or ()):
         yield ("trainer", "command", index), argument, IN_ENVIRONMENT
-    for name, constant in config.items():
-        if isinstance(constant, str):
-            yield ("config", name), constant, IN_ENVIRONMENT
+    for path, text in _texts_in(config, ("config",)):
+        yield path, text, IN_ENVIRONMENT
+
+
+def _texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _texts_in(inner, (*path, key))
+
+
+def _is_named_constant(path: Path, text: str) -> bool:
+    is_named_so = path[0] == "config" and any(LOOKS_SECRET.search(str(name)) for name in path[1:])
+    return is_named_so and LOOKS_RANDOM.fullmatch(text) is not None
 
 
 def _warning(path: Path, advice: str) -> Mistake:

@@ -86,7 +86,10 @@ def test_the_process_group_and_the_accelerator_are_those_of_the_spec(
     scaling = {"num_workers": 2, "use_gpu": True, "accelerator_type": "A100"}
     spec = {"scaling": scaling, "reuse_workers": reuse_workers}
     for trainer in (spec | {"torch_config": {"backend": "gloo", "timeout_s": 77}}, spec):
-        service.finished(add("say_process_group", trainer=trainer))
+        trial = add("say_process_group", trainer=trainer)
+        service.finished(trial)
+        assert "GPUs were requested, but torch finds none on the workers" in service.log(trial, 0)
+        assert "GPUs were requested" not in service.log(trial, 1)
     told = ["group gloo 77.0", "accelerator 0.001", "group gloo 1800.0", "accelerator 0.001"]
     assert lines(record, 0) == lines(record, 1) == told
 

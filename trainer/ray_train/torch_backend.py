@@ -29,9 +29,8 @@ class WarmTorchBackend:
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         if backend_config.backend == "nccl" and not worker_group.execute_single(0, has_nccl):
-            logger.warning("GPUs were requested, but torch finds none on the workers: using gloo instead of NCCL")
             backend_config = replace(backend_config, backend="gloo")
-        super().on_start(BatchedCalls(worker_group), backend_config)  # type: ignore[misc]
+        super().on_start(BatchedCalls(worker_group, backend_config.prefetched_calls), backend_config)  # type: ignore[misc]
 
     def on_shutdown(self, worker_group: Any, backend_config: Any) -> None:
         # Ray never ends the process group of a lone worker: it expects the process to end.
@@ -46,10 +45,13 @@ class BatchedCalls:
 
     Ray's backend sets environment variables by two rounds of calls, and creates the process group by a third. Each
     round takes as long as the slowest worker.
+
+    `reserving` has what is called in place of Ray's search for a port.
     """
 
-    def __init__(self, worker_group: Any) -> None:
+    def __init__(self, worker_group: Any, reserving: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
         self._worker_group = worker_group
+        self._reserving = reserving
         self._pending: list[Callable[[], Any]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -62,9 +64,11 @@ class BatchedCalls:
         self._pending.append(partial(function, *args, **kwargs))
 
     def execute_single(self, rank: int, function: Callable[..., Any]) -> Any:
-        if function not in self._worker_group.prefetched:
+        if function not in self._reserving:
             return self._worker_group.execute_single(rank, function)
-        host, port, self._listener = ray.get(self._worker_group.prefetched.pop(function))
+        early = getattr(self._worker_group, "prefetched", {}).pop(function, None)
+        answer = ray.get(early) if early else self._worker_group.execute_single(rank, self._reserving[function])
+        host, port, self._listener = answer
         return host, port
 
     def execute_single_async(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -136,6 +140,13 @@ def leave_process_group() -> None:
 def has_nccl() -> bool:
     torch = import_module("torch")
     return bool(torch.cuda.is_available() and torch.distributed.is_nccl_available())
+
+
+def lacks_gpus() -> bool:
+    """Whether this worker got GPUs that its torch does not find, so that its process group uses gloo."""
+    torch = sys.modules.get("torch")
+    is_torch_trial = torch is not None and torch.distributed.is_initialized()
+    return bool(is_torch_trial and ray.get_gpu_ids() and not torch.cuda.is_available())
 
 
 def torch_config(arguments: Mapping[str, Any], *, share_gpus: bool) -> Any:

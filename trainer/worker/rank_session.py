@@ -5,6 +5,7 @@ its own, so nothing here is kept in globals.
 """
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import ray
 
 from trainer.phase_times import PhaseTimes
 from trainer.process_log.setup import LogSettings, set_up_logger
+from trainer.ray_train.torch_backend import lacks_gpus
 from trainer.ray_train.train_session import (
     Hooks,
     Validated,
@@ -46,6 +48,8 @@ from trainer.worker.system_metrics.nvidia_smi import Gpu
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
 from trainer.worker.user_code import call, find_function, lock_folder, unpack
 from trainer.worker.working_directory import WorkingDirectory
+
+logger = logging.getLogger("paceline")
 
 LAST_MESSAGE_SECONDS = 10.0
 """How long a worker waits for the slot to confirm its last message."""
@@ -139,6 +143,8 @@ class RankSession:
         logs = LogTail(self._send_log, self._masker)
         logs.start()
         self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())
+        if self.rank == 0 and lacks_gpus():  # said here, because the group's set-up is not in the trial's log
+            logger.warning("GPUs were requested, but torch finds none on the workers: training on the CPU with gloo")
         seconds = job.system_metrics_seconds if rank_on_node() == 0 else None
         with sampling(seconds, self._send_sample, has_gpus=bool(self._gpus)):
             baseline = Baseline()

@@ -40,7 +40,7 @@ def stop(
     url: Url = LOCAL_URL,
 ) -> None:
     """Stop an experiment, or one trial. Running trials leave at their next report, with its checkpoint, if any."""
-    is_trial = target.startswith("t-")
+    is_trial = arguments.is_trial_id(target)
     if is_trial and cancel:
         raise typer.BadParameter("applies to experiments only", param_hint="--cancel")
     with connect(url) as client:

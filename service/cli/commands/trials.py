@@ -1,6 +1,5 @@
 """Commands about trials: logs, reports, decisions, checkpoints, enqueue, retry."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +16,6 @@ from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url
 from service.cli.terminal import console, terminal_tables
 
 PANEL = "Trials"
-TRIAL_ID = re.compile(r"t-[0-9a-f]+")
 app = typer.Typer()
 
 
@@ -112,7 +110,7 @@ def fetch(
         _fetch_event_files(url, source, to, as_json=as_json)
         return
     with connect(url) as client:
-        trial = client.trial(source) if TRIAL_ID.fullmatch(source) else _best_of(client, source)
+        trial = client.trial(source) if arguments.is_trial_id(source) else _best_of(client, source)
         step = step if step is not None else _newest_step(trial)
         target = to / f"trial-{trial['number']}-step-{step}"
         fetch_archive(client, f"/v1/trials/{trial['id']}/checkpoints/{step}/archive", target)
@@ -123,7 +121,7 @@ def fetch(
 
 
 def _fetch_event_files(url: str, source: str, to: Path, *, as_json: bool) -> None:
-    kind = "trials" if TRIAL_ID.fullmatch(source) else "experiments"
+    kind = "trials" if arguments.is_trial_id(source) else "experiments"
     target = to / f"{source}-tensorboard"
     with connect(url) as client:
         fetch_archive(client, f"/v1/{kind}/{quote(source)}/tensorboard/archive", target)

@@ -55,6 +55,8 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
         yield "cost", cost_summary.summary(one["cost"])
     if one.get("mlflow_url"):
         yield "MLflow", one["mlflow_url"]
+    if one.get("mlflow_error"):
+        yield "MLflow's error", escape(one["mlflow_error"])
     for warning in one.get("warnings", ()):
         yield "warning", escape(f"{warning['path']}: {warning['message']}")
 

@@ -69,6 +69,24 @@ def test_a_secret_in_another_place_is_answered_with_advice(service: Api) -> None
         assert not [text for text in advice.values() if "abc-the-value" in text or token in text]
 
 
+def test_a_constant_that_looks_like_a_secret_is_answered_with_advice(service: Api) -> None:
+    key = "0123456789abcdef"
+    config = {
+        "wandb_api_key": key,
+        "database": {"password": key, "hosts": [f"https://me:{key}@db"]},
+        "eos_token": "</s>",
+        "primary_key": "customer",
+        "text": key,
+    }
+    created = service.post("/v1/experiments", 201, json=with_trainer() | {"config": config})
+    assert {one["path"] for one in created["warnings"]} == {
+        "config.wandb_api_key",
+        "config.database.password",
+        "config.database.hosts.0",
+    }
+    assert key not in str(created["warnings"])
+
+
 def test_a_variable_that_looks_like_a_secret_is_answered_with_advice(service: Api) -> None:
     secret, token = "abc-the-value", f"hf_{'a' * 20}"
     suspects = {"WANDB_API_KEY": secret, "db_password": secret, "HF_LOGIN": token, "DB": f"postgres://me:{secret}@db/x"}

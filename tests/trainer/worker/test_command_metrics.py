@@ -15,27 +15,30 @@ from tests.trainer.conftest import until
 from trainer.worker.commands.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader, metrics_in
 
 LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
+EPOCH = re.compile(r"epoch (?P<epoch>\d+)")
 SECONDS = 120
 PAIRS = re.compile(r"(?P<name>\w+)=(?P<value>\S+)")
 
 
 @pytest.mark.parametrize(
-    ("line", "pattern", "found"),
+    ("line", "patterns", "found"),
     [
-        ("epoch 1 loss=0.5", LOSS, [{"loss": 0.5}]),
-        ("loss=1e-3 acc=2", LOSS, [{"loss": 1e-3, "acc": 2}]),
-        ("loss=nan-ish", LOSS, [{"loss": "nan-ish"}]),
-        ("loss=1_0", LOSS, [{"loss": "1_0"}]),
-        ("nothing here", LOSS, []),
-        ("a=1 b=2.5 c=x", PAIRS, [{"a": 1, "b": 2.5, "c": "x"}]),
+        ("epoch 1 loss=0.5", [LOSS], {"loss": 0.5}),
+        ("loss=1e-3 acc=2", [LOSS], {"loss": 1e-3, "acc": 2}),
+        ("loss=nan-ish", [LOSS], {"loss": "nan-ish"}),
+        ("loss=1_0", [LOSS], {"loss": "1_0"}),
+        ("nothing here", [LOSS, EPOCH], {}),
+        ("a=1 b=2.5 c=x", [PAIRS], {"a": 1, "b": 2.5, "c": "x"}),
+        ("epoch 3: loss=0.25", [EPOCH, LOSS], {"epoch": 3, "loss": 0.25}),
+        ("epoch 3: loss=0.25", [LOSS, PAIRS], {"loss": 0.25}),
     ],
 )
-def test_a_line_is_searched_for_metrics(line: str, pattern: re.Pattern[str], found: list[dict[str, Any]]) -> None:
-    assert list(metrics_in(line, [pattern])) == found
+def test_a_line_is_searched_for_metrics(line: str, patterns: list[re.Pattern[str]], found: dict[str, Any]) -> None:
+    assert metrics_in(line, patterns) == found
 
 
 def test_not_a_number_is_a_number() -> None:
-    (found,) = metrics_in("loss=nan", [LOSS])
+    found = metrics_in("loss=nan", [LOSS])
     assert found["loss"] != found["loss"]
 
 

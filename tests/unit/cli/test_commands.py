@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from service.cli.client import Client
+from service.cli.terminal import console, terminal_tables
 from service.stack.ports import free_port
 from tests.unit.cli.conftest import SPEC, Run, external, finish_one, serve, serving, submitted
 
@@ -119,6 +120,13 @@ def test_best_with_several_objectives_is_the_pareto_front(run: Run, project: Pat
     assert "0.875" not in shown
     assert "Pareto front" in run("watch", name).out
     assert "0.875, 0.5" in run("show", name).out
+
+
+def test_show_says_what_is_wrong_with_the_mirror() -> None:
+    one = {"name": "mine", "id": "x-1", "status": "running", "mlflow_error": "MLflow answers 403 [forbidden]"}
+    with console.out.capture() as shown:
+        console.out.print(terminal_tables.experiment(one, []))
+    assert "MLflow answers 403 [forbidden]" in shown.get()
 
 
 def test_show_and_watch_say_where_the_time_went(run: Run, project: Path, url: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.stack.ports import free_port
 from tests.unit.cli.conftest import Run, external, finish_one, service_in_a_thread, submitted
 
 
@@ -32,6 +33,21 @@ def test_an_experiment_without_running_trials_ends_immediately(run: Run, project
     assert run("stop", name).out == f"{name} has ended: stopped.\n"
     other = str(external(run, project)["name"])
     assert json.loads(run("cancel", other, "--json").out)["status"] == "stopped"
+
+
+def test_an_experiment_may_be_named_as_trials_are(run: Run, project: Path) -> None:
+    name = str(external(run, project, name="t-0")["name"])
+    assert run("stop", name).out == "t-0 has ended: stopped.\n"
+
+
+def test_a_database_that_does_not_answer_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_DATABASE_URL", f"postgresql+psycopg://me:hunter2@127.0.0.1:{free_port()}/x")
+    for command in (["token", "ls"], ["db", "downgrade", "0001"]):
+        ended = run(*command)
+        assert ended.code == 2
+        assert "does not answer: connection failed" in ended.err
+        assert "see PACELINE_DATABASE_URL" in ended.err
+        assert "hunter2" not in ended.err
 
 
 def test_an_ended_experiment_is_deleted_and_its_name_is_free_again(run: Run, project: Path, url: str) -> None:

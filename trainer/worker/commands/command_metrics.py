@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,21 +53,21 @@ class StdoutReader:
         for line in self.stream:
             with contextlib.suppress(OSError):
                 os.write(1, line)
-            for metrics in metrics_in(line.decode(errors="replace").rstrip("\r\n"), self.patterns):
+            if metrics := metrics_in(line.decode(errors="replace").rstrip("\r\n"), self.patterns):
                 self.put(Report(metrics))
 
 
-def metrics_in(line: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[dict[str, Any]]:
-    """Yield what each pattern finds in the line. The groups `name` and `value` give all pairs of the line at once."""
-    for pattern in patterns:
-        if {"name", "value"} <= pattern.groupindex.keys():
-            found = {match["name"]: _number(match["value"]) for match in pattern.finditer(line)}
-        else:
-            match = pattern.search(line)
-            found = {name: _number(text) for name, text in match.groupdict().items()} if match else {}
-        found = {name: value for name, value in found.items() if name is not None and value is not None}
-        if found:
-            yield found
+def metrics_in(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:
+    """Return what all patterns find in the line. The groups `name` and `value` give all pairs of the line."""
+    found = {name: _number(text) for pattern in patterns for name, text in _groups_in(line, pattern)}
+    return {name: value for name, value in found.items() if name is not None and value is not None}
+
+
+def _groups_in(line: str, pattern: re.Pattern[str]) -> Iterable[tuple[str | None, str | None]]:
+    if {"name", "value"} <= pattern.groupindex.keys():
+        return [(match["name"], match["value"]) for match in pattern.finditer(line)]
+    match = pattern.search(line)
+    return match.groupdict().items() if match else ()
 
 
 def _number(text: str | None) -> float | str | None:
