@@ -18,7 +18,7 @@ MAX_GP_TRIALS = 200
 0.35 s after 200, on one thread. The time grows with the number of completed trials."""
 MAX_GP_PARALLELISM = 8
 MAX_GP_TRIALS_OF_TWO_OBJECTIVES = 100
-"""On one thread a proposal takes 0.3 to 1.5 s then; with three objectives 1 to 4 s, with four far more."""
+"""On one thread a proposal takes 0.3 to 1.5 s then. With more of them, they are soon one for the model."""
 MIN_EVOLUTION_TRIALS = 2000
 """With this many trials generations have time to evolve, and models become slow."""
 MIN_CMAES_PARAMETERS = 5
@@ -94,8 +94,8 @@ def _for_several_objectives(
     count = len(problem.directions)
     if Feature.CONDITIONS in features:
         return ChosenSampler("tpe", Tpe(group=True), f"tpe supports {count} objectives and conditions")
-    two_whole = count == 2 and not problem.prunes  # noqa: PLR2004
-    if two_whole and max_trials <= MAX_GP_TRIALS_OF_TWO_OBJECTIVES and _suits_gp(problem):
+    most = MAX_GP_TRIALS_OF_TWO_OBJECTIVES if count == 2 else MAX_GP_TRIALS  # noqa: PLR2004
+    if not problem.prunes and max_trials <= most and _suits_gp(problem):
         return _gp_if_installed(problem, budget, "learns most of the trade-off from each trial")
     if max_trials < MIN_EVOLUTION_TRIALS:
         return ChosenSampler("tpe", Tpe(), f"{budget} is too small for generations to evolve with {count} objectives")

@@ -36,10 +36,10 @@ MAX_VALUES = 2_000_000
 class Gp(Sampler):
     """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials.
 
-    Where early stopping compares trials by the only objective, its model is one of the learning curves. A second model
-    learns where trials diverge. Without `n_startup_trials` the model starts after 10 trials where early stopping may
-    end them, otherwise after 4 and one more for each parameter: at most 10, and at most a quarter of the budget if that
-    is more than 4.
+    Where early stopping compares trials by the only objective, its model is one of the learning curves. A second
+    model learns where trials diverge. Without `n_startup_trials` the model starts after 10 trials where early stopping
+    may end them, otherwise after 4 and one more for each parameter: at most 10, and at most a quarter of the budget if
+    that is more than 4.
     """
 
     library: ClassVar[str | None] = "torch"

@@ -144,7 +144,7 @@ def has_nccl() -> bool:
 
 def lacks_gpus() -> bool:
     """Whether this worker got GPUs that its torch does not find, so that its process group uses gloo."""
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     is_torch_trial = torch is not None and torch.distributed.is_initialized()
     return bool(is_torch_trial and ray.get_gpu_ids() and not torch.cuda.is_available())
 

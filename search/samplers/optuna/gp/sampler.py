@@ -20,10 +20,13 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
+from search.samplers.optuna.frozen_study import frozen_study
+from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
 from search.samplers.optuna.gp.model_space import Steps, on_steps, without_steps
 from search.samplers.optuna.gp.model_values import differ_by_magnitudes, with_model_values
+from search.samplers.optuna.gp.scalarized import is_scalarized, scalarized
 
 FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
@@ -72,6 +75,7 @@ class DivergenceGpSampler(ContinuousGpSampler):
     """A GPSampler with values that it can tell apart. Of trials that report no number a value is infinite.
 
     While all values are equal it draws at random: a model of them only sees that the corners are far from all trials.
+    Where the volume's gain would take long, several objectives become one, by other weights for each proposal.
     It learns no values of trials that diverged. A second model learns where trials diverge: the probability that they
     do not is a factor of the acquisition function.
     """
@@ -92,12 +96,23 @@ class DivergenceGpSampler(ContinuousGpSampler):
             return {}
         others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
         by_logarithm = len(signs) == 1 and differ_by_magnitudes(losses[:, 0], self._n_startup_trials)
+        if is_scalarized(len(others), len(signs)):
+            study, others = self._scalarized(others, losses[~has_diverged])
+            signs = np.array([1])
         known = with_model_values(others, signs, by_logarithm=by_logarithm)
         if not known:
             return {}
         space = SearchSpace(search_space)
         self._not_diverging = self._limit(space, space.get_normalized_params(completed_trials), has_diverged)
         return super()._sample_relative_impl(study, known, running_trials, search_space)
+
+    def _scalarized(self, trials: Sequence[FrozenTrial], losses: Array) -> tuple[optuna.Study, list[FrozenTrial]]:
+        """The trials with one value, which is minimized, and a study of one objective."""
+        weights = self._rng.rng.dirichlet(np.ones(losses.shape[1]))
+        values = scalarized(losses, weights, self._n_startup_trials)
+        return frozen_study(["minimize"], ()), [
+            with_value(trial, value) for trial, value in zip(trials, values.tolist(), strict=True)
+        ]
 
     def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
         limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
