@@ -33,13 +33,18 @@ def _upgrade(database: Database) -> None:
     except SchemaTooNew as error:
         raise BadSettings(str(error)) from error
     except DBAPIError as error:
-        raise _unreachable(database, error) if is_outage(error) else error from error
+        _check_reached(database, error)
+        raise
 
 
-def _unreachable(database: Database, error: DBAPIError) -> BadSettings:
+def _check_reached(database: Database, error: DBAPIError) -> None:
+    """Raises BadSettings if the error means that the database does not answer."""
+    if not is_outage(error):
+        return
     url = without_password(database.engine.url.render_as_string(hide_password=True))
     reason = without_password(str(error.orig or error)).strip().partition("\n")[0]
-    return BadSettings(f"the database {url} does not answer: {reason}; see PACELINE_DATABASE_URL and the server's log")
+    message = f"the database {url} does not answer: {reason}; see PACELINE_DATABASE_URL and the server's log"
+    raise BadSettings(message) from error
 
 
 def _restrict_files(database: Database) -> None:
@@ -56,7 +61,8 @@ def downgraded(revision: str, *, lose_data: bool) -> str:
     try:
         return downgrade(database, revision, lose_data=lose_data)
     except DBAPIError as error:
-        raise _unreachable(database, error) if is_outage(error) else error from error
+        _check_reached(database, error)
+        raise
     except WouldLoseData as error:
         raise BadSettings(f"{error}. Nothing was changed; to downgrade all the same: --lose-data") from error
     except ValueError as error:

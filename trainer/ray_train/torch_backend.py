@@ -67,8 +67,9 @@ class BatchedCalls:
         if function not in self._reserving:
             return self._worker_group.execute_single(rank, function)
         early = getattr(self._worker_group, "prefetched", {}).pop(function, None)
-        answer = ray.get(early) if early else self._worker_group.execute_single(rank, self._reserving[function])
-        host, port, self._listener = answer
+        reserve = self._reserving[function]
+        reserved = self._worker_group.execute_single(rank, reserve) if early is None else ray.get(early)
+        host, port, self._listener = reserved
         return host, port
 
     def execute_single_async(self, rank: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

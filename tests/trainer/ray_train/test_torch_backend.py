@@ -78,10 +78,10 @@ def test_torch_uses_the_open_store(
 def test_a_node_without_its_own_address_listens_on_all_interfaces(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "192.0.2.1")  # RFC 5737: of no machine
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "203.0.113.7")  # RFC 5737: of no machine
     host, port, listener = reserve_port()
-    assert host == "192.0.2.1"
-    assert "listens on all interfaces, not only at 192.0.2.1" in caplog.text
+    assert host == "203.0.113.7"
+    assert "listens on all interfaces, not only at 203.0.113.7" in caplog.text
     store = open_store(listener)
     socket.create_connection(("127.0.0.1", port)).close()
     del store

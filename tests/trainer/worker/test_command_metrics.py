@@ -31,6 +31,7 @@ PAIRS = re.compile(r"(?P<name>\w+)=(?P<value>\S+)")
         ("a=1 b=2.5 c=x", [PAIRS], {"a": 1, "b": 2.5, "c": "x"}),
         ("epoch 3: loss=0.25", [EPOCH, LOSS], {"epoch": 3, "loss": 0.25}),
         ("epoch 3: loss=0.25", [LOSS, PAIRS], {"loss": 0.25}),
+        ("acc=2 loss=1", [PAIRS, LOSS], {"acc": 2, "loss": 1}),
     ],
 )
 def test_a_line_is_searched_for_metrics(line: str, patterns: list[re.Pattern[str]], found: dict[str, Any]) -> None:

@@ -59,8 +59,8 @@ class StdoutReader:
 
 def metrics_in(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:
     """Return what all patterns find in the line. The groups `name` and `value` give all pairs of the line."""
-    found = {name: _number(text) for pattern in patterns for name, text in _groups_in(line, pattern)}
-    return {name: value for name, value in found.items() if name is not None and value is not None}
+    groups = (group for pattern in patterns for group in _groups_in(line, pattern))
+    return {name: _number(text) for name, text in groups if name is not None and text is not None}
 
 
 def _groups_in(line: str, pattern: re.Pattern[str]) -> Iterable[tuple[str | None, str | None]]:
@@ -70,10 +70,8 @@ def _groups_in(line: str, pattern: re.Pattern[str]) -> Iterable[tuple[str | None
     return match.groupdict().items() if match else ()
 
 
-def _number(text: str | None) -> float | str | None:
+def _number(text: str) -> float | str:
     """Return the number that the text is, or else the text."""
-    if text is None:
-        return None
     for number in (int, float):
         with contextlib.suppress(ValueError):
             return number(text.replace("_", "?"))  # Python reads 1_0 as 10
