@@ -26,7 +26,7 @@ def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
     found = ~np.isfinite(losses)
     if not (~found & (trials < FIRST_TRIALS)).any():
         return found
-    known = _without_overflow(losses[~found])
+    known = without_overflow(losses[~found])
     middle, least = np.median(known[trials[~found] < FIRST_TRIALS]), known.min()
     if middle > least:
         found[~found] = (known - middle) / far > middle - least
@@ -38,7 +38,7 @@ def bounded(losses: Array) -> Array:
 
     So losses of trials that almost diverge do not make all others look equal. Only ranks would be as robust.
     """
-    known = _without_overflow(losses)
+    known = without_overflow(losses)
     middle, least = np.median(known), known.min()
     return np.minimum(known, middle + (middle - least)) if middle > least else known
 
@@ -50,6 +50,6 @@ def standardized(losses: Array) -> Array:
     return values
 
 
-def _without_overflow(losses: Array) -> Array:
+def without_overflow(losses: Array) -> Array:
     """Smaller by the same factor, if differences of them might not be floats."""
     return losses / 8 if np.abs(losses).max() > HUGE else losses

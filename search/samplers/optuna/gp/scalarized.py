@@ -10,12 +10,14 @@ import math
 
 import numpy as np
 
-from search.samplers.optuna.gp.losses import Array, bounded
+from search.samplers.optuna.gp.losses import Array, without_overflow
 from search.samplers.optuna.gp.model_values import differ_by_magnitudes
 
 VOLUME_TRIALS = {1: math.inf, 2: math.inf, 3: 60, 4: 25}
 """By the number of objectives, up to how many trials the volume's gain takes less than about two seconds. With five it
 takes five seconds after 20 trials."""
+FAR = 10.0
+"""With 1, as a single objective is bounded where trials diverge, the greater part of a front did not count."""
 SUM_SHARE = 0.05
 """How much the sum counts beside the largest: without it, trials that others dominate could be as good as those."""
 
@@ -27,14 +29,21 @@ def is_scalarized(trials: int, objectives: int) -> bool:
 def scalarized(losses: Array, weights: Array, drawn: int) -> Array:
     """The augmented Chebyshev losses, of shape (trials,); `losses` is finite and has the shape (trials, objectives).
 
-    Each objective counts from its least loss to its largest one, as far as that is not far above the median; by its
-    logarithm, if the first `drawn` trials differ by orders of magnitude.
+    Each objective counts from its least loss to its largest one that is not FAR above the median; by its logarithm, if
+    the first `drawn` trials differ by orders of magnitude.
     """
     columns = [np.log(one) if differ_by_magnitudes(one, drawn) else one for one in losses.T]
-    units = np.column_stack([_from_0_to_1(bounded(column)) for column in columns])
+    units = np.column_stack([_from_0_to_1(_near(column)) for column in columns])
     weighted = weights * units
     total: Array = weighted.max(axis=1) + SUM_SHARE * weighted.sum(axis=1)
     return total
+
+
+def _near(losses: Array) -> Array:
+    """None is more than FAR times as far above the median as the least one is below it."""
+    known = without_overflow(losses)
+    middle, least = np.median(known), known.min()
+    return np.minimum(known, middle + FAR * (middle - least)) if middle > least else known
 
 
 def _from_0_to_1(losses: Array) -> Array:
