@@ -47,7 +47,7 @@ def test_the_units_of_the_objectives_make_no_difference(losses: Array, weights: 
 
 def test_a_trial_that_is_far_away_does_not_make_the_others_equal() -> None:
     losses = np.array([[0.0, 3.0], [1.0, 2.0], [2.0, 1.0], [3.0, 0.0], [1e9, 0.5]])
-    found = scalarized(losses, np.array([0.9, 0.1]), 0)
+    found = scalarized(losses, np.array([0.99, 0.01]), 0)
     assert found[0] < found[1] - 0.03 < found[2] - 0.06
 
 
