@@ -28,7 +28,7 @@ class Component:
 
     `is_healthy`, if given, is called regularly while the component runs, because a process may hang without dying. A
     component with `low_priority` starts with STARTING_PRIORITY and gets LOW_PRIORITY once it is ready; earlier it might
-    never become ready on a busy machine.
+    never become ready on a busy machine. One that `retries_start` may end while it starts and is started again.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Component:
     grace_seconds: float = 2
     is_healthy: Callable[[], bool] | None = None
     low_priority: bool = False
+    retries_start: bool = False
     started_at: float | None = field(default=None, init=False)
     was_ready: bool = field(default=False, init=False)
     deaths: int = field(default=0, init=False)
@@ -66,6 +67,11 @@ class Component:
     def was_killed(self) -> bool:
         """Whether it has ended by SIGKILL, from outside: no failure of its own. Until it is started again."""
         return self.child.exit_code == -signal.SIGKILL
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether it has ended while it started, without a failure that would repeat itself."""
+        return self.was_killed or (self.retries_start and self.child.exit_code is not None)
 
     @property
     def unhealthy_seconds(self) -> float:
@@ -116,8 +122,8 @@ class Supervisor:
     def start(self, timeout_seconds: float) -> None:
         """Start all components at the same time. Returns early when it should stop.
 
-        A component that is killed meanwhile is restarted. Raises ComponentFailed for one that ends otherwise, or is not
-        ready `timeout_seconds` after its start.
+        A component that is killed meanwhile, or that `retries_start`, is restarted. Raises ComponentFailed for one that
+        ends otherwise, or is not ready `timeout_seconds` after its start.
         """
         starting = [] if self._should_stop() else list(self._components())
         for component in starting:
@@ -126,9 +132,9 @@ class Supervisor:
             if self._should_stop_after_pause():
                 return
             for component in starting:
-                if component.was_killed:
+                if component.starts_again:
                     self._check(component)
-            starting = [one for one in starting if one.was_killed or not _is_ready(one, timeout_seconds)]
+            starting = [one for one in starting if one.starts_again or not _is_ready(one, timeout_seconds)]
 
     def supervise(self) -> None:
         """Restart what dies or hangs until it should stop. Raises ComponentFailed for one that never becomes ready."""

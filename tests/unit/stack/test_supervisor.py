@@ -168,6 +168,32 @@ def test_a_component_that_is_killed_while_starting_is_restarted(tree: Tree) -> N
     assert lines == ["worker ended with code -9; restarting it"]
 
 
+def test_a_component_that_gives_up_to_start_on_a_busy_machine_is_restarted(tree: Tree) -> None:
+    lines, marker = list[str](), tree.directory / "busy"
+    marker.touch()
+    program = f"""
+from pathlib import Path
+marker = Path({str(marker)!r})
+if marker.exists():
+    marker.unlink()
+    raise SystemExit(1)
+{SLEEP}
+"""
+    component = tree.component("ray", program, lambda: not marker.exists() and component.child.exit_code is None)
+    component.retries_start = True
+    Supervisor([[component]], never, lines.append).start(timeout_seconds=PATIENCE_SECONDS)
+    assert component.was_ready
+    assert lines == ["ray ended with code 1; restarting it"]
+
+
+def test_a_component_that_never_starts_is_not_restarted_for_ever(tree: Tree) -> None:
+    component = tree.component("ray", "raise SystemExit('no such disk')", is_ready=lambda: False)
+    component.retries_start = True
+    supervisor = Supervisor([[component]], never, print, first_delay_seconds=0)
+    with pytest.raises(ComponentFailed, match=r"ray ended with code 1, for the 4th time.*\n.*no such disk"):
+        supervisor.start(timeout_seconds=PATIENCE_SECONDS)
+
+
 def test_a_component_that_is_never_ready_is_reported(tree: Tree) -> None:
     component = tree.component("slow", SLEEP, is_ready=lambda: False)
 
