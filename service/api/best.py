@@ -38,7 +38,8 @@ def get_best(
 ) -> TrialDetail | FrontView:
     """The best trial, or with several objectives the Pareto front in the order of the first objective, best first.
 
-    Only trials count that were not stopped early and satisfy the constraints. With `confirm` in the spec, the answer
+    Completed and stopped trials count that satisfy the constraints; a stopped one has been ended by a user or a limit,
+    and counts with its newest values. With `confirm` in the spec, the answer
     has the confirmations, too, and the best trial is the first in their ranking as soon as all of them have ended.
     """
     after = from_cursor(TRIAL_KEY, cursor)

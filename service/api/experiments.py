@@ -106,9 +106,10 @@ def get_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
 def change_experiment(
     experiment: ExperimentName, patch: Annotated[Any, Depends(_CHANGE)], context: Ctx
 ) -> ExperimentView:
-    """Changes limits, failures, priority, tags, early stopping or targets of a live experiment, or narrows its space.
+    """Changes limits, failures, priority, tags, early stopping, retention or targets, or narrows the space.
 
-    An experiment that a limit has ended runs again when that limit is raised.
+    Of an ended experiment tags, priority and retention can change. One that a limit has ended runs again when that
+    limit is raised.
     """
     return _view(context, change.change(context, experiment, patch))
 

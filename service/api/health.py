@@ -33,13 +33,16 @@ class Readiness(View):
     loops: dict[str, Any]
     """the health of each background loop"""
     storage: str
-    """`ok`, or how many agents cannot write to the storage"""
+    """`ok`, how many agents cannot write to the storage, or `unknown: …` without agents, or while the database does not
+    answer"""
     pending_deletions: int | None
-    """the number of directories that agents are to delete: of deleted experiments and of removed checkpoints"""
+    """the number of directories that agents are to delete: of deleted experiments and of removed checkpoints; null
+    while the database does not answer"""
     mlflow_url: str | None
     """where MLflow's pages are"""
     mlflow_lag: int | None
-    """the number of events that are not mirrored to MLflow yet; null without a mirror"""
+    """the number of events that are not mirrored to MLflow yet; null without a mirror, and while the database does
+    not answer"""
 
 
 class Liveness(View):

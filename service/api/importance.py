@@ -32,7 +32,8 @@ class ImportanceView(View):
     left_out: dict[str, str]
     """parameters that cannot be judged, with the reason"""
     trial_count: int
-    """the number of trials that could be judged: completed ones; by the curve score all that have ended or paused"""
+    """the number of trials that could be judged: completed ones; by the curve score all that have ended or
+    paused, except for those that failed otherwise than by diverging"""
     used_count: int
     """how many of them were evaluated"""
     reason: str | None

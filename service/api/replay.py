@@ -28,7 +28,7 @@ class ReplayRequest(JsonModel):
     model_config = ConfigDict(extra="forbid")
 
     early_stopping: EarlyStoppingSpec
-    """the rule to try, as in a spec"""
+    """the rule to try, as in a spec; `auto` and `pbt` cannot be replayed"""
 
 
 class ReplayedTrial(View):

@@ -31,7 +31,7 @@ class DeadBranch(View):
 
 
 class SpacePreview(View):
-    """A search space, and what would be tried first."""
+    """A search space, and configurations that would be proposed."""
 
     size: int | None
     """the number of configurations; null where they cannot be counted"""
@@ -44,7 +44,8 @@ class SpacePreview(View):
     warnings: list[SpecWarning]
     """what the spec allows but may not mean"""
     samples: list[dict[str, JsonValue]]
-    """its first configurations; fewer than requested if the space has no more"""
+    """configurations that the sampler would propose; fewer than requested if the space has no more. They are an
+    experiment's first ones only with the same `search.seed`, and without `enqueue` and `search.warm_start`"""
 
 
 @router.post(

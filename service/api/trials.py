@@ -13,7 +13,7 @@ from service.api.http.routes import Route
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
 from service.api.views.trials_csv import trials_csv
 from service.domain.statuses import TrialStatus
-from service.errors import Conflict, NotFound, WrongState
+from service.errors import Conflict, NotFound, TooMuchWork, WrongState
 from service.operations.trials import retry, stop
 from service.operations.trials.enqueue import enqueue
 from service.specification.enqueued_params import MAX_ENQUEUED, parse_enqueued
@@ -47,7 +47,7 @@ def list_trials(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Page[TrialView] | Response:
-    """An experiment's trials; with `format=csv`, all of them as one table."""
+    """An experiment's trials; with `format=csv`, the first million of them as one table."""
     after = from_cursor(TRIAL_KEY, cursor)
     with context.database.read() as session:
         row = experiment_named(session, experiment)
@@ -71,7 +71,7 @@ def list_trials(
     "/v1/experiments/{experiment}/trials",
     status_code=201,
     response_model=TrialView | Page[TrialView],
-    responses=problems(NotFound, Conflict, WrongState),
+    responses=problems(NotFound, Conflict, WrongState, TooMuchWork),
     openapi_extra={"requestBody": _BODY},
 )
 def enqueue_trials(

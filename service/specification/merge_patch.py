@@ -29,6 +29,7 @@ CHANGEABLE = {
 """The fields of a spec that may change while its experiment is live, with what restricts the change."""
 
 _SPACE: TypeAdapter[Space] = TypeAdapter(Space)
+RULE = "early_stopping"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
         raise Invalid([Mistake((), f"must be an object of changes; these fields can be changed: {_changeable()}")])
     before = spec.model_dump(mode="json")
     document = _merge(before, patch)
+    if isinstance(patch.get(RULE), dict):
+        document[RULE] = _merge(before.get(RULE), patch[RULE], renews_rules=True)
     refused = [
         Mistake((name,), _why_not_changeable(name))
         for name in patch
@@ -91,18 +94,18 @@ def _parse_changed(
     return changed
 
 
-def _merge(document: Any, patch: Any) -> Any:
-    """Merges as RFC 7396 says, except that a new early-stopping rule starts without the options of the old one."""
+def _merge(document: Any, patch: Any, *, renews_rules: bool = False) -> Any:
+    """Merges as RFC 7396 says. With `renews_rules`, another rule starts without the options of the old one."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(document) if isinstance(document, dict) else {}
-    if "rule" in patch and patch["rule"] != merged.get("rule"):
+    if renews_rules and "rule" in patch and patch["rule"] != merged.get("rule"):
         merged = {}
     for name, value in patch.items():
         if value is None:
             merged.pop(name, None)
         else:
-            merged[name] = _merge(merged.get(name), value)
+            merged[name] = _merge(merged.get(name), value, renews_rules=renews_rules)
     return merged
 
 

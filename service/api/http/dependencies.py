@@ -39,7 +39,8 @@ _ACCESS_TOKEN = _BearerToken(
     "A token from `paceline token create`, with a role. A service that is bound to loopback needs none by default.",
 )
 _LEASE_TOKEN = _BearerToken(
-    "leaseToken", "The token in the `lease` of an assignment. It is valid for calls on its own attempt alone."
+    "leaseToken",
+    "The token in the `lease` of an assignment. It is valid for calls on its own attempt, and for reading its package.",
 )
 
 Ctx = Annotated[Context, Depends(_context)]
@@ -52,8 +53,8 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=200,
-        description="a text of your own that names this call: a repeat with the same key changes nothing, and gets the "
-        "same answer",
+        description="a text of your own that names this call: a repeat with the same key and body changes nothing, "
+        "and gets the same experiment or trials; with another body, or for a trial that has ended, it is refused (409)",
     ),
 ]
 

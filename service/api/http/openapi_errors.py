@@ -53,12 +53,16 @@ def problems(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
 
 
 def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
-    """All of the responses; of a status that several have, with the descriptions of all."""
+    """All of the responses; of a status that several have, with the bodies and descriptions of all."""
     found: dict[int | str, dict[str, Any]] = {}
     for one in responses:
         for status, response in one.items():
-            described = [found[status]["description"]] if status in found else []
-            found[status] = response | {"description": "; ".join([*described, response["description"]])}
+            earlier = found.get(status, {})
+            described = "; ".join(filter(None, [earlier.get("description"), response["description"]]))
+            content = earlier.get("content", {}) | response.get("content", {})
+            found[status] = earlier | response | {"description": "; ".join(dict.fromkeys(described.split("; ")))}
+            if content:
+                found[status]["content"] = content
     return found
 
 

@@ -88,7 +88,7 @@ class TrialView(View):
     attempt_count: int
     """how often it was started"""
     checkpoint: CheckpointView | None
-    """its newest checkpoint"""
+    """its newest checkpoint that is on the storage and was saved with its present params"""
     checkpoint_bytes: int | None
     """the size of all of its checkpoints, as far as it is known; null if that of none is"""
     created_at: datetime

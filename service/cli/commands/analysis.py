@@ -59,7 +59,7 @@ def preview(
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Show what a search space holds and which configurations its sampler would try first. Nothing runs."""
+    """Show what a search space holds, and configurations that its sampler would propose. Nothing runs."""
     with connect(url) as client:
         found = client.preview(submission.preview_document(spec, count))
     console.print_result(found, analysis_tables.preview(found), as_json=as_json)

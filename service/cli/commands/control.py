@@ -81,7 +81,9 @@ def change(
 @app.command(rich_help_panel=PANEL)
 def delete(
     experiment: Experiment,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Delete without asking, as it does where there is no terminal.")
+    ] = False,
     keep_checkpoints: Annotated[
         bool, typer.Option("--keep-checkpoints", help="Leave the checkpoints on the storage.")
     ] = False,

@@ -20,7 +20,9 @@ def doctor(
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(envvar="PACELINE_STORAGE", help="The service's storage, to check that the nodes can write to it."),
+        typer.Option(
+            envvar="PACELINE_STORAGE", help="With --ray-address: the storage that its nodes must be able to write to."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -23,7 +23,11 @@ app = typer.Typer()
 def submit(
     spec: Annotated[Path, typer.Argument(help="The experiment's spec: YAML or JSON.", exists=True, dir_okay=False)],
     code: Annotated[
-        Path | None, typer.Option(help="File, zip or folder to send as its code.", show_default="the spec's folder")
+        Path | None,
+        typer.Option(
+            help="A .py file, a .zip or a folder to send as its code.",
+            show_default="the spec's folder, if its code is there",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the experiment.", show_default="the name in the spec")
@@ -32,7 +36,7 @@ def submit(
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Submit an experiment, with the code in its spec's folder."""
+    """Submit an experiment, with its code: the spec's folder, if the entrypoint or a file of the command is in it."""
     with connect(url) as client:
         created = submission.submit(client, spec, code, name)
         console.print_warnings(created.get("warnings", ()))

@@ -21,7 +21,11 @@ def serve(
         int | None, typer.Option(help="Port to bind to; overrides PACELINE_PORT.", show_default="8000")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines without access tokens (a trusted network).")
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Serve other machines without access tokens (a trusted network), if PACELINE_REQUIRE_TOKENS is off.",
+        ),
     ] = False,
 ) -> None:
     """Run the service alone: the HTTP API, its database and its background loops."""

@@ -97,7 +97,9 @@ def fetch(
     source: Annotated[
         str, typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's best trial, or a trial's id.")
     ],
-    step: Annotated[int | None, typer.Option(help="The step of the checkpoint.", show_default="the newest")] = None,
+    step: Annotated[
+        int | None, typer.Option(help="The step of the checkpoint; not with --tensorboard.", show_default="the newest")
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="The event files of the trial, or of all trials of the experiment.")
     ] = False,
@@ -107,6 +109,8 @@ def fetch(
 ) -> None:
     """Download a checkpoint, or TensorBoard's event files. Run it again to resume an interrupted download."""
     if tensorboard:
+        if step is not None:
+            raise typer.BadParameter("is of checkpoints; leave it out with --tensorboard", param_hint="--step")
         _fetch_event_files(url, source, to, as_json=as_json)
         return
     with connect(url) as client:

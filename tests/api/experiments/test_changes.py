@@ -184,6 +184,14 @@ def test_a_new_early_stopping_rule_does_not_inherit_options(service: Api) -> Non
     assert fields == ["early_stopping.reduction_factor", "early_stopping", "early_stopping"]
 
 
+def test_a_tag_and_a_parameter_may_be_called_rule(service: Api) -> None:
+    line = {"type": "float", "low": 0, "high": 1}
+    name = service.create(tags={"team": "vision"}, space={"rule": line, "lr": line})["name"]
+    shown = patched(service, name, tags={"rule": "x"}, space={"rule": {"high": 0.5}})
+    assert shown["tags"] == {"team": "vision", "rule": "x"}
+    assert {one: parameter["high"] for one, parameter in shown["spec"]["space"].items()} == {"rule": 0.5, "lr": 1}
+
+
 def test_a_new_rule_judges_the_next_report(service: Api) -> None:
     name = service.create()["name"]
     for value in (0.9, 0.8):
