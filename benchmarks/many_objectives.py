@@ -30,7 +30,6 @@ from search.space.space import Space
 from search.study import Study, StudyView
 
 HERE = "paceline gp"
-SEARCHERS = HERE, "paceline tpe", "optuna gp", "optuna tpe", "optuna nsga3"
 WORST, POINTS = 1.2, 300_000
 LEAST = 1e-3
 """Of what a search lacks: less is shown as this much."""
@@ -50,7 +49,7 @@ def dtlz2(x: Array, count: int) -> Array:
 def dtlz7(x: Array, count: int) -> Array:
     """As `dtlz2`, of which the front has gaps; divided by 10 in the last objective."""
     first, rest = x[: count - 1], 1 + 9 * x[count - 1 :].mean()
-    last = rest * (count - (first / rest * (1 + np.sin(3 * np.pi * first))).sum() / 1) / 10
+    last = rest * (count - (first / rest * (1 + np.sin(3 * np.pi * first))).sum()) / 10
     return np.append(first, last)
 
 
@@ -160,7 +159,7 @@ def main() -> None:
     parser.add_argument("--objectives", type=int, default=3)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--searchers", nargs="+", choices=SEARCHES, default=SEARCHERS)
+    parser.add_argument("--searchers", nargs="+", choices=SEARCHES, default=[*SEARCHES])
     arguments = parser.parse_args()
     optuna.logging.disable_default_handler()
     warnings.simplefilter("ignore")

@@ -98,12 +98,9 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
     child = ChildProcess(command, env, _empty_file(logs / "ray.log"))
     # By itself Ray takes 2 s to end, for workers that the agent has ended before. On a busy machine it may not start
     # within the 30 s that it allows itself.
-    is_ready = partial(_has_started, cluster, port)
-    return Component("ray", child, is_ready, grace_seconds=0.5, retries_start=True)
-
-
-def _has_started(cluster: Path, port: int) -> bool:
-    return cluster.exists() and accepts(HOST, port)
+    return Component(
+        "ray", child, lambda: cluster.exists() and accepts(HOST, port), grace_seconds=0.5, retries_start=True
+    )
 
 
 def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:

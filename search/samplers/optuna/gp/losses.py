@@ -26,21 +26,21 @@ def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
     found = ~np.isfinite(losses)
     if not (~found & (trials < FIRST_TRIALS)).any():
         return found
-    known = without_overflow(losses[~found])
+    known = _without_overflow(losses[~found])
     middle, least = np.median(known[trials[~found] < FIRST_TRIALS]), known.min()
     if middle > least:
         found[~found] = (known - middle) / far > middle - least
     return found
 
 
-def bounded(losses: Array) -> Array:
-    """None is further above the median than the least one is below it; all are finite.
+def bounded(losses: Array, far: float = 1.0) -> Array:
+    """None is more than `far` times as far above the median as the least one is below it; all are finite.
 
     So losses of trials that almost diverge do not make all others look equal. Only ranks would be as robust.
     """
-    known = without_overflow(losses)
+    known = _without_overflow(losses)
     middle, least = np.median(known), known.min()
-    return np.minimum(known, middle + (middle - least)) if middle > least else known
+    return np.minimum(known, middle + far * (middle - least)) if middle > least else known
 
 
 def standardized(losses: Array) -> Array:
@@ -50,6 +50,6 @@ def standardized(losses: Array) -> Array:
     return values
 
 
-def without_overflow(losses: Array) -> Array:
+def _without_overflow(losses: Array) -> Array:
     """Smaller by the same factor, if differences of them might not be floats."""
     return losses / 8 if np.abs(losses).max() > HUGE else losses

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from search.samplers.optuna.gp.losses import Array, without_overflow
+from search.samplers.optuna.gp.losses import Array, bounded
 from search.samplers.optuna.gp.model_values import differ_by_magnitudes
 
 VOLUME_TRIALS = {1: math.inf, 2: math.inf, 3: 60, 4: 25}
@@ -33,17 +33,10 @@ def scalarized(losses: Array, weights: Array, drawn: int) -> Array:
     the first `drawn` trials differ by orders of magnitude.
     """
     columns = [np.log(one) if differ_by_magnitudes(one, drawn) else one for one in losses.T]
-    units = np.column_stack([_from_0_to_1(_near(column)) for column in columns])
+    units = np.column_stack([_from_0_to_1(bounded(column, FAR)) for column in columns])
     weighted = weights * units
     total: Array = weighted.max(axis=1) + SUM_SHARE * weighted.sum(axis=1)
     return total
-
-
-def _near(losses: Array) -> Array:
-    """None is more than FAR times as far above the median as the least one is below it."""
-    known = without_overflow(losses)
-    middle, least = np.median(known), known.min()
-    return np.minimum(known, middle + FAR * (middle - least)) if middle > least else known
 
 
 def _from_0_to_1(losses: Array) -> Array:

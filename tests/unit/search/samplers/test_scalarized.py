@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.problem import Direction, Observation, Problem
+from search.problem import Direction, Observation, Problem, sign_of
 from search.samplers import SamplerSpec
 from search.samplers.optuna.gp import scalarized as scalarized_objectives
 from search.samplers.optuna.gp.losses import Array
@@ -67,7 +67,7 @@ def outcome(params: Params, signs: Sequence[int]) -> tuple[float, ...]:
 def searched(directions: tuple[Direction, ...], trials: int, *, constrained: bool = False) -> list[Observation]:
     """As from a service that is started again after half of the trials; two trials run at a time."""
     study = Study(Problem(SPACE, directions, constrained=constrained), SamplerSpec(sampler="gp"), 3)
-    signs = [1 if one == "minimize" else -1 for one in directions]
+    signs = [sign_of(one) for one in directions]
     view, known, running = StudyView(study), list[Observation](), list[Observation]()
     for index in range(trials):
         if index == trials // 2:
