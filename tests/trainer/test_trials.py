@@ -14,7 +14,7 @@ import pytest
 from tests.trainer.conftest import USER_CODE, Add, free_the_cluster, slot_of, until
 from tests.trainer.fake_nvidia_smi import program
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from trainer.wire import Answer, Decision, Outcome, Report
+from trainer.wire import Answer, Decision, FailureKind, Outcome, Report
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -77,6 +77,22 @@ def test_the_next_trial_runs_in_the_same_processes_and_finds_them_clean(
         assert service.finished(trial).outcome == Outcome.COMPLETED
     assert len(set(pids(record))) == 2
     assert [line for line in lines(record) if "leaks []" not in line] == []
+
+
+def test_a_package_that_cannot_be_imported_twice_gets_new_processes(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    package = service.add_package(USER_CODE.with_name("registers.py").read_text())
+    spec = {"package": package, "scaling": {"num_workers": 1}}
+    trials = [add(trainer=spec) for _ in range(4)]
+    ends = [service.finished(trial) for trial in trials]
+    assert [end.outcome for end in ends] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED, Outcome.COMPLETED]
+    repeated = ends[1].error
+    assert repeated is not None
+    assert repeated.kind == FailureKind.PREEMPTED  # repeated, at nobody's cost
+    assert "cannot be imported again in a process that has served another trial" in repeated.message
+    assert "Duplicated timeseries" in repeated.message
+    assert len(set(pids(record))) == len(pids(record)) == 3
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])

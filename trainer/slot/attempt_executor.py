@@ -207,6 +207,8 @@ class AttemptExecutor:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""
         with log_context.resumed(attempt.log_fields):  # in case of success, this is another thread
             outcome = attempt.conclude(error, partial(remains_of, attempt))
+            if outcome is not None:
+                outcome = self._worker_reuse.accepted(outcome, began_training=attempt.began_training)
             self._nodes.lost |= attempt.ranks.lost_nodes
             is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
             self._state.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)

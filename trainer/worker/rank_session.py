@@ -43,7 +43,7 @@ from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import Reporter, StopTraining
-from trainer.worker.reset import Baseline
+from trainer.worker.reset.baseline import Baseline
 from trainer.worker.system_metrics.nvidia_smi import Gpu
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
 from trainer.worker.user_code import call, find_function, lock_folder, unpack

@@ -294,6 +294,8 @@ def leak(config: dict[str, Any]) -> None:
     sys.path.append("/leaked")
     os.chdir("/")
     torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    torch.multiprocessing.set_start_method("spawn")
     torch.manual_seed(5)
     random.seed(5)
     logging.getLogger("leaked").addHandler(logging.StreamHandler())
@@ -310,6 +312,8 @@ def look_for_leaks(config: dict[str, Any]) -> None:
         *(["path"] if "/leaked" in sys.path else []),
         *(["folder"] if Path.cwd() == Path("/") else []),
         *(["dtype"] if torch.get_default_dtype() != torch.float32 else []),
+        *(["precision"] if torch.get_float32_matmul_precision() != "highest" else []),
+        *(["start method"] if torch.multiprocessing.get_start_method(allow_none=True) is not None else []),
         *(["torch seed"] if torch.initial_seed() == 5 else []),
         *(["seed"] if random.random() == random.Random(5).random() else []),  # noqa: S311
         *(["level"] if logging.getLogger().level == logging.CRITICAL else []),

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from trainer.worker import reset
 from trainer.worker.logs.standard_streams import StandardStreams
+from trainer.worker.reset import baseline as reset
 
 
 def test_replaced_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

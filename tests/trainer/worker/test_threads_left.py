@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainer.worker.reset import threads_left
+from trainer.worker.reset.threads import threads_left
 
 
 class Slow(threading.Thread):
@@ -46,7 +46,7 @@ def test_a_thread_that_another_one_is_just_starting_is_waited_for(being_started:
 
 
 def test_a_thread_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.worker.reset.THREADS_END_SECONDS", 0.01)
+    monkeypatch.setattr("trainer.worker.reset.threads.THREADS_END_SECONDS", 0.01)
     known, end = frozenset(threading.enumerate()), threading.Event()
     thread = threading.Thread(target=end.wait, name="left by the user")
     thread.start()

@@ -370,6 +370,11 @@ class Attempt:
         following = self.delivery.finish(body, GIVE_BACK_SECONDS if is_given_back else None)
         return Assignment.from_json(following) if following is not None else None
 
+    @property
+    def began_training(self) -> bool:
+        """Whether a rank has called the training function."""
+        return self._began_at is not None
+
     def why_workers_not_reusable(self) -> str | None:
         """Why its worker processes cannot serve another attempt, if they cannot."""
         if not isinstance(self.state.current, Running | Stopping | Resizing):

@@ -1,0 +1,176 @@
+"""A process is put back into the state that it had before a trial, or is not used again."""
+
+import builtins
+import gc
+import multiprocessing
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from matplotlib import pyplot as plt
+
+from trainer.worker.reset.baseline import Baseline
+from trainer.worker.reset.process_settings import Setting, saved_settings
+from trainer.worker.reset.torch_state import free_gpu_memory
+
+get_start_method = partial(multiprocessing.get_start_method, allow_none=True)
+
+CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
+    (lambda: multiprocessing.set_start_method("spawn"), get_start_method),
+    (
+        lambda: torch.multiprocessing.set_start_method("spawn"),
+        lambda: multiprocessing.get_start_method(allow_none=True),
+    ),
+    (gc.disable, gc.isenabled),
+    (lambda: gc.set_threshold(9), gc.get_threshold),
+    (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit),
+    (lambda: socket.setdefaulttimeout(3), socket.getdefaulttimeout),
+    (lambda: sys.argv.append("--lr"), lambda: [*sys.argv]),
+    (lambda: setattr(tempfile, "tempdir", "/nowhere"), lambda: tempfile.tempdir),
+    (lambda: setattr(builtins, "print", str), lambda: builtins.print),
+    (lambda: torch.set_default_dtype(torch.float64), torch.get_default_dtype),
+    (lambda: torch.set_grad_enabled(False), torch.is_grad_enabled),
+    (lambda: torch.set_num_threads(7), torch.get_num_threads),
+    (
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+    ),
+    (lambda: torch.autograd.set_detect_anomaly(True, check_nan=False), torch.is_anomaly_enabled),
+    (lambda: torch.set_float32_matmul_precision("high"), torch.get_float32_matmul_precision),
+    (lambda: torch.set_float32_matmul_precision("medium"), lambda: torch.backends.cuda.matmul.allow_tf32),
+    (lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True), torch.get_float32_matmul_precision),
+    (lambda: setattr(torch.backends.cudnn, "allow_tf32", False), lambda: torch.backends.cudnn.allow_tf32),
+    (lambda: setattr(torch.backends.cudnn, "benchmark", True), lambda: torch.backends.cudnn.benchmark),
+    (lambda: setattr(torch.backends.cudnn, "deterministic", True), lambda: torch.backends.cudnn.deterministic),
+    (lambda: torch.backends.cuda.enable_flash_sdp(False), torch.backends.cuda.flash_sdp_enabled),
+    (lambda: torch.manual_seed(5), torch.initial_seed),
+    (plt.figure, lambda: len(plt.get_fignums())),
+]
+
+
+@pytest.mark.parametrize(("change", "read"), CHANGES)
+def test_what_a_trial_changes_is_put_back(change: Callable[[], Any], read: Callable[[], Any]) -> None:
+    Baseline().restore(None)  # the seed of a new process
+    before, baseline = read(), Baseline()
+    change()
+    assert read() != before
+    assert baseline.restore(None) is None
+    assert read() == before
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has only the older names")
+@pytest.mark.parametrize("path", ["cuda.matmul", "cudnn", "cudnn.conv", "mkldnn.matmul", ""])
+def test_a_precision_by_its_newer_name_is_put_back(path: str) -> None:
+    owner: Any = torch.backends
+    for name in filter(None, path.split(".")):
+        owner = getattr(owner, name)
+    before, baseline = owner.fp32_precision, Baseline()
+    owner.fp32_precision = "ieee" if before == "tf32" else "tf32"
+    assert baseline.restore(None) is None
+    assert owner.fp32_precision == before
+    assert torch.get_float32_matmul_precision() == "highest"  # torch can read it again
+
+
+def test_a_library_is_compiled_for_each_trial() -> None:
+    """Torch compiles a function eight times, and then runs it as it is, with a warning at most."""
+    compiled = 0
+
+    def compile_graph(graph: Any, _examples: Any) -> Any:
+        nonlocal compiled
+        compiled += 1
+        return graph.forward
+
+    for width in range(1, 13):
+        baseline = Baseline()
+        torch.compile(torch.nn.MultiheadAttention(width, 1), backend=compile_graph)(*[torch.zeros(1, 1, width)] * 3)
+        assert baseline.restore(None) is None
+        assert compiled == width
+
+
+def test_a_setting_that_torch_cannot_put_back_ends_the_process() -> None:
+    """A second call raises RuntimeError, so that the next trial with this line would fail."""
+    program = """
+import torch
+from trainer.worker.reset.baseline import Baseline
+baseline = Baseline()
+torch.set_num_interop_threads(torch.get_num_interop_threads() + 1)
+print(baseline.restore(None))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "the training function changed torch.set_num_interop_threads, which cannot be undone\n"
+
+
+def test_every_setting_can_be_read_and_written() -> None:
+    saved = saved_settings()
+    assert all(isinstance(one.setting, Setting) for one in saved)
+    names = [one.setting.name for one in saved]
+    assert len(names) == len(set(names))
+    for one in saved:
+        one.setting.write(one.value)
+        assert one.put_back() is None
+
+
+class FakeCuda:
+    """A GPU as `torch.cuda` shows it, after a trial that left `allocated` bytes, or an error."""
+
+    def __init__(self, allocated: int = 0, error: str | None = None) -> None:
+        self.allocated, self.error = allocated, error
+        self.peak, self.fraction = 8_000_000_000, 0.5
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return 2
+
+    def memory_reserved(self, device: int) -> int:
+        return 1 if device == 1 else 0
+
+    def synchronize(self, device: int) -> None:
+        assert device == 1
+        if self.error is not None:
+            raise RuntimeError(self.error)
+
+    def empty_cache(self) -> None:
+        pass
+
+    def reset_peak_memory_stats(self, _device: int) -> None:
+        self.peak = 0
+
+    def reset_accumulated_memory_stats(self, _device: int) -> None:
+        pass
+
+    def get_per_process_memory_fraction(self, _device: int) -> float:
+        return self.fraction
+
+    def set_per_process_memory_fraction(self, fraction: float, _device: int) -> None:
+        self.fraction = fraction
+
+    def memory_allocated(self, _device: int) -> int:
+        return self.allocated
+
+
+@pytest.mark.parametrize(
+    ("cuda", "reason"),
+    [
+        (FakeCuda(allocated=30_000_000), None),
+        (FakeCuda(allocated=3_000_000_000), "the training function left 3000 MB of GPU memory allocated"),
+        (
+            FakeCuda(error="CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA"),
+            "the training function left its GPU with an error: CUDA error: device-side assert triggered",
+        ),
+    ],
+)
+def test_a_process_whose_gpu_is_not_free_is_not_used_again(
+    cuda: FakeCuda, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "cuda", cuda)
+    assert free_gpu_memory() == reason
+    if reason is None:
+        assert (cuda.peak, cuda.fraction) == (0, 1.0)

@@ -1,0 +1,100 @@
+"""The state of a worker process before a trial, which is restored after it."""
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from trainer.worker.logs.standard_streams import StandardStreams
+from trainer.worker.reset.loggers import LoggerState, logger_states, restore_loggers
+from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
+from trainer.worker.reset.threads import why_threads_are_left
+from trainer.worker.reset.torch_state import free_gpu_memory, reset_torch
+from trainer.worker.user_code import is_inside
+
+FROZEN_MODULE = "_paceline_frozen"
+"""Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)"""
+
+
+@dataclass
+class Baseline:
+    """The state of the process that an attempt may change. Taken before the user's code is imported."""
+
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    folder: str = field(default_factory=os.getcwd)
+    modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
+    path: list[str] = field(default_factory=lambda: list(sys.path))
+    threads: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
+    disabled: int = field(default_factory=lambda: logging.root.manager.disable)
+    loggers: dict[str | None, LoggerState] = field(default_factory=logger_states)
+    settings: list[SavedSetting] = field(default_factory=saved_settings)
+    streams: StandardStreams = field(default_factory=StandardStreams)
+
+    def __post_init__(self) -> None:
+        if FROZEN_MODULE not in sys.modules:
+            gc.freeze()  # the GC would look through all loaded libraries for 0.1 to 0.5 seconds
+
+    def restore(self, package: Path | None) -> str | None:
+        """Restore this state. Returns why the process cannot be used again, or None."""
+        _restore_environment(self.environment)
+        with contextlib.suppress(OSError):
+            os.chdir(self.folder)
+        sys.path[:] = self.path
+        _unload_modules(set(sys.modules) - self.modules, package)
+        logging.disable(self.disabled)
+        restore_loggers(self.loggers)
+        _reseed()
+        reset_torch()
+        reasons = [restore_settings(self.settings), self.streams.put_back()]
+        _close_figures()
+        collect_garbage()
+        reasons += [free_gpu_memory(), _kept_by_deepspeed(), why_threads_are_left(self.threads)]
+        return next(filter(None, reasons), None)
+
+
+def _kept_by_deepspeed() -> str | None:
+    """It keeps the process group in globals of many of its modules, and uses it again although it has ended."""
+    has_group = getattr(sys.modules.get("deepspeed.comm.comm"), "cdb", None) is not None
+    return "DeepSpeed keeps this trial's process group" if has_group else None
+
+
+def _close_figures() -> None:
+    """Matplotlib keeps the figures of `pyplot` until they are closed."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
+
+
+def collect_garbage() -> None:
+    """Free the attempt's memory. After the first attempt, also freeze what the user's code has loaded."""
+    gc.collect()
+    if FROZEN_MODULE not in sys.modules:
+        sys.modules[FROZEN_MODULE] = ModuleType(FROZEN_MODULE)
+        gc.freeze()
+
+
+def _restore_environment(environment: dict[str, str]) -> None:
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    os.environ.update(environment)
+
+
+def _unload_modules(names: set[str], package: Path | None) -> None:
+    """Have the user's own modules imported again, since their globals belong to the trial."""
+    for name in names:
+        module = sys.modules[name]
+        if package is not None and module is not None and is_inside(module, package):
+            del sys.modules[name]
+
+
+def _reseed() -> None:
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()

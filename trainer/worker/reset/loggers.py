@@ -1,0 +1,68 @@
+"""The configuration of the loggers of a process."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class HandlerState:
+    """What a trial may change on a log handler that serves one trial after another."""
+
+    handler: logging.Handler
+    level: int
+    formatter: logging.Formatter | None
+    filters: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, handler: logging.Handler) -> "HandlerState":
+        return cls(handler, handler.level, handler.formatter, tuple(handler.filters))
+
+    def put_back(self) -> logging.Handler:
+        self.handler.setLevel(self.level)
+        self.handler.setFormatter(self.formatter)
+        self.handler.filters[:] = self.filters
+        return self.handler
+
+
+@dataclass(frozen=True)
+class LoggerState:
+    handlers: tuple[HandlerState, ...]
+    filters: tuple[Any, ...]
+    level: int
+    propagate: bool
+    disabled: bool
+
+    @classmethod
+    def of(cls, logger: logging.Logger) -> "LoggerState":
+        handlers = tuple(map(HandlerState.of, logger.handlers))
+        return cls(handlers, tuple(logger.filters), logger.level, logger.propagate, logger.disabled)
+
+    def put_back(self, logger: logging.Logger) -> None:
+        if logger.handlers or self.handlers:
+            logger.handlers[:] = [one.put_back() for one in self.handlers]
+        if logger.filters or self.filters:
+            logger.filters[:] = self.filters
+        logger.propagate, logger.disabled = self.propagate, self.disabled
+        if logger.level != self.level:  # setting it empties the caches of all loggers
+            logger.setLevel(self.level)
+
+
+def logger_states() -> dict[str | None, LoggerState]:
+    """The configuration of each logger by its name; None is the root logger."""
+    return {name: LoggerState.of(logger) for name, logger in _loggers().items()}
+
+
+def restore_loggers(states: dict[str | None, LoggerState]) -> None:
+    """New loggers keep their levels, because libraries set them only when they are imported, which happens once."""
+    for name, logger in _loggers().items():
+        if (state := states.get(name)) is not None:
+            state.put_back(logger)
+        else:
+            logger.handlers.clear()
+
+
+def _loggers() -> dict[str | None, logging.Logger]:
+    """There are about a thousand. `logging.getLogger` takes a lock, which would cost milliseconds for all of them."""
+    named = logging.Logger.manager.loggerDict.copy().items()  # other threads may import
+    return {None: logging.root, **{name: found for name, found in named if isinstance(found, logging.Logger)}}

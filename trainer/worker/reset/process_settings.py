@@ -1,0 +1,132 @@
+"""Settings of Python and of torch that hold for a whole process, and that a training function may change."""
+
+import builtins
+import gc
+import multiprocessing
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`name` is for people. `read` gives a value that `write` takes."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class SavedSetting:
+    setting: Setting
+    value: Any
+
+    def put_back(self) -> str | None:
+        """Returns why the setting cannot be put back, or None."""
+        if _read(self.setting) != self.value:
+            self.setting.write(self.value)
+            if _read(self.setting) != self.value:
+                return f"the training function changed {self.setting.name}, which cannot be undone"
+        return None
+
+
+def saved_settings() -> list[SavedSetting]:
+    torch = sys.modules.get("torch")
+    settings = [*_python_settings(), *(_torch_settings(torch) if torch is not None else ())]
+    return [SavedSetting(setting, _read(setting)) for setting in settings]
+
+
+def restore_settings(saved: list[SavedSetting]) -> str | None:
+    """Returns why one of them cannot be put back, or None."""
+    return next(filter(None, [one.put_back() for one in saved]), None)
+
+
+def _read(setting: Setting) -> Any:
+    """Torch refuses to read a precision that was set by its older names and by its newer ones."""
+    try:
+        return setting.read()
+    except RuntimeError as error:
+        return str(error)
+
+
+def _python_settings() -> Iterator[Setting]:
+    start_method = partial(multiprocessing.get_start_method, allow_none=True)
+    # A second `set_start_method` without `force` raises RuntimeError.
+    yield Setting("multiprocessing's start method", start_method, partial(multiprocessing.set_start_method, force=True))
+    yield Setting("gc.enable", gc.isenabled, lambda on: gc.enable() if on else gc.disable())
+    yield Setting("gc.set_threshold", gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
+    yield Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
+    yield Setting("socket.setdefaulttimeout", socket.getdefaulttimeout, socket.setdefaulttimeout)
+    yield Setting("sys.argv", lambda: [*sys.argv], partial(setattr, sys, "argv"))
+    yield Setting("tempfile.tempdir", lambda: tempfile.tempdir, partial(setattr, tempfile, "tempdir"))
+    # Scripts for several processes replace it, so that rank 0 alone prints.
+    yield Setting("builtins.print", lambda: builtins.print, partial(setattr, builtins, "print"))
+
+
+def _torch_settings(torch: Any) -> Iterator[Setting]:
+    """They are put back in this order: a precision by its older name changes the newer ones."""
+    yield Setting("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype)
+    yield Setting("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled)
+    yield Setting("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads)
+    yield Setting(
+        "torch.use_deterministic_algorithms",
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda modes: torch.use_deterministic_algorithms(modes[0], warn_only=modes[1]),
+    )
+    yield Setting(
+        "torch.autograd.set_detect_anomaly",
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda modes: torch.autograd.set_detect_anomaly(*modes),
+    )
+    # Torch has no way back: a second call raises RuntimeError.
+    yield Setting("torch.set_num_interop_threads", torch.get_num_interop_threads, lambda _count: None)
+    yield Setting(
+        "torch.set_float32_matmul_precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+    )
+    for kernel in ("flash", "mem_efficient", "math", "cudnn"):
+        backend, function = torch.backends.cuda, f"enable_{kernel}_sdp"
+        yield Setting(
+            f"torch.backends.cuda.{function}", getattr(backend, f"{kernel}_sdp_enabled"), getattr(backend, function)
+        )
+    for path in TORCH_BACKENDS:
+        yield from _attribute(torch.backends, path)
+
+
+TORCH_BACKENDS = (
+    "cudnn.allow_tf32",
+    "cuda.matmul.allow_tf32",
+    "fp32_precision",
+    "cudnn.fp32_precision",
+    "cudnn.conv.fp32_precision",
+    "cudnn.rnn.fp32_precision",
+    "cuda.matmul.fp32_precision",
+    "mkldnn.fp32_precision",
+    "mkldnn.matmul.fp32_precision",
+    "mkldnn.conv.fp32_precision",
+    "mkldnn.rnn.fp32_precision",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cudnn.enabled",
+    "cudnn.benchmark",
+    "cudnn.deterministic",
+)
+"""Attributes of `torch.backends`. Not every torch has all of them."""
+
+
+def _attribute(backends: Any, path: str) -> Iterator[Setting]:
+    *parents, name = path.split(".")
+    owner = backends
+    for parent in parents:
+        owner = getattr(owner, parent, None)
+    try:
+        getattr(owner, name)
+    except AttributeError:
+        return
+    except RuntimeError:
+        pass  # it exists, and cannot be read: see `_read`
+    yield Setting(f"torch.backends.{path}", partial(getattr, owner, name), partial(setattr, owner, name))

@@ -1,0 +1,57 @@
+"""What torch keeps of a trial beside its settings: random numbers, compiled functions, and memory of GPUs."""
+
+import sys
+import warnings
+from typing import Any
+
+DEFAULT_SEED = 67280421310721
+"""The seed with which torch starts in a new process."""
+
+LEFT_MEGABYTES = 256
+"""How much GPU memory may stay allocated. cuBLAS keeps a workspace of some tens of MB for each stream."""
+
+
+def reset_torch() -> None:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    _seed(torch)
+    if "torch._dynamo" in sys.modules:
+        # It compiles a function of a library at most eight times in a process, and then runs it uncompiled.
+        torch.compiler.reset()
+
+
+def free_gpu_memory() -> str | None:
+    """Free what is not in use any more. Returns why the process cannot be used again, or None."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    try:
+        return _free(torch.cuda)
+    except RuntimeError as error:  # after an illegal access, for example, every call fails
+        first_line = next(iter(str(error).splitlines()), "")
+        return f"the training function left its GPU with an error: {first_line}"
+
+
+def _free(cuda: Any) -> str | None:
+    # Any other device call would begin to use a GPU that this process only sees.
+    used = [device for device in range(cuda.device_count()) if cuda.memory_reserved(device)]
+    for device in used:
+        cuda.synchronize(device)
+    with warnings.catch_warnings(action="ignore"):
+        cuda.empty_cache()
+    for device in used:
+        cuda.reset_peak_memory_stats(device)  # a trial may report its peak
+        cuda.reset_accumulated_memory_stats(device)
+        if cuda.get_per_process_memory_fraction(device) != 1:
+            cuda.set_per_process_memory_fraction(1.0, device)
+    left = sum(map(cuda.memory_allocated, used)) / 1e6
+    return f"the training function left {left:.0f} MB of GPU memory allocated" if left > LEFT_MEGABYTES else None
+
+
+def _seed(torch: Any) -> None:
+    """Without an accelerator, `torch.manual_seed` would spend milliseconds on preparing to seed one."""
+    if torch.cuda.is_available() or torch.xpu.is_available() or torch.backends.mps.is_available():
+        torch.manual_seed(DEFAULT_SEED)
+    else:
+        torch.default_generator.manual_seed(DEFAULT_SEED)
