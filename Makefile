@@ -4,11 +4,11 @@ PYTHON ?= $(shell for python in python3.11 python3; do $$python -c '' 2>/dev/nul
 BIN := .venv/bin
 # Containers like to forbid Python its bytecode, and dozens of short-lived processes compile all of it again and again.
 export PYTHONDONTWRITEBYTECODE :=
-FAST := -m "not slow and not stack" --hypothesis-profile=quick
+FAST := -m "not slow and not stack and not gpu" --hypothesis-profile=quick
 BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search brackets priors warm_starts start_up confirm constraints_and_objectives many_objectives many_values worker_start)))
 # Not among them: gpu, because it needs a GPU, and equal_time, which takes hours.
 
-.PHONY: demo up test check check-style check-imports check-types check-tests chaos chaos-long bench test-stack sbom
+.PHONY: demo up test check check-style check-imports check-types check-tests chaos chaos-long bench test-stack test-gpu sbom
 .DEFAULT_GOAL := demo
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
@@ -19,9 +19,9 @@ demo: .venv/.installed
 up: .venv/.installed
 	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
-## make test: everything that needs no container engine, three files at a time, since many wait for timers; the longest ones do not come last.
+## make test: everything that needs no container engine and no GPU, three files at a time, since many wait for timers; the longest ones do not come last.
 test: .venv/.frameworks .venv/client-generator/.installed
-	$(BIN)/pytest -m "not stack" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest -m "not stack and not gpu" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 ## make check: style, types, import contracts and the fast tests; before every commit. It leaves to `make test` whatever
 ## starts Ray, MLflow or PostgreSQL (so the API's tests on that database), what takes seconds, and most of Hypothesis's examples.
@@ -58,6 +58,10 @@ bench: .venv/.peers
 ## make test-stack: the tests that need a container engine.
 test-stack: .venv/.installed
 	$(BIN)/pytest -m stack $(ARGS)
+
+## make test-gpu: the tests that need an NVIDIA GPU, in an environment whose torch finds it.
+test-gpu: .venv/.installed
+	$(BIN)/pytest -m gpu $(ARGS)
 
 ## make sbom: the Python packages of an image as a CycloneDX document. IMAGE= chooses the image.
 IMAGE ?= paceline:latest

@@ -49,19 +49,26 @@ CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: setattr(torch.backends.cudnn, "benchmark", True), lambda: torch.backends.cudnn.benchmark),
     (lambda: setattr(torch.backends.cudnn, "deterministic", True), lambda: torch.backends.cudnn.deterministic),
     (lambda: torch.backends.cuda.enable_flash_sdp(False), torch.backends.cuda.flash_sdp_enabled),
-    (lambda: torch.manual_seed(5), torch.initial_seed),
+    (lambda: torch.manual_seed(5), lambda: torch.initial_seed() == 5),
     (plt.figure, lambda: len(plt.get_fignums())),
 ]
 
 
 @pytest.mark.parametrize(("change", "read"), CHANGES)
 def test_what_a_trial_changes_is_put_back(change: Callable[[], Any], read: Callable[[], Any]) -> None:
-    Baseline().restore(None)  # the seed of a new process
     before, baseline = read(), Baseline()
     change()
     assert read() != before
     assert baseline.restore(None) is None
     assert read() == before
+
+
+def test_trials_of_one_process_draw_different_numbers_as_new_processes_do() -> None:
+    drawn = set()
+    for _ in range(3):
+        assert Baseline().restore(None) is None
+        drawn.add(torch.rand(1).item())
+    assert len(drawn) == 3
 
 
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has only the older names")

@@ -4,8 +4,8 @@ import sys
 import warnings
 from typing import Any
 
-DEFAULT_SEED = 67280421310721
-"""The seed with which torch starts in a new process."""
+ACCELERATORS_SEED = 67280421310721
+"""The seed with which torch starts on a GPU in a new process."""
 
 LEFT_MEGABYTES = 256
 """How much GPU memory may stay allocated. cuBLAS keeps a workspace of some tens of MB for each stream."""
@@ -50,8 +50,7 @@ def _free(cuda: Any) -> str | None:
 
 
 def _seed(torch: Any) -> None:
-    """Without an accelerator, `torch.manual_seed` would spend milliseconds on preparing to seed one."""
+    """As in a new process: at random on the CPU. Without an accelerator, `manual_seed` would spend milliseconds."""
     if torch.cuda.is_available() or torch.xpu.is_available() or torch.backends.mps.is_available():
-        torch.manual_seed(DEFAULT_SEED)
-    else:
-        torch.default_generator.manual_seed(DEFAULT_SEED)
+        torch.manual_seed(ACCELERATORS_SEED)
+    torch.default_generator.seed()
