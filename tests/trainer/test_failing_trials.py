@@ -1,6 +1,7 @@
 """Trials that fail on a real Ray: which failure the service gets, with what message."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,30 @@ def test_a_rank_that_exits_by_itself_is_the_users_error_and_its_last_line_is_kep
     assert "last words" in service.log(trial, 1)
 
 
+def test_a_process_that_torch_ends_for_an_error_on_its_gpu_is_the_users_error(service: FakeService, add: Add) -> None:
+    """The thread that watches NCCL does that, before the function has noticed the error."""
+    trial = add("be_ended_by_torch")
+    error = service.finished(trial).error
+    assert error is not None
+    assert (error.kind, error.began) == (FailureKind.USER_ERROR, True)
+    assert error.message.startswith("CUDA error: device-side assert triggered (rank 1): torch ended the worker process")
+    assert error.traceback is not None
+    assert '"index out of bounds"` failed' in error.traceback
+    assert "watchdog thread terminated" in service.log(trial, 1)
+
+
+def test_a_process_that_cannot_be_reset_is_replaced_and_its_trial_keeps_its_end(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    behaviours = ["say_pid", "spoil_the_reset", "say_pid", "spoil_the_reset_and_fail", "say_pid"]
+    ends = [service.finished(add(behaviour, trainer={"scaling": {"num_workers": 1}})) for behaviour in behaviours]
+    assert [end.error and end.error.kind for end in ends] == [None, None, None, FailureKind.USER_ERROR, None]
+    assert ends[3].error is not None
+    assert ends[3].error.message.startswith("ValueError: a bad end (rank 0 of 1, train.py:")
+    first, second, third = record.read_text().split()
+    assert len({first, second, third}) == 3
+
+
 def test_sys_exit_is_the_users_error(service: FakeService, add: Add) -> None:
     error = service.finished(add("exit_politely")).error
     assert error is not None
@@ -55,7 +80,7 @@ def test_a_missing_function_is_reported_with_the_existing_ones(service: FakeServ
     error = service.finished(add(trainer={"entrypoint": "train:train"})).error
     assert error is not None
     assert error.kind == FailureKind.CANNOT_START
-    assert error.message.startswith("train.py has no function 'train'; it has: be_killed_by_the_kernel")
+    assert error.message.startswith("train.py has no function 'train'; it has: be_ended_by_torch, be_killed")
 
 
 def test_a_syntax_error_names_its_line_and_a_users_package_may_be_called_trainer(service: FakeService) -> None:

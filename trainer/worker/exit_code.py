@@ -28,8 +28,11 @@ class OwnExit:
     code: int
     location: str = ""
 
-    def __str__(self) -> str:
-        return f"exit code {self.code}" + (f" ({self.location})" if self.location else "")
+    def describe(self, rank: int) -> tuple[str, str]:
+        """The failure of this rank in one line, and its traceback, which is not known."""
+        code = f"exit code {self.code}" + (f" ({self.location})" if self.location else "")
+        advice = "raise an exception instead, so that its traceback is kept"
+        return f"the worker process of rank {rank} ended itself with {code}; {advice}", ""
 
 
 def record_exit_code(log: str | None) -> str | None:

@@ -37,7 +37,7 @@ from trainer.ray_train.train_session import (
 from trainer.worker.commands.command import Command, run_command
 from trainer.worker.datasets.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
-from trainer.worker.failures import Failure, describe, not_read, not_saved
+from trainer.worker.failures import Failure, describe, headline, not_read, not_saved
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -150,7 +150,7 @@ class RankSession:
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()
-        ended = replace(ended, times=self.times.at_end(), not_reusable=baseline.restore(self.folder))
+        ended = replace(ended, times=self.times.at_end(), not_reusable=self._reset(baseline, ended))
         self._leave_folders()
         logs.finish()
         mark_training_done()
@@ -179,6 +179,18 @@ class RankSession:
             sys.stderr.write(failure.traceback or "")
             return WorkerEnded(failure=self._masked(failure))
         return WorkerEnded()
+
+    def _reset(self, baseline: Baseline, ended: WorkerEnded) -> str | None:
+        """Prepare the process for the next attempt. Returns why it cannot be used again, or None.
+
+        After a failure it is not used again, and may have lost its GPU, so that torch would end it soon.
+        """
+        if ended.failure is not None:
+            return baseline.streams.put_back()
+        try:
+            return baseline.restore(self.folder)
+        except Exception as error:  # noqa: BLE001 - the trial has ended, whatever it has left in its libraries
+            return f"the process cannot be reset: {headline(error)}"
 
     def _masked(self, failure: Failure) -> Failure:
         mask = self._masker.mask

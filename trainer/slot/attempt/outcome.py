@@ -142,11 +142,9 @@ def _own_exit(end: End, failures: dict[int, Failure]) -> Failure | None:
     if not own_exits or is_consequence or end.ranks.has_oom_kill:
         return None
     rank, own_exit = min((rank, one) for rank, one in own_exits.items() if rank in (died_first or own_exits))
-    message = (
-        f"the worker process of rank {rank} ended itself with {own_exit}; "
-        "raise an exception instead, so that its traceback is kept"
-    )
-    return Failure(USER_ERROR, message, None, {rank: one.traceback or "" for rank, one in sorted(failures.items())})
+    message, output = own_exit.describe(rank)
+    tracebacks = {rank: one.traceback or "" for rank, one in sorted(failures.items())}
+    return Failure(USER_ERROR, message, output or None, tracebacks)
 
 
 def _died_first(end: End) -> set[int]:

@@ -9,6 +9,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from trainer.worker.exit_code import OwnExit
+from trainer.worker.gpu_abort import GpuAbort
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 ALIVE_SECONDS = 10.0
@@ -18,7 +19,7 @@ after seconds on a busy node; until then a kill would count as the user's error.
 SendLog = Callable[[int, int, str], None]
 """Gets a rank, the offset of its output in bytes, and the output."""
 
-Remains = tuple[str, int | None, OwnExit | None]
+Remains = tuple[str, int | None, OwnExit | GpuAbort | None]
 """The unsent rest of a dead rank's log, the present count of its OOM counter, and how it has ended itself."""
 
 
@@ -39,7 +40,7 @@ class Ranks:
         self.lost_nodes: set[str] = set()
         self.times: dict[int, dict[str, float]] = {}
         self.has_oom_kill = False
-        self.own_exits: dict[int, OwnExit] = {}
+        self.own_exits: dict[int, OwnExit | GpuAbort] = {}
         self.log_offsets: dict[int, int] = {}
         self.log_positions: dict[int, dict[str, int]] = {}
         self._log_lock = threading.Lock()

@@ -13,6 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainer.storable_values import storable_text
 from trainer.worker.event_files import keep_event_files
 from trainer.worker.exit_code import OwnExit, read_exit_code
+from trainer.worker.gpu_abort import GpuAbort, find_gpu_abort
 from trainer.worker.oom_counter import read_oom_kills
 from trainer.worker.working_directory import remove as remove_directory
 
@@ -33,10 +34,14 @@ def run_on_node(node: str, function: Callable[..., Result], *arguments: Any) -> 
 
 
 def read_remains(
-    positions: dict[str, int], oom_counter: str | None, exit_file: str | None
-) -> tuple[str, int | None, OwnExit | None]:
-    """What a dead worker has left: the rest of its log, the count of its OOM counter, and how it ended itself."""
-    return read_rest(positions), read_oom_kills(oom_counter), read_exit_code(exit_file)
+    began: dict[str, int], positions: dict[str, int], oom_counter: str | None, exit_file: str | None
+) -> tuple[str, int | None, OwnExit | GpuAbort | None]:
+    """What a dead worker has left: the rest of its log, the count of its OOM counter, and how it ended itself.
+
+    `began` has where its output of this attempt begins, `positions` how far it is known.
+    """
+    own_exit = read_exit_code(exit_file) or find_gpu_abort(began)
+    return read_rest(positions), read_oom_kills(oom_counter), own_exit
 
 
 def read_rest(positions: dict[str, int]) -> str:

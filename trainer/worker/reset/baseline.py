@@ -42,6 +42,7 @@ class Baseline:
 
     def restore(self, package: Path | None) -> str | None:
         """Restore this state. Returns why the process cannot be used again, or None."""
+        streams = self.streams.put_back()
         _restore_environment(self.environment)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
@@ -51,11 +52,11 @@ class Baseline:
         restore_loggers(self.loggers)
         _reseed()
         reset_torch()
-        reasons = [restore_settings(self.settings), self.streams.put_back()]
+        settings = restore_settings(self.settings)
         _close_figures()
         collect_garbage()
-        reasons += [free_gpu_memory(), _kept_by_deepspeed(), why_threads_are_left(self.threads)]
-        return next(filter(None, reasons), None)
+        threads = why_threads_are_left(self.threads)
+        return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or threads
 
 
 def _kept_by_deepspeed() -> str | None:

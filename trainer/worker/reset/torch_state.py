@@ -4,9 +4,6 @@ import sys
 import warnings
 from typing import Any
 
-ACCELERATORS_SEED = 67280421310721
-"""The seed with which torch starts on a GPU in a new process."""
-
 LEFT_MEGABYTES = 256
 """How much GPU memory may stay allocated. cuBLAS keeps a workspace of some tens of MB for each stream."""
 
@@ -50,7 +47,10 @@ def _free(cuda: Any) -> str | None:
 
 
 def _seed(torch: Any) -> None:
-    """As in a new process: at random on the CPU. Without an accelerator, `manual_seed` would spend milliseconds."""
-    if torch.cuda.is_available() or torch.xpu.is_available() or torch.backends.mps.is_available():
-        torch.manual_seed(ACCELERATORS_SEED)
+    """At random, as in a new process. `torch.seed` would import torch's compiler, which takes seconds."""
     torch.default_generator.seed()
+    for accelerator in (torch.cuda, torch.xpu):
+        if accelerator.is_available():
+            accelerator.seed_all()
+    if torch.backends.mps.is_available():
+        torch.mps.seed()
