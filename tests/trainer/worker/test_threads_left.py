@@ -1,7 +1,9 @@
 """Threads that an attempt leaves in a worker process are waited for, and keep the process from being used again."""
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -53,3 +55,20 @@ def test_a_thread_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert threads_left(known) == ["left by the user"]
     end.set()
     thread.join()
+
+
+def test_a_pool_without_work_does_no_harm_and_one_that_works_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's compiler keeps a pool, so that every trial that compiles would get new processes."""
+    known, begun = frozenset(threading.enumerate()), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        time.sleep(0.5)
+
+    with ThreadPoolExecutor(2, thread_name_prefix="pool") as pool:
+        pool.submit(int).result()
+        assert threads_left(known) == []
+        pool.submit(work)
+        begun.wait()
+        monkeypatch.setattr("trainer.worker.reset.threads.THREADS_END_SECONDS", 0.01)
+        assert threads_left(known) == ["pool_0"]
