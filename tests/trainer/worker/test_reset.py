@@ -56,6 +56,7 @@ CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
 
 @pytest.mark.parametrize(("change", "read"), CHANGES)
 def test_what_a_trial_changes_is_put_back(change: Callable[[], Any], read: Callable[[], Any]) -> None:
+    multiprocessing.set_start_method(None, force=True)  # another test may have used it
     before, baseline = read(), Baseline()
     change()
     assert read() != before

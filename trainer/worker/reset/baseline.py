@@ -14,6 +14,7 @@ from types import ModuleType
 from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, restore_loggers
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
+from trainer.worker.reset.processes import child_processes, why_processes_are_left
 from trainer.worker.reset.threads import why_threads_are_left
 from trainer.worker.reset.torch_state import free_gpu_memory, reset_torch
 from trainer.worker.user_code import is_inside
@@ -31,6 +32,7 @@ class Baseline:
     modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
     path: list[str] = field(default_factory=lambda: list(sys.path))
     threads: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
+    children: frozenset[int] = field(default_factory=child_processes)
     disabled: int = field(default_factory=lambda: logging.root.manager.disable)
     loggers: dict[str | None, LoggerState] = field(default_factory=logger_states)
     settings: list[SavedSetting] = field(default_factory=saved_settings)
@@ -55,8 +57,8 @@ class Baseline:
         settings = restore_settings(self.settings)
         _close_figures()
         collect_garbage()
-        threads = why_threads_are_left(self.threads)
-        return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or threads
+        left = why_threads_are_left(self.threads) or why_processes_are_left(self.children)
+        return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or left
 
 
 def _kept_by_deepspeed() -> str | None:
