@@ -43,6 +43,10 @@ def _is_private_path(text: str) -> bool:
     return re.fullmatch(r"ray(\.\w+)+", text) is not None and PRIVATE_MODULE.match(text) is not None
 
 
+PUBLIC = {"_exit", "_current_frames"}
+"""Documented in spite of their names: `os._exit` and `sys._current_frames`."""
+
+
 def private_attributes(tree: ast.AST) -> Iterator[str]:
     """Each attribute with a leading underscore that is not the own one of `self`, `cls` or `super()`."""
     for node in ast.walk(tree):
@@ -50,7 +54,7 @@ def private_attributes(tree: ast.AST) -> Iterator[str]:
             owner = node.value
             is_own = isinstance(owner, ast.Name) and owner.id in {"self", "cls"}
             is_supers = isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super"
-            if not is_own and not is_supers and node.attr != "_exit":  # os._exit
+            if not is_own and not is_supers and node.attr not in PUBLIC:
                 yield node.attr
 
 

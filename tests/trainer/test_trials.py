@@ -64,7 +64,7 @@ def test_the_end_of_an_attempt_tells_its_seconds_by_phase(service: FakeService, 
     assert saves.phases is not None
     assert min(saves.phases.training, saves.phases.checkpointing, saves.phases.reporting) > 0
     assert saves.phases.data == 0
-    missing = service.finished(add(trainer=spec | {"entrypoint": "train:nothing"}))
+    missing = service.finished(add(trainer=spec | {"entrypoint": "train:nothing"}, experiment="x-missing"))
     assert missing.phases is not None
     assert missing.phases.total == 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from trainer.worker.reset.processes import child_processes, why_processes_are_left
 
-FOREVER = "import time; time.sleep(600)"
+FOREVER = "import time; print(flush=True); time.sleep(600)"
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,9 @@ def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_that_runs_on_is_named_and_one_that_was_there_before_is_not() -> None:
     known = child_processes()
-    with subprocess.Popen([sys.executable, "-c", FOREVER]) as process:
+    with subprocess.Popen([sys.executable, "-c", FOREVER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it runs
         reason = why_processes_are_left(known)
         assert why_processes_are_left(child_processes()) is None
         process.kill()

@@ -36,14 +36,24 @@ def why_processes_are_left(known: frozenset[int]) -> str | None:
 
 
 def _left(known: frozenset[int]) -> list[str]:
-    """The command lines, cut, of children that are not known and not harmless. One that has ended has none."""
-    lines = map(_command_line, sorted(child_processes() - known))
-    return [line[:60] for line in lines if line and not any(program in line for program in HARMLESS_PROGRAMS)]
+    """The command lines, cut, of children that are not known and not harmless."""
+    lines = [_command_line(child) for child in sorted(child_processes() - known) if _runs(child)]
+    return [line[:60] for line in lines if not any(program in line for program in HARMLESS_PROGRAMS)]
+
+
+def _runs(process: int) -> bool:
+    """A zombie has ended, and only its exit code is left, until its parent reads that."""
+    return _read(f"/proc/{process}/stat").rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])
 
 
 def _command_line(process: int) -> str:
+    """That of a process which has just begun is empty: then its name."""
+    return (_read(f"/proc/{process}/cmdline") or _read(f"/proc/{process}/comm")).replace("\0", " ").strip()
+
+
+def _read(path: str) -> str:
+    """Empty if the process is gone."""
     try:
-        content = Path(f"/proc/{process}/cmdline").read_bytes()
+        return Path(path).read_bytes().decode(errors="replace")
     except OSError:
         return ""
-    return content.replace(b"\0", b" ").decode(errors="replace").strip()
