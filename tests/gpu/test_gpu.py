@@ -35,6 +35,10 @@ ACTIONS = [
 ]
 
 
+REPLACING = {"keep_memory", "break_the_gpu", "run_out_of_memory", "fail_on_the_gpu"}
+"""After these the next trial has new processes."""
+
+
 @pytest.fixture(scope="module")
 def one_after_another(trials: Trials) -> list[dict[str, Any]]:
     """The trials; `Trials.lines("sequence")` has what they wrote."""
@@ -47,13 +51,15 @@ def lines(trials: Trials, one_after_another: list[dict[str, Any]]) -> dict[int, 
     return trials.lines("sequence")
 
 
-def test_only_the_trials_that_raise_an_error_fail(one_after_another: list[dict[str, Any]]) -> None:
-    failed = [trial for trial in one_after_another if trial["status"] != "completed"]
-    assert [(ACTIONS[trial["number"]], trial["failure_kind"], len(trial["attempts"])) for trial in failed] == [
-        ("run_out_of_memory", "out_of_memory", 1),
-        ("fail_on_the_gpu", "user_error", 1),
-    ]
-    assert "device-side assert" in str(failed[1]["attempts"])
+def test_only_the_trials_that_raise_an_error_fail_at_their_first_attempt(
+    one_after_another: list[dict[str, Any]],
+) -> None:
+    failures = {ACTIONS[one["number"]]: one["failure_kind"] for one in one_after_another if one["status"] == "failed"}
+    broken = failures.pop("break_the_gpu", "user_error")  # torch may end its process before the function is through
+    assert (broken, failures) == ("user_error", {"run_out_of_memory": "out_of_memory", "fail_on_the_gpu": "user_error"})
+    assert [len(trial["attempts"]) for trial in one_after_another] == [1] * len(ACTIONS)
+    (failed,) = [trial for trial in one_after_another if ACTIONS[trial["number"]] == "fail_on_the_gpu"]
+    assert "CUDA error: device-side assert" in str(failed["attempts"])
 
 
 def test_each_trial_has_the_gpu_and_a_group_with_nccl(lines: dict[int, dict[str, Any]]) -> None:
@@ -63,20 +69,19 @@ def test_each_trial_has_the_gpu_and_a_group_with_nccl(lines: dict[int, dict[str,
 
 
 def test_processes_stay_warm_unless_a_trial_fails_or_spoils_its_gpu(lines: dict[int, dict[str, Any]]) -> None:
-    replaced = [one["do"] for one, following in pairwise(lines.values()) if one["pid"] != following["pid"]]
-    # A trial that fails writes nothing: the one before it is the last of its processes.
-    assert replaced == ["keep_memory", "break_the_gpu", "observe", "observe"]
+    for (number, line), (later, following) in pairwise(sorted(lines.items())):
+        is_replaced = not REPLACING.isdisjoint(ACTIONS[number:later])
+        assert (line["pid"] != following["pid"]) == is_replaced, f"trials {number} and {later}"
 
 
 def test_a_trial_finds_the_gpu_and_torch_as_in_a_new_process(lines: dict[int, dict[str, Any]]) -> None:
-    first = lines[0]
     for number, line in lines.items():
         about = f"trial {number} after {ACTIONS[number - 1]}"
         assert line["allocated_gb"] < 0.26, about
         assert line["peak_gb"] < 0.26, about
-        assert line["used_gb"] < first["used_gb"] + 1, about
-        for name in ("fraction", "precision", "benchmark", "random"):
-            assert line[name] == first[name], f"{about}: {name}"
+        assert line["used_gb"] < lines[0]["used_gb"] + 1, about
+        assert [line[name] for name in ("fraction", "precision", "benchmark")] == [1.0, "highest", False], about
+    assert len({line["random"] for line in lines.values()}) == len(lines), "drawn at random"
 
 
 def test_a_library_is_compiled_for_every_trial(lines: dict[int, dict[str, Any]]) -> None:
