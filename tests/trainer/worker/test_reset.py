@@ -101,6 +101,21 @@ def test_a_library_is_compiled_for_each_trial() -> None:
         assert compiled == width
 
 
+def test_the_reset_imports_nothing_of_torchs_compiler_where_no_trial_has_used_it() -> None:
+    program = """
+import sys
+import torch._dynamo
+from trainer.worker.reset.baseline import Baseline
+torch.cuda.is_available = lambda: True
+torch.cuda.seed_all = lambda: None
+before = set(sys.modules)
+Baseline().restore(None)
+print(sorted(name for name in set(sys.modules) - before if name.startswith("torch")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_setting_that_torch_cannot_put_back_ends_the_process() -> None:
     """A second call raises RuntimeError, so that the next trial with this line would fail."""
     program = """

@@ -13,9 +13,15 @@ def reset_torch() -> None:
     if torch is None:
         return
     _seed(torch)
-    if "torch._dynamo" in sys.modules:
+    if _has_compiled():
         # It compiles a function of a library at most eight times in a process, and then runs it uncompiled.
         torch.compiler.reset()
+
+
+def _has_compiled() -> bool:
+    """Where torch finds a GPU, the first reset of its compiler imports all of it, which takes seconds."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"])
 
 
 def free_gpu_memory() -> str | None:
