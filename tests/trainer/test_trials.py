@@ -89,7 +89,7 @@ def test_a_package_that_cannot_be_imported_twice_gets_new_processes(
     assert [end.outcome for end in ends] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED, Outcome.COMPLETED]
     repeated = ends[1].error
     assert repeated is not None
-    assert repeated.kind == FailureKind.PREEMPTED  # repeated, at nobody's cost
+    assert repeated.kind == FailureKind.PREEMPTED  # repeated, without a charge
     assert "cannot be imported again in a process that has served another trial" in repeated.message
     assert "Duplicated timeseries" in repeated.message
     assert len(set(pids(record))) == len(pids(record)) == 3

@@ -53,7 +53,7 @@ def _free(cuda: Any) -> str | None:
 
 
 def _seed(torch: Any) -> None:
-    """At random, as in a new process. `torch.seed` would import torch's compiler, which takes seconds."""
+    """At random, as in a new process. Without an accelerator, `torch.seed` would spend time on preparing to seed one."""
     torch.default_generator.seed()
     for accelerator in (torch.cuda, torch.xpu):
         if accelerator.is_available():
