@@ -53,7 +53,7 @@ def _free(cuda: Any) -> str | None:
 
 
 def _seed(torch: Any) -> None:
-    """At random, as in a new process. Without an accelerator, `torch.seed` would spend time on preparing to seed one."""
+    """At random, as in a new process. Without an accelerator, `torch.seed` would prepare to seed one, which takes time."""
     torch.default_generator.seed()
     for accelerator in (torch.cuda, torch.xpu):
         if accelerator.is_available():
