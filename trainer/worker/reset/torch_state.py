@@ -53,7 +53,7 @@ def _free(cuda: Any) -> str | None:
 
 
 def _seed(torch: Any) -> None:
-    """At random, as in a new process. Without an accelerator, `torch.seed` would prepare to seed one, which takes time."""
+    """At random, as in a new process. `torch.seed` would prepare an accelerator, which takes time also without one."""
     torch.default_generator.seed()
     for accelerator in (torch.cuda, torch.xpu):
         if accelerator.is_available():
