@@ -118,9 +118,11 @@ def _unload_namesake(module_name: str, folder: Path) -> None:
 
 
 def is_inside(module: ModuleType, folder: Path) -> bool:
+    """Whether its file, or one of its folders, is below the folder, whatever links lead there."""
     file = getattr(module, "__file__", None)
     paths = [file] if file else list(getattr(module, "__path__", []))
-    return any(str(path).startswith(f"{folder}{os.sep}") for path in paths)
+    real_folder = os.path.realpath(folder)
+    return any(os.path.realpath(path).startswith(f"{real_folder}{os.sep}") for path in paths)
 
 
 def _import(module_name: str, folder: Path | None) -> ModuleType:

@@ -60,14 +60,14 @@ def test_what_a_trial_changes_is_put_back(change: Callable[[], Any], read: Calla
     before, baseline = read(), Baseline()
     change()
     assert read() != before
-    assert baseline.restore(None) is None
+    assert baseline.restore() is None
     assert read() == before
 
 
 def test_trials_of_one_process_draw_different_numbers_as_new_processes_do() -> None:
     drawn = set()
     for _ in range(3):
-        assert Baseline().restore(None) is None
+        assert Baseline().restore() is None
         drawn.add(torch.rand(1).item())
     assert len(drawn) == 3
 
@@ -80,7 +80,7 @@ def test_a_precision_by_its_newer_name_is_put_back(path: str) -> None:
         owner = getattr(owner, name)
     before, baseline = owner.fp32_precision, Baseline()
     owner.fp32_precision = "ieee" if before == "tf32" else "tf32"
-    assert baseline.restore(None) is None
+    assert baseline.restore() is None
     assert owner.fp32_precision == before
     assert torch.get_float32_matmul_precision() == "highest"  # torch can read it again
 
@@ -97,7 +97,7 @@ def test_a_library_is_compiled_for_each_trial() -> None:
     for width in range(1, 13):
         baseline = Baseline()
         torch.compile(torch.nn.MultiheadAttention(width, 1), backend=compile_graph)(*[torch.zeros(1, 1, width)] * 3)
-        assert baseline.restore(None) is None
+        assert baseline.restore() is None
         assert compiled == width
 
 
@@ -109,7 +109,7 @@ from trainer.worker.reset.baseline import Baseline
 torch.cuda.is_available = lambda: True
 torch.cuda.seed_all = lambda: None
 before = set(sys.modules)
-Baseline().restore(None)
+Baseline().restore()
 print(sorted(name for name in set(sys.modules) - before if name.startswith("torch")))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -123,7 +123,7 @@ import torch
 from trainer.worker.reset.baseline import Baseline
 baseline = Baseline()
 torch.set_num_interop_threads(torch.get_num_interop_threads() + 1)
-print(baseline.restore(None))
+print(baseline.restore())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "the training function changed torch.set_num_interop_threads, which cannot be undone\n"

@@ -43,6 +43,6 @@ def test_a_process_in_which_deepspeed_has_a_group_is_not_used_again(monkeypatch:
 
     monkeypatch.setitem(sys.modules, "deepspeed.comm.comm", Comm)
     baseline = reset.Baseline()
-    assert baseline.restore(None) is None
+    assert baseline.restore() is None
     Comm.cdb = object()
-    assert baseline.restore(None) == "DeepSpeed keeps this trial's process group"
+    assert baseline.restore() == "DeepSpeed keeps this trial's process group"

@@ -7,12 +7,14 @@ import os
 import random
 import sys
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
 from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, restore_loggers
+from trainer.worker.reset.pools import end_data_loaders, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
 from trainer.worker.reset.processes import child_processes, why_processes_are_left
 from trainer.worker.reset.threads import why_threads_are_left
@@ -21,6 +23,10 @@ from trainer.worker.user_code import is_inside
 
 FROZEN_MODULE = "_paceline_frozen"
 """Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)"""
+
+
+GROWN_MEGABYTES = 1000
+"""How much a process may grow from the end of its first trial to that of a later one."""
 
 
 @dataclass
@@ -42,22 +48,28 @@ class Baseline:
         if FROZEN_MODULE not in sys.modules:
             gc.freeze()  # the GC would look through all loaded libraries for 0.1 to 0.5 seconds
 
-    def restore(self, package: Path | None) -> str | None:
-        """Restore this state. Returns why the process cannot be used again, or None."""
+    def restore(self, folders: Collection[Path] = ()) -> str | None:
+        """Restore this state. Returns why the process cannot be used again, or None.
+
+        `folders` have the user's own modules: the package's, and the working directory with its copy.
+        """
         streams = self.streams.put_back()
         _restore_environment(self.environment)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
         sys.path[:] = self.path
-        _unload_modules(set(sys.modules) - self.modules, package)
+        unloaded = _unload_modules(set(sys.modules) - self.modules, folders)
         logging.disable(self.disabled)
-        restore_loggers(self.loggers)
+        restore_loggers(self.loggers, unloaded)
         _reseed()
-        reset_torch()
+        reset_torch(unloaded)
         settings = restore_settings(self.settings)
         _close_figures()
+        end_pools()
+        if child_processes() - self.children:
+            end_data_loaders()
         collect_garbage()
-        left = why_threads_are_left(self.threads) or why_processes_are_left(self.children)
+        left = why_threads_are_left(self.threads) or why_processes_are_left(self.children) or _why_too_large()
         return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or left
 
 
@@ -78,8 +90,22 @@ def collect_garbage() -> None:
     """Free the attempt's memory. After the first attempt, also freeze what the user's code has loaded."""
     gc.collect()
     if FROZEN_MODULE not in sys.modules:
-        sys.modules[FROZEN_MODULE] = ModuleType(FROZEN_MODULE)
+        frozen = sys.modules[FROZEN_MODULE] = ModuleType(FROZEN_MODULE)
+        frozen.__dict__["megabytes"] = used_megabytes()
         gc.freeze()
+
+
+def used_megabytes() -> float:
+    """The resident memory of this process; 0 where the kernel does not tell it (proc_pid_statm(5))."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return 0.0
+
+
+def _why_too_large() -> str | None:
+    """Libraries may keep the package's modules, with all their data, of every trial."""
+    grown = used_megabytes() - float(sys.modules[FROZEN_MODULE].__dict__["megabytes"])
+    return f"its memory has grown by {grown:.0f} MB since its first trial" if grown > GROWN_MEGABYTES else None
 
 
 def _restore_environment(environment: dict[str, str]) -> None:
@@ -88,12 +114,13 @@ def _restore_environment(environment: dict[str, str]) -> None:
     os.environ.update(environment)
 
 
-def _unload_modules(names: set[str], package: Path | None) -> None:
-    """Have the user's own modules imported again, since their globals belong to the trial."""
-    for name in names:
-        module = sys.modules[name]
-        if package is not None and module is not None and is_inside(module, package):
-            del sys.modules[name]
+def _unload_modules(names: set[str], folders: Collection[Path]) -> set[str]:
+    """Have the user's own modules imported again, since their globals belong to the trial. Returns their names."""
+    modules = {name: sys.modules[name] for name in names if sys.modules[name] is not None}
+    own = {name for name, module in modules.items() if any(is_inside(module, folder) for folder in folders)}
+    for name in own:
+        del sys.modules[name]
+    return own
 
 
 def _reseed() -> None:

@@ -1,6 +1,7 @@
 """The configuration of the loggers of a process."""
 
 import logging
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +54,28 @@ def logger_states() -> dict[str | None, LoggerState]:
     return {name: LoggerState.of(logger) for name, logger in _loggers().items()}
 
 
-def restore_loggers(states: dict[str | None, LoggerState]) -> None:
-    """New loggers keep their levels, because libraries set them only when they are imported, which happens once."""
+def restore_loggers(states: dict[str | None, LoggerState], unloaded: set[str]) -> None:
+    """`unloaded` are the package's modules, whose loggers are forgotten: they will be made again.
+
+    New loggers of libraries keep what the libraries have given them when they were imported, which happens once.
+    """
+    tops = {name.partition(".")[0] for name in unloaded}
     for name, logger in _loggers().items():
+        top = (name or "").partition(".")[0]
         if (state := states.get(name)) is not None:
             state.put_back(logger)
+        elif name is not None and top in tops:
+            logging.Logger.manager.loggerDict.pop(name, None)
         else:
-            logger.handlers.clear()
+            logger.disabled = False
+            logger.handlers[:] = [one for one in logger.handlers if top in sys.modules and _is_of_library(one, tops)]
+            logger.filters[:] = logger.filters if top in sys.modules else []
+
+
+def _is_of_library(handler: logging.Handler, tops: set[str]) -> bool:
+    """A file belongs to the trial, and so does a handler whose class is the package's."""
+    is_of_package = type(handler).__module__.partition(".")[0] in tops
+    return not isinstance(handler, logging.FileHandler) and not is_of_package
 
 
 def _loggers() -> dict[str | None, logging.Logger]:

@@ -7,7 +7,7 @@ from pathlib import Path
 HARMLESS_PROGRAMS = (
     "multiprocessing.resource_tracker",
     "multiprocessing.forkserver",
-    "loky",
+    "loky.backend.resource_tracker",
     "torch/_inductor/compile_worker",
     "torch_shm_manager",
 )

@@ -8,14 +8,25 @@ LEFT_MEGABYTES = 256
 """How much GPU memory may stay allocated. cuBLAS keeps a workspace of some tens of MB for each stream."""
 
 
-def reset_torch() -> None:
+def reset_torch(unloaded: set[str]) -> None:
+    """`unloaded` are the names of the package's modules."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
     _seed(torch)
+    _forget_safe_globals(torch.serialization, unloaded)
     if _has_compiled():
         # It compiles a function of a library at most eight times in a process, and then runs it uncompiled.
         torch.compiler.reset()
+
+
+def _forget_safe_globals(serialization: Any, unloaded: set[str]) -> None:
+    """Classes of the package that `torch.load` may load: it would make objects of the class before its last import."""
+    known = serialization.get_safe_globals()
+    kept = [one for one in known if getattr(one, "__module__", None) not in unloaded]
+    if len(kept) < len(known):
+        serialization.clear_safe_globals()
+        serialization.add_safe_globals(kept)
 
 
 def _has_compiled() -> bool:

@@ -1,0 +1,208 @@
+"""What several trials of one package leave in a process: its modules, loggers, pools and classes."""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from trainer.worker.reset import baseline as reset
+from trainer.worker.reset.baseline import Baseline
+from trainer.worker.user_code import call, find_function
+
+
+@dataclass
+class Trials:
+    """Trials in this process, each in a thread of its own with a working directory of its own, as in a worker."""
+
+    package: Path
+    root: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def write(self, **modules: str) -> None:
+        for name, text in modules.items():
+            (self.package / f"{name}.py").write_text(dedent(text))
+
+    def run(self) -> tuple[Any, str | None]:
+        """Returns what the function returned, and why the process cannot be used again."""
+        directory = self.root / f"run-{len(list(self.root.iterdir()))}"
+        directory.mkdir()
+        for file in self.package.glob("*.py"):
+            (directory / file.name).write_text(file.read_text())
+        self.monkeypatch.chdir(directory)
+        results: list[tuple[Any, str | None]] = []
+        thread = threading.Thread(target=lambda: results.append(self._run(directory)))
+        thread.start()
+        thread.join()
+        for file in directory.iterdir():
+            file.unlink(missing_ok=True)
+        return results[0]
+
+    def _run(self, directory: Path) -> tuple[Any, str | None]:
+        baseline = Baseline()
+        result = call(find_function("trained:train_fn", self.package), {})
+        return result, baseline.restore([self.package, directory])
+
+
+@pytest.fixture
+def trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trials:
+    package, root = tmp_path / "package", tmp_path / "runs"
+    package.mkdir()
+    root.mkdir()
+    return Trials(package, root, monkeypatch)
+
+
+def test_a_module_that_is_imported_through_the_working_directory_is_imported_again(trials: Trials) -> None:
+    train = """
+        import os, sys
+
+        def train_fn():
+            sys.path.insert(0, os.getcwd())
+            import helper_of_test
+            helper_of_test.STEPS.append(1)
+            return len(helper_of_test.STEPS), os.path.exists(helper_of_test.__file__)
+        """
+    trials.write(helper_of_test="STEPS = []", trained=train)
+    assert [trials.run() for _ in range(3)] == [((1, True), None)] * 3
+
+
+def test_a_package_behind_a_link_is_imported_again(trials: Trials, tmp_path: Path) -> None:
+    train = """
+        import pathlib, sys
+
+        def train_fn():
+            sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+            import helper_of_test
+            helper_of_test.STEPS.append(1)
+            return len(helper_of_test.STEPS)
+        """
+    trials.write(helper_of_test="STEPS = []", trained=train)
+    (tmp_path / "link").symlink_to(trials.package)
+    trials.package = tmp_path / "link"
+    assert [trials.run()[0] for _ in range(2)] == [1, 1]
+
+
+@pytest.fixture
+def library() -> Iterator[Callable[[], None]]:
+    """An installed library that gives its logger a handler when it is imported, as Lightning and Optuna do."""
+    name = "library_of_test"
+
+    def load() -> None:
+        if name not in sys.modules:
+            sys.modules[name] = ModuleType(name)
+            logging.getLogger(name).addHandler(logging.StreamHandler())
+
+    sys.modules["loader_of_test"] = loader = ModuleType("loader_of_test")
+    loader.__dict__["load"] = load
+    yield load
+    del sys.modules["loader_of_test"]
+    sys.modules.pop(name, None)
+    logging.Logger.manager.loggerDict.pop(name, None)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_librarys_own_handler_stays_and_the_trials_do_not(trials: Trials) -> None:
+    train = """
+        import logging, loader_of_test
+
+        def train_fn():
+            loader_of_test.load()
+            loggers = [logging.getLogger(name) for name in ("my run", "trained.part")]
+            found = [len(logger.handlers) + len(logger.filters) for logger in loggers]
+            for logger in loggers:
+                logger.addHandler(logging.StreamHandler())
+                logger.addFilter(logging.Filter())
+            librarys = logging.getLogger("library_of_test")
+            librarys.addHandler(logging.FileHandler("log", delay=True))
+            return found, [type(handler).__name__ for handler in librarys.handlers]
+        """
+    trials.write(trained=train)
+    expected = ([0, 0], ["StreamHandler", "FileHandler"]), None
+    assert [trials.run() for _ in range(3)] == [expected] * 3
+
+
+def test_a_configuration_of_logging_disables_the_same_loggers_in_every_trial(trials: Trials) -> None:
+    train = """
+        import logging.config
+
+        def train_fn():
+            logging.config.dictConfig({"version": 1})
+            import helper_of_test
+            return helper_of_test.log.disabled
+        """
+    trials.write(helper_of_test="import logging\nlog = logging.getLogger(__name__)", trained=train)
+    assert [trials.run()[0] for _ in range(2)] == [False, False]
+
+
+def test_joblibs_pool_ends_with_its_trial(trials: Trials) -> None:
+    train = """
+        import joblib
+
+        CALLS = []
+
+        def work(_):
+            import trained
+            trained.CALLS.append(1)
+            return len(trained.CALLS)
+
+        def train_fn():
+            return joblib.Parallel(n_jobs=2)([joblib.delayed(work)(0)])
+        """
+    trials.write(trained=train)
+    assert [trials.run() for _ in range(2)] == [([1], None)] * 2
+
+
+def test_a_data_loader_in_a_reference_cycle_ends_by_itself(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without help torch waits five seconds for each of its processes, and then terminates it."""
+    terminated: list[BaseProcess] = []
+    monkeypatch.setattr(BaseProcess, "terminate", terminated.append)
+    train = """
+        import torch
+        from torch.utils.data import DataLoader
+
+        class Trainer:
+            def __init__(self):
+                self.callbacks = [self.train]
+                self.loader = DataLoader(torch.zeros(8), batch_size=2, num_workers=1, persistent_workers=True)
+
+            def train(self):
+                return len(list(self.loader))
+
+        def train_fn():
+            return Trainer().train()
+        """
+    trials.write(trained=train)
+    assert trials.run() == (4, None)
+    assert terminated == []
+
+
+def test_torch_loads_the_class_of_the_present_trial(trials: Trials) -> None:
+    train = """
+        import torch
+
+        class Settings:
+            pass
+
+        def train_fn():
+            torch.serialization.add_safe_globals([Settings])
+            torch.save(Settings(), "file.pt")
+            return isinstance(torch.load("file.pt"), Settings)
+        """
+    trials.write(trained=train)
+    assert [trials.run()[0] for _ in range(3)] == [True] * 3
+
+
+def test_a_process_that_has_grown_is_replaced(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials.write(trained="def train_fn():\n    return 1")
+    assert trials.run() == (1, None)
+    monkeypatch.setattr(reset, "used_megabytes", lambda: 100_000.0)
+    reason = trials.run()[1]
+    assert reason is not None
+    assert reason.startswith("its memory has grown by ")
