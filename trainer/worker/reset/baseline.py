@@ -53,6 +53,9 @@ class Baseline:
 
         `folders` have the user's own modules: the package's, and the working directory with its copy.
         """
+        if child_processes() - self.children:
+            end_data_loaders()  # first of all: the garbage collector may run at any time
+        end_pools()
         streams = self.streams.put_back()
         _restore_environment(self.environment)
         with contextlib.suppress(OSError):
@@ -65,9 +68,6 @@ class Baseline:
         reset_torch(unloaded)
         settings = restore_settings(self.settings)
         _close_figures()
-        end_pools()
-        if child_processes() - self.children:
-            end_data_loaders()
         collect_garbage()
         left = why_threads_are_left(self.threads) or why_processes_are_left(self.children) or _why_too_large()
         return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or left
