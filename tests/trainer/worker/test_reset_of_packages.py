@@ -1,7 +1,9 @@
 """What several trials of one package leave in a process: its modules, loggers, pools and classes."""
 
 import logging
+import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,8 +34,7 @@ class Trials:
 
     def run(self) -> tuple[Any, str | None]:
         """Returns what the function returned, and why the process cannot be used again."""
-        directory = self.root / f"run-{len(list(self.root.iterdir()))}"
-        directory.mkdir()
+        directory = Path(tempfile.mkdtemp(dir=self.root))
         for file in self.package.glob("*.py"):
             (directory / file.name).write_text(file.read_text())
         self.monkeypatch.chdir(directory)
@@ -41,8 +42,8 @@ class Trials:
         thread = threading.Thread(target=lambda: results.append(self._run(directory)))
         thread.start()
         thread.join()
-        for file in directory.iterdir():
-            file.unlink(missing_ok=True)
+        self.monkeypatch.chdir(self.root)
+        shutil.rmtree(directory)
         return results[0]
 
     def _run(self, directory: Path) -> tuple[Any, str | None]:
