@@ -1,7 +1,6 @@
 """A stack as `paceline up` starts it, on a machine with an NVIDIA GPU."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,14 +67,13 @@ class Trials:
         read = map(json.loads, self.record_of(name).read_text().splitlines())
         return {line["number"]: line for line in read}
 
-    def log(self, trial: dict[str, Any]) -> str:
-        return self.stack.paceline("logs", trial["id"]).stdout
-
 
 @pytest.fixture(scope="package")
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
     if shutil.which("nvidia-smi") is None:
         pytest.fail("there is no nvidia-smi, so no NVIDIA GPU; `make test` has what needs none")
-    os.environ["PACELINE_SYSTEM_METRICS_SECONDS"] = "1"
-    with running_stack(tmp_path_factory.mktemp("gpu") / "data") as stack:
-        yield Trials(stack, tmp_path_factory.mktemp("record"))
+    data_dir = tmp_path_factory.mktemp("gpu") / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PACELINE_SYSTEM_METRICS_SECONDS", "1")
+        with running_stack(data_dir) as stack:
+            yield Trials(stack, tmp_path_factory.mktemp("record"))

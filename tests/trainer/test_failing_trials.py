@@ -1,15 +1,23 @@
 """Trials that fail on a real Ray: which failure the service gets, with what message."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import Add
+from tests.trainer.conftest import USER_CODE, Add, free_the_cluster
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture
+def errors_on_a_gpu(service: FakeService) -> Iterator[dict[str, str]]:
+    """The package as a part of `trainer`. Its idle slot would take the room of the other tests' slots."""
+    yield {"package": service.add_package(USER_CODE.with_name("errors_on_a_gpu.py").read_text())}
+    free_the_cluster()
 
 
 def test_a_secret_that_the_agent_does_not_have_fails_the_trial_by_its_name(service: FakeService, add: Add) -> None:
@@ -40,9 +48,11 @@ def test_a_rank_that_exits_by_itself_is_the_users_error_and_its_last_line_is_kep
     assert "last words" in service.log(trial, 1)
 
 
-def test_a_process_that_torch_ends_for_an_error_on_its_gpu_is_the_users_error(service: FakeService, add: Add) -> None:
+def test_a_process_that_torch_ends_for_an_error_on_its_gpu_is_the_users_error(
+    service: FakeService, add: Add, errors_on_a_gpu: dict[str, str]
+) -> None:
     """The thread that watches NCCL does that, before the function has noticed the error."""
-    trial = add("be_ended_by_torch")
+    trial = add("be_ended_by_torch", trainer=errors_on_a_gpu)
     error = service.finished(trial).error
     assert error is not None
     assert (error.kind, error.began) == (FailureKind.USER_ERROR, True)
@@ -53,10 +63,10 @@ def test_a_process_that_torch_ends_for_an_error_on_its_gpu_is_the_users_error(se
 
 
 def test_a_process_that_cannot_be_reset_is_replaced_and_its_trial_keeps_its_end(
-    service: FakeService, add: Add, record: Path
+    service: FakeService, add: Add, record: Path, errors_on_a_gpu: dict[str, str]
 ) -> None:
     behaviours = ["say_pid", "spoil_the_reset", "say_pid", "spoil_the_reset_and_fail", "say_pid"]
-    ends = [service.finished(add(behaviour)) for behaviour in behaviours]
+    ends = [service.finished(add(behaviour, trainer=errors_on_a_gpu)) for behaviour in behaviours]
     assert [end.error and end.error.kind for end in ends] == [None, None, None, FailureKind.USER_ERROR, None]
     assert ends[3].error is not None
     assert re.match(r"ValueError: a bad end \(rank \d of 2, train.py:", ends[3].error.message)
@@ -80,7 +90,7 @@ def test_a_missing_function_is_reported_with_the_existing_ones(service: FakeServ
     error = service.finished(add(trainer={"entrypoint": "train:train"})).error
     assert error is not None
     assert error.kind == FailureKind.CANNOT_START
-    assert error.message.startswith("train.py has no function 'train'; it has: be_ended_by_torch, be_killed")
+    assert error.message.startswith("train.py has no function 'train'; it has: be_killed_by_the_kernel")
 
 
 def test_a_syntax_error_names_its_line_and_a_users_package_may_be_called_trainer(service: FakeService) -> None:

@@ -188,8 +188,8 @@ class RankSession:
         if ended.failure is not None:
             return baseline.streams.put_back()
         try:
-            folders = (self.folder, Path(directory) if (directory := working_directory()) is not None else None)
-            return baseline.restore([folder for folder in folders if folder is not None])
+            folders = self.folder, working_directory()
+            return baseline.restore([Path(folder) for folder in folders if folder is not None])
         except Exception as error:  # noqa: BLE001 - the trial has ended, whatever it has left in its libraries
             return f"the process cannot be reset: {headline(error)}"
 

@@ -23,10 +23,7 @@ get_start_method = partial(multiprocessing.get_start_method, allow_none=True)
 
 CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: multiprocessing.set_start_method("spawn"), get_start_method),
-    (
-        lambda: torch.multiprocessing.set_start_method("spawn"),
-        lambda: multiprocessing.get_start_method(allow_none=True),
-    ),
+    (lambda: torch.multiprocessing.set_start_method("spawn"), get_start_method),
     (gc.disable, gc.isenabled),
     (lambda: gc.set_threshold(9), gc.get_threshold),
     (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit),

@@ -12,6 +12,7 @@ from trainer.process_log.context import log_context
 from trainer.ray_train.runners import Runner
 from trainer.resources import describe_workers
 from trainer.slot.assignment import Assignment
+from trainer.slot.attempt.attempt_clock import AttemptClock
 from trainer.slot.attempt.attempt_state import (
     Abandoned,
     AttemptState,
@@ -27,7 +28,6 @@ from trainer.slot.attempt.attempt_state import (
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.attempt.outcome import End, Outcome, outcome_of
-from trainer.slot.attempt.phases import phase_seconds
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.slot.attempt.ray_failures import classify, undelivered
 from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
@@ -36,7 +36,6 @@ from trainer.slot.attempt.timers import Timers
 from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
 from trainer.slot.checkpoints.validation_queue import PENDING, StartTask, Task, Validations
-from trainer.traces import tracing
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -92,10 +91,8 @@ class Attempt:
         self._timers = Timers(loop)
         self._loop = loop
         self._runner = runner
-        self._began_at: float | None = None
-        self._workers_done_at: float | None = None
+        self._clock = AttemptClock()
         self._masker = masker
-        self._created_at = time.monotonic()
         self.log_fields = log_context.current()
 
     def refuse_to_start(self, *, is_drained: bool) -> None:
@@ -136,9 +133,8 @@ class Attempt:
 
     def function_began(self) -> None:
         """A rank is about to call the training function. The time limits count from the first one on."""
-        if self._began_at is not None:
+        if not self._clock.begin():
             return
-        self._began_at = time.monotonic()
         if limit := self.assignment.max_seconds:
             self._timers.start("time limit", limit, self._leave_at_report, f"it has run for {limit:g} seconds")
         if limit := self.assignment.kill_after_seconds:
@@ -167,16 +163,9 @@ class Attempt:
         world_size, samples = self.delivery.reports.world_size, self.system_samples.due()
         more: dict[str, Any] = {} if world_size is None else {"world_size": world_size}
         more |= {"system_metrics": samples} if samples else {}
-        if self._began_at is None:
-            return {"phases": {}, **more}
-        return {"running_seconds": time.monotonic() - self._began_at, "phases": self._phases(), **more}
-
-    def _phases(self) -> dict[str, float]:
-        if self._began_at is None:
-            return {}
-        now, times = time.monotonic(), dict(self.ranks.times)
-        ran = min(now, self._workers_done_at or now) - self._began_at
-        return phase_seconds(now - self._began_at, max(0.0, ran), times.values(), self.ranks.world_size)
+        if (seconds := self._clock.running_seconds) is not None:
+            more["running_seconds"] = seconds
+        return {"phases": self._clock.phases(self.ranks), **more}
 
     def system_sampled(
         self, rank: int, node: int | None, load: Mapping[str, float], gpus: Sequence[Mapping[str, Any]]
@@ -319,8 +308,7 @@ class Attempt:
 
         `error` is what Ray Train raised. `read_remains(rank)` is called for each rank that has not reported its end.
         """
-        self._workers_done_at = time.monotonic()
-        self._add_spans(self._workers_done_at)
+        self._clock.end_of_workers(self.ranks.world_size)
         self.ranks.take_remains(read_remains, self._put_log)
         self.validations.training_is_over()
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
@@ -341,12 +329,6 @@ class Attempt:
         )
         return outcome_of(end)
 
-    def _add_spans(self, ended: float) -> None:
-        began = self._began_at or ended
-        tracing.add_span("start workers", self._created_at, began, workers=self.ranks.world_size)
-        if self._began_at is not None:
-            tracing.add_span("train", began, ended)
-
     def abandon(self, failure: Failure) -> None:
         """End it as lost, because the slot cannot go on. Reports that are not delivered yet are dropped."""
         is_to_be_told = self.state.abandon(failure)
@@ -363,7 +345,7 @@ class Attempt:
         samples = self.system_samples.all()
         body = {
             **self._masker.mask_json(outcome.to_json()),
-            "phases": self._phases(),
+            "phases": self._clock.phases(self.ranks),
             **({"system_metrics": samples} if samples else {}),
             "next": wants_next,
         }
@@ -373,7 +355,7 @@ class Attempt:
     @property
     def began_training(self) -> bool:
         """Whether a rank has called the training function."""
-        return self._began_at is not None
+        return self._clock.has_begun
 
     def why_workers_not_reusable(self) -> str | None:
         """Why its worker processes cannot serve another attempt, if they cannot."""

@@ -143,8 +143,7 @@ def _own_exit(end: End, failures: dict[int, Failure]) -> Failure | None:
         return None
     rank, own_exit = min((rank, one) for rank, one in own_exits.items() if rank in (died_first or own_exits))
     message, output = own_exit.describe(rank)
-    tracebacks = {rank: one.traceback or "" for rank, one in sorted(failures.items())}
-    return Failure(USER_ERROR, message, output or None, tracebacks)
+    return Failure(USER_ERROR, message, output or None, _tracebacks(failures))
 
 
 def _died_first(end: End) -> set[int]:
@@ -169,4 +168,8 @@ def _failure_after_death(end: End, failures: dict[int, Failure]) -> Failure:
 def _first_failure(failures: dict[int, Failure]) -> Failure:
     """The failure of the rank that failed first, with the tracebacks of all."""
     first = next(iter(failures.values()))
-    return replace(first, rank_tracebacks={rank: one.traceback or "" for rank, one in sorted(failures.items())})
+    return replace(first, rank_tracebacks=_tracebacks(failures))
+
+
+def _tracebacks(failures: dict[int, Failure]) -> dict[int, str]:
+    return {rank: one.traceback or "" for rank, one in sorted(failures.items())}

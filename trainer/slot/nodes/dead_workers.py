@@ -15,8 +15,8 @@ def remains_of(attempt: Attempt, rank: int) -> Remains:
     """Read on the worker's node. A node that does not answer counts as lost."""
     worker, positions = attempt.ranks.started[rank], attempt.ranks.log_positions[rank]
     try:
-        known = worker.log_positions, positions, worker.oom_counter, worker.exit_file
-        return run_on_node(worker.node, read_remains, *known)
+        files = worker.oom_counter, worker.exit_file
+        return run_on_node(worker.node, read_remains, worker.log_positions, positions, *files)
     except (ray.exceptions.RayTaskError, OSError):  # the node answers
         return NODE_SILENT, None, None
     except ray.exceptions.RayError:

@@ -1,7 +1,6 @@
 """The state of a worker process before a trial, which is restored after it."""
 
 import contextlib
-import gc
 import logging
 import os
 import random
@@ -10,23 +9,16 @@ import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, restore_loggers
+from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
 from trainer.worker.reset.pools import end_data_loaders, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
 from trainer.worker.reset.processes import child_processes, why_processes_are_left
 from trainer.worker.reset.threads import why_threads_are_left
 from trainer.worker.reset.torch_state import free_gpu_memory, reset_torch
 from trainer.worker.user_code import is_inside
-
-FROZEN_MODULE = "_paceline_frozen"
-"""Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)"""
-
-
-GROWN_MEGABYTES = 1000
-"""How much a process may grow from the end of its first trial to that of a later one."""
 
 
 @dataclass
@@ -45,8 +37,7 @@ class Baseline:
     streams: StandardStreams = field(default_factory=StandardStreams)
 
     def __post_init__(self) -> None:
-        if FROZEN_MODULE not in sys.modules:
-            gc.freeze()  # the GC would look through all loaded libraries for 0.1 to 0.5 seconds
+        freeze_libraries()
 
     def restore(self, folders: Collection[Path] = ()) -> str | None:
         """Restore this state. Returns why the process cannot be used again, or None.
@@ -69,7 +60,7 @@ class Baseline:
         settings = restore_settings(self.settings)
         _close_figures()
         collect_garbage()
-        left = why_threads_are_left(self.threads) or why_processes_are_left(self.children) or _why_too_large()
+        left = why_threads_are_left(self.threads) or why_processes_are_left(self.children) or why_too_large()
         return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or left
 
 
@@ -84,28 +75,6 @@ def _close_figures() -> None:
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         pyplot.close("all")
-
-
-def collect_garbage() -> None:
-    """Free the attempt's memory. After the first attempt, also freeze what the user's code has loaded."""
-    gc.collect()
-    if FROZEN_MODULE not in sys.modules:
-        frozen = sys.modules[FROZEN_MODULE] = ModuleType(FROZEN_MODULE)
-        frozen.__dict__["megabytes"] = used_megabytes()
-        gc.freeze()
-
-
-def used_megabytes() -> float:
-    """The resident memory of this process; 0 where the kernel does not tell it (proc_pid_statm(5))."""
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-    return 0.0
-
-
-def _why_too_large() -> str | None:
-    """Libraries may keep the package's modules, with all their data, of every trial."""
-    grown = used_megabytes() - float(sys.modules[FROZEN_MODULE].__dict__["megabytes"])
-    return f"its memory has grown by {grown:.0f} MB since its first trial" if grown > GROWN_MEGABYTES else None
 
 
 def _restore_environment(environment: dict[str, str]) -> None:

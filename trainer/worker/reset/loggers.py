@@ -67,14 +67,19 @@ def restore_loggers(states: dict[str | None, LoggerState], unloaded: set[str]) -
         elif name is not None and top in tops:
             logging.Logger.manager.loggerDict.pop(name, None)
         else:
-            logger.disabled = False
-            logger.handlers[:] = [one for one in logger.handlers if top in sys.modules and _is_of_library(one, tops)]
-            logger.filters[:] = logger.filters if top in sys.modules else []
+            _keep_librarys_part(logger, is_librarys=top in sys.modules, unloaded=tops)
 
 
-def _is_of_library(handler: logging.Handler, tops: set[str]) -> bool:
+def _keep_librarys_part(logger: logging.Logger, *, is_librarys: bool, unloaded: set[str]) -> None:
+    logger.disabled = False
+    logger.handlers[:] = [one for one in logger.handlers if is_librarys and _is_of_library(one, unloaded)]
+    if not is_librarys:
+        logger.filters.clear()
+
+
+def _is_of_library(handler: logging.Handler, unloaded: set[str]) -> bool:
     """A file belongs to the trial, and so does a handler whose class is the package's."""
-    is_of_package = type(handler).__module__.partition(".")[0] in tops
+    is_of_package = type(handler).__module__.partition(".")[0] in unloaded
     return not isinstance(handler, logging.FileHandler) and not is_of_package
 
 

@@ -11,6 +11,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+TORCH_BACKENDS = (
+    "cudnn.allow_tf32",
+    "cuda.matmul.allow_tf32",
+    "fp32_precision",
+    "cudnn.fp32_precision",
+    "cudnn.conv.fp32_precision",
+    "cudnn.rnn.fp32_precision",
+    "cuda.matmul.fp32_precision",
+    "mkldnn.fp32_precision",
+    "mkldnn.matmul.fp32_precision",
+    "mkldnn.conv.fp32_precision",
+    "mkldnn.rnn.fp32_precision",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cudnn.enabled",
+    "cudnn.benchmark",
+    "cudnn.deterministic",
+)
+"""Attributes of `torch.backends`. Not every torch has all of them."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -95,27 +115,6 @@ def _torch_settings(torch: Any) -> Iterator[Setting]:
         )
     for path in TORCH_BACKENDS:
         yield from _attribute(torch.backends, path)
-
-
-TORCH_BACKENDS = (
-    "cudnn.allow_tf32",
-    "cuda.matmul.allow_tf32",
-    "fp32_precision",
-    "cudnn.fp32_precision",
-    "cudnn.conv.fp32_precision",
-    "cudnn.rnn.fp32_precision",
-    "cuda.matmul.fp32_precision",
-    "mkldnn.fp32_precision",
-    "mkldnn.matmul.fp32_precision",
-    "mkldnn.conv.fp32_precision",
-    "mkldnn.rnn.fp32_precision",
-    "cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "cuda.matmul.allow_bf16_reduced_precision_reduction",
-    "cudnn.enabled",
-    "cudnn.benchmark",
-    "cudnn.deterministic",
-)
-"""Attributes of `torch.backends`. Not every torch has all of them."""
 
 
 def _attribute(backends: Any, path: str) -> Iterator[Setting]:
