@@ -33,8 +33,8 @@ class Readiness(View):
     loops: dict[str, Any]
     """the health of each background loop"""
     storage: str
-    """`ok`, how many agents cannot write to the storage, or `unknown: …` without agents, or while the database does not
-    answer"""
+    """`ok`, how many agents cannot write to the storage, or `unknown: …` without agents, or while the database is not
+    ready"""
     pending_deletions: int | None
     """the number of directories that agents are to delete: of deleted experiments and of removed checkpoints; null
     while the database does not answer"""
@@ -63,7 +63,7 @@ def get_readiness(request: Request, response: Response, context: Ctx) -> Readine
     """Whether the service can serve."""
     database = _database(context)
     loops = {loop.name: loop.health() for loop in request.app.state.loops}
-    errors, pending = _storage(context) if database == "ok" else ({}, None)
+    errors, pending = _storage(context) if database == "ok" else (None, None)
     can_save = not errors or None in errors.values()
     ready = database == "ok" and can_save and all(health["ok"] for health in loops.values() if health["needed"])
     if not ready:
@@ -92,8 +92,10 @@ def _storage(context: Context) -> tuple[dict[str, str | None], int]:
         return storage_errors(session, database_now(session)), count_deletions(session)
 
 
-def _describe_storage(errors: Mapping[str, str | None]) -> str:
-    """Without the errors themselves: this call needs no token."""
+def _describe_storage(errors: Mapping[str, str | None] | None) -> str:
+    """Without the errors themselves: this call needs no token. None: the database cannot be asked."""
+    if errors is None:
+        return "unknown: the database is not ready"
     away = sum(error is not None for error in errors.values())
     if away:
         return f"{away} of {len(errors)} connected agents cannot write to it; GET /v1/agents says why"

@@ -5,6 +5,7 @@ import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePath
 
 EXCLUDED_FOLDERS = frozenset({"__pycache__", "node_modules", "paceline-data", "mlruns", "build", "dist"})
@@ -42,10 +43,14 @@ def folder_with_module(spec_file: Path, entrypoint: str) -> Path | None:
 
 
 def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
-    """Return the spec's folder when a word of a command names something in it; None when it names nothing there."""
+    """Return the spec's folder when a word of a command names a file, folder or module in it, else None."""
     folder = spec_file.parent
-    words = (word for argument in arguments for word in argument.split())
+    words = [word for argument in arguments for word in argument.replace("=", " ").split()]
     named = {part for word in words for part in PurePath(word).parts[:1]}
+    for option, module in pairwise(words):
+        if option in {"-m", "--module"}:  # of Python and of torchrun
+            top = module.partition(".")[0]
+            named |= {top, f"{top}.py"}
     return folder if any(path.name in named for path in folder.iterdir()) else None
 
 

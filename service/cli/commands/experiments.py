@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from service.cli import submission
 from service.cli.client import Client
@@ -44,14 +45,14 @@ def submit(
             text = f"{created['name']} ({created['id']}) is {created['status']}. To follow it: paceline watch"
             console.print_result(created, f"{text} {created['name']}", as_json=as_json)
         if watch:
-            _follow(client, created["id"])
+            _follow(client, created["id"], console.err if as_json else console.out)
 
 
 @app.command(rich_help_panel=PANEL)
 def watch(experiment: Experiment, url: Url = LOCAL_URL) -> None:
     """Follow an experiment until it ends. The exit code is 1 when it failed."""
     with connect(url) as client:
-        _follow(client, experiment)
+        _follow(client, experiment, console.out)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -87,11 +88,11 @@ def best(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) 
     console.print_result(found, terminal_tables.best(found, metric), as_json=as_json)
 
 
-def _follow(client: Client, experiment: str) -> None:
+def _follow(client: Client, experiment: str, output: Console) -> None:
     from service.cli.terminal.watch import watch_experiment  # noqa: PLC0415
 
     try:
-        ended = watch_experiment(client, experiment, console.out)
+        ended = watch_experiment(client, experiment, output)
     except KeyboardInterrupt:
         console.err.print(
             f"\nThe experiment keeps running. To stop it: [bold]paceline stop {experiment}[/bold]; to follow it again: "

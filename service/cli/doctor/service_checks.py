@@ -95,9 +95,9 @@ def _readiness(readiness: Json) -> Iterator[Check]:
     storage = readiness["storage"]
     if storage.startswith("ok"):
         yield ok("storage", "all connected agents can write to it")
-    elif storage.startswith("unknown"):
+    elif database == "ok" and storage.startswith("unknown"):
         yield warning("storage", storage, "connect an agent; it writes a small file to the storage to find out")
-    else:
+    elif database == "ok":
         advice = "see the agents below, and PACELINE_STORAGE of the service"
         yield (warning if readiness["ready"] else failed)("storage", storage, advice)
 

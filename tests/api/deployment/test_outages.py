@@ -85,7 +85,9 @@ def test_a_crash_of_the_database_loses_no_answered_report(service: Api, server: 
         crash(server)
         is_down.set()
         wait_until(lambda: service.http.get("/readyz").status_code == 503)
-        assert service.get("/readyz", 503)["database"].startswith("unreachable")
+        readiness = service.get("/readyz", 503)
+        assert readiness["database"].startswith("unreachable")
+        assert readiness["storage"] == "unknown: the database is not ready"
         assert service.http.post(f"/v1/experiments/{name}/ask").status_code == 503
         assert all(one.wait(PATIENCE_SECONDS) for one in refused)
         server.ensure_postgres_running()

@@ -29,6 +29,12 @@ def shared(tmp_path: Path) -> Iterator[FakeService]:
         yield service
 
 
+def rays_lines(about: str) -> list[str]:
+    """What slots and workers of this Ray logged about it."""
+    files = sorted(Path(tempfile.gettempdir()).glob("ray/session_*/logs/worker-*.err"))
+    return [line for file in files for line in file.read_text(errors="replace").splitlines() if about in line]
+
+
 @contextmanager
 def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     script = AGENT_PROCESS
@@ -38,6 +44,7 @@ def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[
         yield process
     except AssertionError as error:
         error.add_note(f"the agent's log ends with:\n{log.read_text()[-5000:]}")
+        error.add_note("\n".join(["its slots and workers logged at last:", *rays_lines(name)[-20:]]))
         raise
     finally:
         process.terminate()
@@ -68,9 +75,7 @@ def check_workers_lines(output: str, agent: str, trial: str) -> None:
 
 def check_slots_lines(agent: str, trial: str) -> None:
     """In the file of Ray that has the output of the slot that ran it. On a busy machine, it may be a new slot."""
-    files = Path(tempfile.gettempdir()).glob("ray/session_*/logs/worker-*.err")
-    about = (line for file in files for line in file.read_text(errors="replace").splitlines() if f'"{trial}"' in line)
-    lines = [line for line in map(json.loads, about) if line["process"] == "slot"]
+    lines = [line for line in map(json.loads, rays_lines(f'"{trial}"')) if line["process"] == "slot"]
     assert lines
     assert {(line["agent"], line["attempt"], line["experiment"]) for line in lines} == {(agent, 1, "x-1")}
     assert all(line["slot"].startswith(f"slot.{agent}.") for line in lines)

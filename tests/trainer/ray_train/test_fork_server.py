@@ -1,5 +1,6 @@
 """The fork server and its launcher, as processes of their own. A small program takes the place of Ray's workers'."""
 
+import contextlib
 import inspect
 import json
 import os
@@ -73,14 +74,16 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 @cache
-def patient_launcher(modules: tuple[str, ...] = (), *, is_small: bool) -> str:
+def patient_launcher(modules: tuple[str, ...] = (), *, is_small: bool, request_seconds: float) -> str:
     """The launcher's command, with a program that waits long: no test is about how long it waits.
 
-    The fork server of a small one imports numpy alone.
+    The fork server of a small one imports numpy alone, and waits `request_seconds` for a request.
     """
-    seconds = re.compile(r"^((?:START|REQUEST|IDLE)_SECONDS) = .*", re.MULTILINE)
-    program, count = seconds.subn(r"\1 = 240.0", inspect.getsource(fork_server))
-    assert count == 3
+    seconds = {"START_SECONDS": 240.0, "IDLE_SECONDS": 240.0, "REQUEST_SECONDS": request_seconds}
+    program = inspect.getsource(fork_server)
+    for name, value in seconds.items():
+        program, count = re.subn(rf"^{name} = .*", f"{name} = {value}", program, flags=re.MULTILINE)
+        assert count == 1
     if is_small:
         preloaded = re.compile(r"^PRELOADED = \(.*?^\)", re.MULTILINE | re.DOTALL)
         program, count = preloaded.subn('PRELOADED = ("numpy",)', program)
@@ -101,6 +104,7 @@ class FakeRaylet:
     process: subprocess.Popen[bytes]
     is_small: bool = False
     modules: tuple[str, ...] = ()
+    request_seconds: float = 240.0
     node: str = field(default_factory=lambda: uuid.uuid4().hex)
     workers: list["Worker"] = field(default_factory=list)
 
@@ -126,14 +130,15 @@ class FakeRaylet:
         result = self.folder / uuid.uuid4().hex
         options = [f"--node-id={self.node}", f"--temp-dir={self.folder}", "--session-name=session"]
         arguments = map(shlex.quote, [str(self.folder / "worker.py"), "one argument", str(result), *options, *last])
-        command = f"exec {patient_launcher(self.modules, is_small=self.is_small)} {' '.join(arguments)}"
+        launcher = patient_launcher(self.modules, is_small=self.is_small, request_seconds=self.request_seconds)
+        command = f"exec {launcher} {' '.join(arguments)}"
         env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         env |= {"RAY_RAYLET_PID": str(self.process.pid), "RAY_JOB_ID": "01000000", **variables}
         with result.with_suffix(".out").open("wb") as output:
-            launcher = subprocess.Popen(
+            process = subprocess.Popen(
                 ["bash", "-c", command], env=env, cwd=self.folder, stdin=subprocess.PIPE, stdout=output, umask=0o027
             )
-        self.workers.append(Worker(launcher, result))
+        self.workers.append(Worker(process, result))
         return self.workers[-1]
 
     def facts(self, *last: str, **variables: str) -> dict[str, Any]:
@@ -272,6 +277,26 @@ def test_a_launcher_waits_for_the_other_one_that_is_about_to_listen(small_raylet
         connection, _ = other.accept()
     connection.close()
     assert worker.facts()["pid"] == worker.launcher.pid
+
+
+def test_a_launcher_waits_for_a_slow_fork(small_raylet: FakeRaylet) -> None:
+    """Ray would wait for the process of one that has given up, until its own limit."""
+    without = replace(small_raylet.another_node(), request_seconds=0.05)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(f"\0paceline-fork-server.{os.getuid()}.{without.node}.01000000")
+        other.listen()
+        worker = without.run("stay")
+        connection, _ = other.accept()
+    with connection:
+        connection.sendall(fork_server.READY)
+        request, files = fork_server.receive(connection)
+        for file in files:
+            os.close(file)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.launcher.wait(1)  # as long as the fork takes
+        connection.sendall(fork_server.FORKED)
+        assert worker.launcher.wait(60) == 0
+    assert request["arguments"][-1] == "stay"
 
 
 def test_a_worker_starts_where_the_raylets_command_line_cannot_be_read(small_raylet: FakeRaylet) -> None:

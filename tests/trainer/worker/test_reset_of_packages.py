@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from trainer.worker.reset import memory
 from trainer.worker.reset.baseline import Baseline
+from trainer.worker.reset.memory import FROZEN_MODULE
 from trainer.worker.user_code import call, find_function
 
 
@@ -203,7 +203,7 @@ def test_torch_loads_the_class_of_the_present_trial(trials: Trials) -> None:
 def test_a_process_that_has_grown_is_replaced(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
     trials.write(trained="def train_fn():\n    return 1")
     assert trials.run() == (1, None)
-    monkeypatch.setattr(memory, "used_megabytes", lambda: 100_000.0)
+    monkeypatch.setitem(vars(sys.modules[FROZEN_MODULE]), "megabytes", -2000.0)
     reason = trials.run()[1]
     assert reason is not None
     assert reason.startswith("its memory has grown by ")

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from rich.console import Console
 
 from service.cli.client import Client
-from service.cli.terminal import console, terminal_tables
+from service.cli.terminal import console, terminal_tables, watch
 from service.stack.ports import free_port
 from tests.unit.cli.conftest import SPEC, Run, external, finish_one, serve, serving, submitted
 
@@ -99,6 +100,21 @@ def test_watching_a_stopped_experiment_exits_with_0(run: Run, project: Path) -> 
     watched = run("watch", name)
     assert watched.code == 0
     assert f"{name} stopped (user)" in watched.out
+
+
+def test_the_answer_to_a_submission_is_all_of_the_output_also_when_it_is_watched(
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_and_watch(client: Client, name: str, output: Console) -> Any:
+        httpx.post(f"{url}/v1/experiments/{name}/stop").raise_for_status()
+        return watch_experiment(client, name, output)
+
+    watch_experiment = watch.watch_experiment
+    monkeypatch.setattr(watch, "watch_experiment", stop_and_watch)
+    name = f"watched-{time.monotonic_ns()}"
+    ended = run("submit", str(project / "experiment.yaml"), "--name", name, "--watch", "--json")
+    assert json.loads(ended.out)["name"] == name
+    assert f"{name} stopped (user)" in ended.err
 
 
 def test_best_with_several_objectives_is_the_pareto_front(run: Run, project: Path, url: str) -> None:

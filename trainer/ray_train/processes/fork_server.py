@@ -61,9 +61,12 @@ THREADS = "PACELINE_THREADS"
 """The number of threads for which Ray is going to set OMP_NUM_THREADS in the worker, where that is not 1."""
 
 START_SECONDS = 30.0
-"""How long a launcher waits for a fork server that still imports. Ray gives a worker process a minute to start."""
+"""How long a launcher waits for a fork server that still imports. Ray gives a worker process a minute to start, and
+notices only then that one has ended before."""
 
 REQUEST_SECONDS = 5.0
+"""How long a fork server waits for a launcher's request."""
+
 BIND_CHECK_SECONDS = 0.01
 
 IDLE_SECONDS = 10.0
@@ -135,7 +138,6 @@ def request_fork(arguments: list[str], bootstrap: str) -> bool:
         connection.settimeout(START_SECONDS)
         if not is_own_process(connection) or connection.recv(1) != READY:
             return False
-        connection.settimeout(REQUEST_SECONDS)
         socket.send_fds(connection, [LENGTH.pack(len(content))], STANDARD_FILES)
         connection.sendall(content)
         try:

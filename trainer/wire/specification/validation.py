@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from trainer.wire.field_types import Amount, Count, JsonNumber, Key, LabelSelector, Message
+from trainer.wire.field_types import Amount, JsonNumber, Key, LabelSelector, Message
 from trainer.wire.specification.datasets import Entrypoint
 
 
@@ -24,7 +24,7 @@ class ValidationTask(Message):
     """other resources of Ray that it reserves"""
     label_selector: LabelSelector = Field(default_factory=dict)
     """the labels of the nodes where it may run"""
-    max_retries: Annotated[Count, Field(le=100)] = 3
+    max_retries: Annotated[int, Field(ge=0, le=100), JsonNumber] = 3
     """how often it is started again after the death of its process"""
 
 
