@@ -2,11 +2,17 @@
 
 import builtins
 import gc
+import locale
+import logging
 import multiprocessing
+import os
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,6 +27,21 @@ from trainer.worker.reset.torch_state import free_gpu_memory
 
 get_start_method = partial(multiprocessing.get_start_method, allow_none=True)
 
+
+class OwnLogger(logging.Logger):
+    pass
+
+
+def read_umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
+
+
+def set_time_zone() -> None:
+    os.environ["TZ"] = "Asia/Kolkata"
+    time.tzset()
+
+
 CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: multiprocessing.set_start_method("spawn"), get_start_method),
     (lambda: torch.multiprocessing.set_start_method("spawn"), get_start_method),
@@ -28,6 +49,14 @@ CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: gc.set_threshold(9), gc.get_threshold),
     (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit),
     (lambda: socket.setdefaulttimeout(3), socket.getdefaulttimeout),
+    (lambda: sys.setswitchinterval(0.1), sys.getswitchinterval),
+    (lambda: setattr(sys, "excepthook", print), lambda: sys.excepthook),
+    (lambda: setattr(threading, "excepthook", print), lambda: threading.excepthook),
+    (tracemalloc.start, tracemalloc.is_tracing),
+    (lambda: logging.setLoggerClass(OwnLogger), logging.getLoggerClass),
+    (lambda: os.umask(0o007), read_umask),
+    (lambda: locale.setlocale(locale.LC_NUMERIC, "C.UTF-8"), lambda: locale.setlocale(locale.LC_NUMERIC)),
+    (set_time_zone, lambda: time.localtime(0).tm_hour),
     (lambda: sys.argv.append("--lr"), lambda: [*sys.argv]),
     (lambda: setattr(tempfile, "tempdir", "/nowhere"), lambda: tempfile.tempdir),
     (lambda: setattr(builtins, "print", str), lambda: builtins.print),
@@ -45,6 +74,7 @@ CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: setattr(torch.backends.cudnn, "allow_tf32", False), lambda: torch.backends.cudnn.allow_tf32),
     (lambda: setattr(torch.backends.cudnn, "benchmark", True), lambda: torch.backends.cudnn.benchmark),
     (lambda: setattr(torch.backends.cudnn, "deterministic", True), lambda: torch.backends.cudnn.deterministic),
+    (partial(torch.multiprocessing.set_sharing_strategy, "file_system"), torch.multiprocessing.get_sharing_strategy),
     (lambda: torch.backends.cuda.enable_flash_sdp(False), torch.backends.cuda.flash_sdp_enabled),
     (lambda: torch.manual_seed(5), lambda: torch.initial_seed() == 5),
     (plt.figure, lambda: len(plt.get_fignums())),
@@ -124,6 +154,20 @@ print(baseline.restore())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "the training function changed torch.set_num_interop_threads, which cannot be undone\n"
+
+
+def test_a_priority_that_only_root_may_raise_again_ends_the_process() -> None:
+    program = """
+import os
+from trainer.worker.reset.baseline import Baseline
+if os.getuid() == 0:
+    os.setuid(65534)
+baseline = Baseline()
+os.nice(1)
+print(baseline.restore())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "the training function changed os.nice, which cannot be undone\n"
 
 
 def test_every_setting_can_be_read_and_written() -> None:

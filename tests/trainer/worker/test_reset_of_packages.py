@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from trainer.worker.reset.baseline import Baseline
 from trainer.worker.reset.memory import FROZEN_MODULE
@@ -198,6 +199,28 @@ def test_torch_loads_the_class_of_the_present_trial(trials: Trials) -> None:
         """
     trials.write(trained=train)
     assert [trials.run()[0] for _ in range(3)] == [True] * 3
+
+
+def test_a_hook_for_all_modules_is_called_once(trials: Trials) -> None:
+    train = """
+        import functools
+        import torch
+        from torch.nn.modules import module
+
+        CALLS = []
+
+        def count(*_):
+            CALLS.append(1)
+
+        def train_fn():
+            module.register_module_forward_hook(count, always_call=True)
+            module.register_module_forward_pre_hook(functools.partial(count, 1))
+            torch.nn.Linear(1, 1)(torch.zeros(1))
+            return len(CALLS)
+        """
+    trials.write(trained=train)
+    assert [trials.run() for _ in range(3)] == [(2, None)] * 3
+    torch.nn.Linear(1, 1)(torch.zeros(1))
 
 
 def test_a_process_that_has_grown_is_replaced(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,18 @@
 """Settings of Python and of torch that hold for a whole process, and that a training function may change."""
 
 import builtins
+import contextlib
 import gc
+import locale
+import logging
 import multiprocessing
+import os
 import socket
 import sys
 import tempfile
+import threading
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -48,11 +55,13 @@ class SavedSetting:
 
     def put_back(self) -> str | None:
         """Returns why the setting cannot be put back, or None."""
-        if _read(self.setting) != self.value:
+        if _read(self.setting) == self.value:
+            return None
+        with contextlib.suppress(PermissionError):
             self.setting.write(self.value)
-            if _read(self.setting) != self.value:
-                return f"the training function changed {self.setting.name}, which cannot be undone"
-        return None
+        if _read(self.setting) == self.value:
+            return None
+        return f"the training function changed {self.setting.name}, which cannot be undone"
 
 
 def saved_settings() -> list[SavedSetting]:
@@ -80,12 +89,31 @@ def _python_settings() -> Iterator[Setting]:
     yield Setting("multiprocessing's start method", start_method, partial(multiprocessing.set_start_method, force=True))
     yield Setting("gc.enable", gc.isenabled, lambda on: gc.enable() if on else gc.disable())
     yield Setting("gc.set_threshold", gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
+    yield Setting("tracemalloc", tracemalloc.is_tracing, lambda on: tracemalloc.start() if on else tracemalloc.stop())
     yield Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
+    yield Setting("sys.setswitchinterval", sys.getswitchinterval, sys.setswitchinterval)
+    yield Setting("sys.excepthook", lambda: sys.excepthook, partial(setattr, sys, "excepthook"))
+    yield Setting("threading.excepthook", lambda: threading.excepthook, partial(setattr, threading, "excepthook"))
+    yield Setting("logging.setLoggerClass", logging.getLoggerClass, logging.setLoggerClass)
     yield Setting("socket.setdefaulttimeout", socket.getdefaulttimeout, socket.setdefaulttimeout)
     yield Setting("sys.argv", lambda: [*sys.argv], partial(setattr, sys, "argv"))
     yield Setting("tempfile.tempdir", lambda: tempfile.tempdir, partial(setattr, tempfile, "tempdir"))
     # Scripts for several processes replace it, so that rank 0 alone prints.
     yield Setting("builtins.print", lambda: builtins.print, partial(setattr, builtins, "print"))
+
+    yield Setting("os.umask", _read_umask, os.umask)
+    # Only root may lower it.
+    yield Setting("os.nice", partial(os.getpriority, os.PRIO_PROCESS, 0), partial(os.setpriority, os.PRIO_PROCESS, 0))
+    yield Setting(
+        "locale.setlocale", partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)
+    )
+    yield Setting("time.tzset", lambda: (time.tzname, time.timezone), lambda _zone: time.tzset())  # of the environment
+
+
+def _read_umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _torch_settings(torch: Any) -> Iterator[Setting]:
@@ -102,6 +130,10 @@ def _torch_settings(torch: Any) -> Iterator[Setting]:
         "torch.autograd.set_detect_anomaly",
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda modes: torch.autograd.set_detect_anomaly(*modes),
+    )
+    shared = torch.multiprocessing
+    yield Setting(
+        "torch.multiprocessing.set_sharing_strategy", shared.get_sharing_strategy, shared.set_sharing_strategy
     )
     # Torch has no way back: a second call raises RuntimeError.
     yield Setting("torch.set_num_interop_threads", torch.get_num_interop_threads, lambda _count: None)

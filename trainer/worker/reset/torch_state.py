@@ -15,6 +15,7 @@ def reset_torch(unloaded: set[str]) -> None:
         return
     _seed(torch)
     _forget_safe_globals(torch.serialization, unloaded)
+    _remove_hooks(torch.nn.modules.module, unloaded)
     if _has_compiled():
         # It compiles a function of a library at most eight times in a process, and then runs it uncompiled.
         torch.compiler.reset()
@@ -27,6 +28,18 @@ def _forget_safe_globals(serialization: Any, unloaded: set[str]) -> None:
     if len(kept) < len(known):
         serialization.clear_safe_globals()
         serialization.add_safe_globals(kept)
+
+
+def _remove_hooks(module: Any, unloaded: set[str]) -> None:
+    """Those that the package has registered for all modules: the next trial registers its own.
+
+    Torch keeps them in a dict for each kind, and tells only their own handles how to remove them.
+    """
+    for name, hooks in vars(module).items():
+        if name.startswith("_global_") and isinstance(hooks, dict):
+            for key, hook in list(hooks.items()):
+                if getattr(getattr(hook, "func", hook), "__module__", None) in unloaded:
+                    del hooks[key]
 
 
 def _has_compiled() -> bool:
