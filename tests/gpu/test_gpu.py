@@ -51,13 +51,15 @@ def lines(trials: Trials, one_after_another: list[dict[str, Any]]) -> dict[int, 
     return trials.lines("sequence")
 
 
-def test_only_the_trials_that_raise_an_error_fail_at_their_first_attempt(
+def test_only_the_trials_that_raise_an_error_fail(
     one_after_another: list[dict[str, Any]],
 ) -> None:
     failures = {ACTIONS[one["number"]]: one["failure_kind"] for one in one_after_another if one["status"] == "failed"}
     broken = failures.pop("break_the_gpu", "user_error")  # torch may end its process before the function is through
     assert (broken, failures) == ("user_error", {"run_out_of_memory": "out_of_memory", "fail_on_the_gpu": "user_error"})
-    assert [len(trial["attempts"]) for trial in one_after_another] == [1] * len(ACTIONS)
+    several = {ACTIONS[one["number"]] for one in one_after_another if len(one["attempts"]) > 1}
+    assert len(several) <= 1  # the first failure in used processes is repeated in new ones
+    assert several <= {"break_the_gpu", "fail_on_the_gpu"}
     (failed,) = [trial for trial in one_after_another if ACTIONS[trial["number"]] == "fail_on_the_gpu"]
     assert "CUDA error: device-side assert" in str(failed["attempts"])
 

@@ -30,6 +30,7 @@ os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom
 
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService, go_on
 from trainer.ray_train.processes import setup_worker
+from trainer.wire import Failure, FailureKind
 
 if TYPE_CHECKING:
     from tests.trainer.s3_server import S3Server
@@ -143,6 +144,16 @@ def another_agent(url: str, name: str, ray_address: str) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(PATIENCE_SECONDS)
+
+
+def failure_in_new_processes(service: FakeService, add: Callable[[], str]) -> tuple[str, Failure]:
+    """A trial that fails before its first report, and its failure. After one in used processes it is added again."""
+    trial = add()
+    error = service.finished(trial).error
+    assert error is not None
+    if error.kind == FailureKind.PREEMPTED and error.message.endswith("the trial is repeated in new processes"):
+        return failure_in_new_processes(service, add)
+    return trial, error
 
 
 def pid_of(actor: Any) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import USER_CODE, Add, free_the_cluster
+from tests.trainer.conftest import USER_CODE, Add, failure_in_new_processes, free_the_cluster
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 
@@ -28,8 +28,7 @@ def test_a_secret_that_the_agent_does_not_have_fails_the_trial_by_its_name(servi
 
 
 def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: FakeService, add: Add) -> None:
-    error = service.finished(add("fail_on_rank_1")).error
-    assert error is not None
+    _, error = failure_in_new_processes(service, lambda: add("fail_on_rank_1"))
     assert error.kind == FailureKind.USER_ERROR
     assert error.message.startswith("ValueError: a bad (rank 1 of 2, train.py:")
     assert [r.rank for r in error.ranks] == [1]
@@ -40,9 +39,7 @@ def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: Fa
 def test_a_rank_that_exits_by_itself_is_the_users_error_and_its_last_line_is_kept(
     service: FakeService, add: Add
 ) -> None:
-    trial = add("leave_without_a_word")
-    error = service.finished(trial).error
-    assert error is not None
+    trial, error = failure_in_new_processes(service, lambda: add("leave_without_a_word"))
     assert error.kind == FailureKind.USER_ERROR
     assert re.match(r"the worker process of rank 1 ended itself with exit code 3 \(train\.py:\d+\)", error.message)
     assert "last words" in service.log(trial, 1)
@@ -52,9 +49,7 @@ def test_a_process_that_torch_ends_for_an_error_on_its_gpu_is_the_users_error(
     service: FakeService, add: Add, errors_on_a_gpu: dict[str, str]
 ) -> None:
     """The thread that watches NCCL does that, before the function has noticed the error."""
-    trial = add("be_ended_by_torch", trainer=errors_on_a_gpu)
-    error = service.finished(trial).error
-    assert error is not None
+    trial, error = failure_in_new_processes(service, lambda: add("be_ended_by_torch", trainer=errors_on_a_gpu))
     assert (error.kind, error.began) == (FailureKind.USER_ERROR, True)
     assert error.message.startswith("CUDA error: device-side assert triggered (rank 1): torch ended the worker process")
     assert error.traceback is not None
@@ -75,8 +70,7 @@ def test_a_process_that_cannot_be_reset_is_replaced_and_its_trial_keeps_its_end(
 
 
 def test_sys_exit_is_the_users_error(service: FakeService, add: Add) -> None:
-    error = service.finished(add("exit_politely")).error
-    assert error is not None
+    _, error = failure_in_new_processes(service, lambda: add("exit_politely"))
     assert (error.kind, "sys.exit(0)" in error.message) == (FailureKind.USER_ERROR, True)
 
 

@@ -79,20 +79,28 @@ def test_the_next_trial_runs_in_the_same_processes_and_finds_them_clean(
     assert [line for line in lines(record) if "leaks []" not in line] == []
 
 
-def test_a_package_that_cannot_be_imported_twice_gets_new_processes(
-    service: FakeService, add: Add, record: Path
+@pytest.mark.parametrize(
+    ("when", "count", "message"),
+    [
+        ("at its import", 4, "the package cannot be imported again"),
+        ("late", 3, "the training function failed before its first report"),
+    ],
+)
+def test_a_package_that_registers_twice_what_a_library_takes_once_gets_new_processes(
+    service: FakeService, add: Add, record: Path, when: str, count: int, message: str
 ) -> None:
     package = service.add_package(USER_CODE.with_name("registers.py").read_text())
-    spec = {"package": package, "scaling": {"num_workers": 1}}
-    trials = [add(trainer=spec) for _ in range(4)]
-    ends = [service.finished(trial) for trial in trials]
-    assert [end.outcome for end in ends] == [Outcome.COMPLETED, Outcome.FAILED, Outcome.COMPLETED, Outcome.COMPLETED]
+    environment = {"env_vars": {"REGISTER": when}}
+    spec = {"package": package, "scaling": {"num_workers": 1}, "runtime_env": environment}
+    ends = [service.finished(trial) for trial in [add(trainer=spec) for _ in range(count)]]
+    completed = [Outcome.COMPLETED] * count
+    assert [end.outcome for end in ends] == [Outcome.COMPLETED, Outcome.FAILED, *completed[2:]]
     repeated = ends[1].error
     assert repeated is not None
     assert repeated.kind == FailureKind.PREEMPTED  # repeated, without a charge
-    assert "cannot be imported again in a process that has served another trial" in repeated.message
+    assert repeated.message.startswith(f"{message} in a process that has served another trial: ")
     assert "Duplicated timeseries" in repeated.message
-    assert len(set(pids(record))) == len(pids(record)) == 3
+    assert len(set(pids(record))) == len(pids(record)) == count - 1
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])

@@ -1,13 +1,14 @@
 """Checkpoints that the training function reports with `validation`, on a real Ray, warm and with new workers."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.processes import kill_all
-from tests.trainer.conftest import pid_of, slot_of, until
+from tests.trainer.conftest import failure_in_new_processes, pid_of, slot_of, until
 from tests.trainer.fake_service import FakeService
 from trainer.resources import Bundle
 from trainer.wire import Answer, Decision, FailureKind, Finish, Outcome
@@ -188,7 +189,7 @@ def test_a_kill_ends_the_validation_and_the_report_counts_without_it(
 
 
 def test_a_report_that_asks_in_vain_says_what_to_add(service: FakeService, add_validated: AddValidated) -> None:
-    error = service.finished(add_validated(function="ask_in_vain", trainer={"validation": None})).error
-    assert error is not None
+    in_vain = partial(add_validated, function="ask_in_vain", trainer={"validation": None})
+    _, error = failure_in_new_processes(service, in_vain)
     assert error.kind == FailureKind.USER_ERROR
     assert "add trainer.validation: {entrypoint: module:function}" in error.message

@@ -177,6 +177,7 @@ class AttemptExecutor:
         train = train_function(self._planner.job(attempt), self._code)
         plan = self._planner.plan(attempt, self.key or "", frozenset(self._nodes.lost), on_success)
         limit = start_limit(plan.runtime_env, self._answer_seconds)
+        self._worker_reuse.begin()
         with start_limited(attempt, limit, partial(self._give_up, attempt)):
             error = runner.fit(train, plan) if attempt.state.is_running else None
         watchdog.cancel()
@@ -208,7 +209,7 @@ class AttemptExecutor:
         with log_context.resumed(attempt.log_fields):  # in case of success, this is another thread
             outcome = attempt.conclude(error, partial(remains_of, attempt))
             if outcome is not None:
-                outcome = self._worker_reuse.accepted(outcome, began_training=attempt.began_training)
+                outcome = self._worker_reuse.accepted(outcome, attempt)
             self._nodes.lost |= attempt.ranks.lost_nodes
             is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
             self._state.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)

@@ -92,6 +92,7 @@ class Attempt:
         self._loop = loop
         self._runner = runner
         self._clock = AttemptClock()
+        self.has_reported = False
         self._masker = masker
         self.log_fields = log_context.current()
 
@@ -220,6 +221,7 @@ class Attempt:
         return saved.uri
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
+        self.has_reported = True
         saved = None if checkpoint is None else self._saved(sequence, checkpoint)
         self.delivery.reports.put(sequence, metrics, saved, is_held=self.validations.hold(sequence))
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import OOM_COUNTER, Add, answers_awaited_for, pid_of, slot_of, until
+from tests.trainer.conftest import (
+    OOM_COUNTER,
+    Add,
+    answers_awaited_for,
+    failure_in_new_processes,
+    pid_of,
+    slot_of,
+    until,
+)
 from tests.trainer.fake_service import FakeService
 from trainer.wire import Answer, FailureKind, Outcome, Report
 
@@ -120,8 +128,7 @@ def test_a_storage_that_goes_away_is_not_the_users_error(service: FakeService, a
 
 
 def test_a_checkpoint_that_was_never_written_is_the_users_error(service: FakeService, add: Add) -> None:
-    error = service.finished(add("save_from_nowhere")).error
-    assert error is not None
+    _, error = failure_in_new_processes(service, lambda: add("save_from_nowhere"))
     assert error.kind == FailureKind.USER_ERROR
 
 
