@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from service import private_files
 from service.settings import BadSettings, Settings, without_password
@@ -42,9 +42,16 @@ def _check_reached(database: Database, error: DBAPIError) -> None:
     if not is_outage(error):
         return
     url = without_password(database.engine.url.render_as_string(hide_password=True))
-    reason = without_password(str(error.orig or error)).strip().partition("\n")[0]
-    message = f"the database {url} does not answer: {reason}; see PACELINE_DATABASE_URL and the server's log"
+    message = (
+        f"the database {url} does not answer: {databases_reason(error)}; see PACELINE_DATABASE_URL and the server's log"
+    )
     raise BadSettings(message) from error
+
+
+def databases_reason(error: SQLAlchemyError) -> str:
+    """The database's own words, in one line, without a password."""
+    words = str(getattr(error, "orig", None) or error.__cause__ or error)
+    return without_password(words).strip().partition("\n")[0]
 
 
 def _restrict_files(database: Database) -> None:

@@ -12,6 +12,7 @@ import httpx
 from search.numbers_in_messages import counted
 from service.cli.client import Client, Refused, Unreachable
 from service.cli.doctor.check import Check, failed, ok, warning
+from service.cli.doctor.mlflow_check import why_no_answer
 
 MAX_SKEW_SECONDS = 5.0
 SKEW_ADVICE = (
@@ -21,7 +22,6 @@ SKEW_ADVICE = (
 STORAGE_ADVICE = (
     "mount a directory there, and give its user write access; for a bucket, see the agent's credentials and endpoint"
 )
-MLFLOW_SECONDS = 10.0
 
 Json = dict[str, Any]
 
@@ -107,13 +107,12 @@ def _mlflow_page(readiness: Json) -> Iterator[Check]:
     if url is None:
         yield warning("MLflow", "the service mirrors to no MLflow server", "set PACELINE_MLFLOW_URI of the service")
         return
-    try:
-        httpx.get(f"{url.rstrip('/')}/health", timeout=MLFLOW_SECONDS).raise_for_status()
-    except httpx.HTTPError as error:
-        advice = "start it, or set PACELINE_MLFLOW_UI of the service to the address that people open"
-        yield warning("MLflow", f"{url} does not answer here ({error}){_lag(readiness)}", advice)
-    else:
+    reason = why_no_answer(url)
+    if reason is None:
         yield ok("MLflow", f"{url} answers{_lag(readiness)}")
+    else:
+        advice = "start it, or set PACELINE_MLFLOW_UI of the service to the address that people open"
+        yield warning("MLflow", f"{url} does not answer here ({reason}){_lag(readiness)}", advice)
 
 
 def _lag(readiness: Json) -> str:

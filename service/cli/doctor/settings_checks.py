@@ -5,18 +5,18 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import httpx
 from sqlalchemy.exc import SQLAlchemyError
 
 from search.samplers import SAMPLERS
 from service.cli.doctor.check import Check, failed, ok, warning
+from service.cli.doctor.mlflow_check import why_no_answer
+from service.cli.upgraded_database import databases_reason
 from service.settings import BadSettings, Settings, without_password
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import SchemaState, state_of
 
 SETTINGS = {"PACELINE_DATABASE_URL", "PACELINE_DATA_DIR", "PACELINE_STORAGE", "PACELINE_MLFLOW_URI"}
 LITTLE_SPACE = 5_000_000_000
-MLFLOW_SECONDS = 10.0
 
 
 def check_settings(env: Mapping[str, str] = os.environ) -> Iterator[Check]:
@@ -66,8 +66,8 @@ def _database(settings: Settings) -> Check:
         with database.engine.connect() as connection:
             state = state_of(connection)
     except SQLAlchemyError as error:
-        reason = without_password(str(error.__cause__ or error)).strip().partition("\n")[0]
-        return failed("database", f"{url} does not answer: {reason}", "see PACELINE_DATABASE_URL and the server's log")
+        found = f"{url} does not answer: {databases_reason(error)}"
+        return failed("database", found, "see PACELINE_DATABASE_URL and the server's log")
     finally:
         database.close()
     match state:
@@ -83,9 +83,8 @@ def _database(settings: Settings) -> Check:
 
 def _mlflow(uri: str) -> Check:
     shown = without_password(uri)
-    try:
-        httpx.get(f"{uri.rstrip('/')}/health", timeout=MLFLOW_SECONDS).raise_for_status()
-    except httpx.HTTPError as error:
-        advice = "start it, or set PACELINE_MLFLOW_URI. Trials go on; the mirror catches up when it answers"
-        return warning("MLflow", f"{shown} does not answer: {without_password(str(error))}", advice)
-    return ok("MLflow", f"{shown} answers")
+    reason = why_no_answer(uri)
+    if reason is None:
+        return ok("MLflow", f"{shown} answers")
+    advice = "start it, or set PACELINE_MLFLOW_URI. Trials go on; the mirror catches up when it answers"
+    return warning("MLflow", f"{shown} does not answer: {reason}", advice)

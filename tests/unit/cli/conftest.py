@@ -50,12 +50,14 @@ def service_in_a_thread(data_dir: Path, **environment: str) -> Iterator[str]:
     thread = threading.Thread(target=server.run)
     thread.start()
     deadline = time.monotonic() + 30
-    while not server.started:
-        assert time.monotonic() < deadline, "the service did not start"
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    try:
+        while not server.started:
+            assert time.monotonic() < deadline, "the service did not start"
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @dataclass(frozen=True)
