@@ -143,6 +143,23 @@ print(sorted(name for name in set(sys.modules) - before if name.startswith("torc
     assert done.stdout == "[]\n"
 
 
+def test_what_a_later_trial_imports_is_not_searched_for_garbage_again() -> None:
+    program = """
+import gc
+from trainer.worker.reset.baseline import Baseline
+def tracked(change):
+    baseline = Baseline()
+    change()
+    baseline.restore()
+    return len(gc.get_objects())
+first = tracked(lambda: None)
+import_much = lambda: __import__("scipy.stats")
+print(tracked(import_much) - first < 1000, tracked(lambda: None) - first < 1000, gc.get_freeze_count() > 10_000)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True True\n"
+
+
 def test_a_setting_that_torch_cannot_put_back_ends_the_process() -> None:
     """A second call raises RuntimeError, so that the next trial with this line would fail."""
     program = """

@@ -6,10 +6,14 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 FROZEN_MODULE = "_paceline_frozen"
 """Marks a process whose libraries are frozen for the GC. (`gc.get_freeze_count()` would walk through all objects.)
-It has the memory of the process at that time."""
+It has the memory of the process at its first trial's end, and the number of modules when they were frozen last."""
+
+MANY_MODULES = 100
+"""After the import of so many more, they are frozen as well."""
 
 GROWN_MEGABYTES = 1000
 """How much a process may grow from the end of its first trial to that of a later one."""
@@ -22,12 +26,18 @@ def freeze_libraries() -> None:
 
 
 def collect_garbage() -> None:
-    """Free the attempt's memory. After the first attempt, also freeze what the user's code has loaded."""
+    """Free the attempt's memory. Also freeze what the user's code has loaded, which is usually the first attempt's."""
     gc.collect()
     if FROZEN_MODULE not in sys.modules:
-        sys.modules[FROZEN_MODULE] = frozen = ModuleType(FROZEN_MODULE)
-        frozen.__dict__["megabytes"] = used_megabytes()
+        sys.modules[FROZEN_MODULE] = ModuleType(FROZEN_MODULE)
+        _frozen().update(megabytes=used_megabytes(), modules=0)
+    if len(sys.modules) >= _frozen()["modules"] + MANY_MODULES:
         gc.freeze()
+        _frozen().update(modules=len(sys.modules))
+
+
+def _frozen() -> dict[str, Any]:
+    return sys.modules[FROZEN_MODULE].__dict__
 
 
 def used_megabytes() -> float:
@@ -39,5 +49,5 @@ def used_megabytes() -> float:
 
 def why_too_large() -> str | None:
     """After `collect_garbage`. Libraries may keep the package's modules, with all their data, of every trial."""
-    grown = used_megabytes() - float(sys.modules[FROZEN_MODULE].__dict__["megabytes"])
+    grown = used_megabytes() - float(_frozen()["megabytes"])
     return f"its memory has grown by {grown:.0f} MB since its first trial" if grown > GROWN_MEGABYTES else None
