@@ -14,7 +14,7 @@ Flags = NDArray[np.bool_]
 Indexes = NDArray[np.intp]
 
 FIRST_TRIALS = 10
-HUGE = float(np.finfo(np.float64).max) / 8
+HUGE = float(np.finfo(np.float64).max) / 32
 
 
 def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
@@ -52,4 +52,4 @@ def standardized(losses: Array) -> Array:
 
 def _without_overflow(losses: Array) -> Array:
     """Smaller by the same factor, if differences of them might not be floats."""
-    return losses / 8 if np.abs(losses).max() > HUGE else losses
+    return losses / 32 if np.abs(losses).max() > HUGE else losses

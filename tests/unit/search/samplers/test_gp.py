@@ -17,7 +17,7 @@ from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
 from search.samplers.optuna.gp import model_space
-from search.samplers.optuna.gp.losses import Array, diverged
+from search.samplers.optuna.gp.losses import Array, bounded, diverged
 from search.samplers.optuna.gp.model_space import Steps, on_steps, without_steps
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
@@ -284,6 +284,13 @@ def test_it_proposes_while_all_trials_diverge(facts: dict[str, Any]) -> None:
 )
 def test_a_loss_far_from_all_others_counts_as_diverged(losses: list[float], expected: list[bool]) -> None:
     assert diverged(np.array(losses), np.arange(len(losses)), far=3).tolist() == expected
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e307, 1.7e308])
+def test_losses_near_the_largest_float_are_bounded_as_others_are(factor: float) -> None:
+    for losses, expected in [([-1.0, -0.9, -0.8, 1.0], [-1.0, -0.9, -0.8, 0.65]), ([-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0])]:
+        found = bounded(np.array(losses) * factor, far=10)
+        assert found / np.abs(found).max() == pytest.approx(expected)
 
 
 def test_losses_of_the_first_trials_have_not_diverged_because_the_others_are_much_better() -> None:
