@@ -40,7 +40,7 @@ check-types: .venv/.installed
 	$(BIN)/mypy
 
 check-tests: .venv/.installed
-	$(BIN)/pytest $(FAST) -n 3 --dist worksteal $(ARGS)
+	$(BIN)/pytest $(FAST) -n 2 --dist worksteal $(ARGS)
 
 ## make chaos: kill every part again and again while experiments run, then audit. SEED=, SECONDS=, DATABASE= choose.
 chaos: .venv/.installed

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_imports_keep_to_the_contracts() -> None:
     lint = Path(sys.executable).with_name("lint-imports")

@@ -26,6 +26,8 @@ from service.specification.parser import parse_spec
 from tests.architecture.openapi_snapshot import current
 from trainer.wire import FailureKind, Kind
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 INTERNAL_VARIABLES = {"PACELINE_STACK", "PACELINE_OOM_COUNTER", "PACELINE_THREADS"}
 """Set by Paceline for its own processes."""

@@ -23,6 +23,8 @@ from search.samplers.optuna.gp import sampler as gp_sampler
 from search.samplers.optuna.internals_checks import CHECKS, usable
 from search.samplers.optuna.tpe import history, sampler
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "examples", "migrations", "search", "service", "tests", "trainer")
 ADAPTER = "search/samplers/optuna/"
@@ -99,7 +101,6 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
 
 
-@pytest.mark.slow
 def test_no_other_module_uses_optunas_private_parts() -> None:
     own = {*INTERNALS, Path(__file__).relative_to(ROOT).as_posix(), *ALLOWED}
     found = {name: list(uses(tree)) for name, tree in modules() if name not in own}
@@ -157,7 +158,6 @@ def test_a_use_outside_of_the_adapter_is_found(code: str) -> None:
     assert list(uses(ast.parse(code)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "check", [pytest.param(check, id=f"{name} {index}") for name in CHECKS for index, check in enumerate(CHECKS[name])]
 )

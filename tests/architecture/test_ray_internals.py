@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 INTERNALS = ROOT / "trainer" / "ray_train"
 TESTS_OF_INTERNALS = ROOT / "tests" / "trainer" / "ray_train"

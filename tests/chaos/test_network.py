@@ -15,6 +15,8 @@ from tests.chaos.system.components import listens
 from tests.chaos.system.network import network_command
 from tests.chaos.system.stack import until
 
+pytestmark = pytest.mark.slow
+
 
 class Server(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

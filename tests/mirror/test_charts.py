@@ -19,6 +19,8 @@ from service.store.sql.database import Database
 from service.store.tables import MirrorRow, TrialRow
 from tests.conftest import changed, running
 
+pytestmark = pytest.mark.slow
+
 PNG = b"\x89PNG"
 
 
@@ -40,7 +42,6 @@ def chart_data(count: int = 12, **changes: Any) -> ChartData:
     return ChartData(**{**known, "curve_metric": "loss", "constrained": True, "trials": trials, **changes})
 
 
-@pytest.mark.slow
 def test_each_objective_has_its_charts_and_there_is_a_pareto_front(tmp_path: Path) -> None:
     assert render_charts(chart_data(), tmp_path, threading.Event())
     kinds = ["optimization_history", "parallel_coordinate", "slices", "importance"]
@@ -49,7 +50,6 @@ def test_each_objective_has_its_charts_and_there_is_a_pareto_front(tmp_path: Pat
     assert all(path.read_bytes().startswith(PNG) for path in tmp_path.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_chart_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -82,7 +82,6 @@ def scored(count: int, completed: int) -> ChartData:
     return chart_data(count, metrics=["loss"], directions=["minimize"], trials=trials, by_score=True, constrained=False)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_after_early_stopping_charts_show_all_trials_by_their_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,7 +106,6 @@ def test_after_early_stopping_charts_show_all_trials_by_their_scores(
     assert titles["optimization_history"][1] == 21
 
 
-@pytest.mark.slow
 def test_a_renderer_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)the chart renderer ended with code 1.*lr"):
         render_charts(chart_data(space={"lr": {"type": "nonsense"}}), tmp_path, threading.Event())
@@ -154,7 +152,6 @@ def test_many_trials_are_thinned_out_evenly_with_the_last_one() -> None:
     assert thinned([1, 5, 7], 10) == [1, 5, 7]
 
 
-@pytest.mark.slow
 def test_trials_run_through_the_api_get_charts_in_mlflow(settings: Settings, mlflow_server: Any) -> None:
     client = MlflowClient(tracking_uri=mlflow_server.uri)
     with running(changed(settings, mlflow_uri=mlflow_server.uri, picture_seconds=3600)) as api:

@@ -12,6 +12,8 @@ from service.mirror.run_update import RunUpdate
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 11, 1, tzinfo=UTC)
 SENTENCE = "val_accuracy 0.2 at step 2 is among the worst 1 of 2; resumes from trial 1's checkpoint at step 2"
 
@@ -51,7 +53,6 @@ def trial_with_generations(database: Database, history: Any) -> str:
     return str(trial)
 
 
-@pytest.mark.slow
 def test_each_generation_has_its_params_and_its_part_of_the_curve(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
@@ -81,7 +82,6 @@ def test_each_generation_has_its_params_and_its_part_of_the_curve(
     assert "- lr: `0.4`" in parent.data.tags["mlflow.note.content"]
 
 
-@pytest.mark.slow
 def test_mirroring_again_from_the_start_duplicates_nothing(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:

@@ -18,6 +18,8 @@ from service.settings import Settings
 from service.store.packages import packages_without_experiment
 from tests.conftest import Api, a_spec, running
 
+pytestmark = pytest.mark.slow
+
 CODE = b"def train(config):\n    pass\n"
 DAY = 86_400.0
 

@@ -29,6 +29,8 @@ from tests.conftest import a_spec, changed, examples
 from tests.store.calls import take_reports
 from trainer.wire import Assignment, Decision, Failure, FailureKind, Finish, LostAttempt, Outcome, Report
 
+pytestmark = pytest.mark.slow
+
 MAX_TRIALS, TOP, SEEDS = 9, 2, 2
 MAX_SEARCH_TRIALS = MAX_TRIALS - TOP * SEEDS
 SPEC: dict[str, Any] = {
@@ -114,7 +116,6 @@ def winners(trials: list[TrialRow]) -> list[int]:
     return [number for _, number in ranked[:TOP]]
 
 
-@pytest.mark.slow
 def test_each_winner_is_confirmed_with_each_seed_whatever_happens(settings: Settings) -> None:
     @examples(6)
     @given(st.integers(0, 10**9))

@@ -12,6 +12,8 @@ from service.api.replay import ReplayRequest
 from service.operations.early_stopping.replay import replay_experiment
 from tests.conftest import Api, Held
 
+pytestmark = pytest.mark.slow
+
 # The tables that grow with trials and reports. Experiments and agents are few.
 GROWING = {"trials", "attempts", "reports", "milestones", "decisions", "checkpoints", "events", "mirror_runs"}
 

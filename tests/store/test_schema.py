@@ -22,6 +22,8 @@ from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
 from tests.store.test_lease_expiry import an_assignment, context
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["context"]
 
 OLD_ROWS = """
@@ -54,7 +56,6 @@ def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
         session.add(second)
 
 
-@pytest.mark.slow
 def test_a_population_started_without_max_step_continues_after_the_upgrade(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'old.db'}")
     upgrade(database)
@@ -86,7 +87,6 @@ def test_the_upgrade_puts_paused_trials_into_their_pools(database_url: str, mile
     database.close()
 
 
-@pytest.mark.slow
 def test_running_leases_survive_the_upgrade_that_stores_digests(settings: Settings) -> None:
     database = Database(settings.database_url)
     with database.engine.begin() as connection:

@@ -11,6 +11,8 @@ from service.settings import Settings
 from tests.conftest import Api, changed, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
@@ -149,7 +151,6 @@ def test_agents_are_listed_with_their_nodes_and_running_trials(service: Api) -> 
     assert agent["nodes"][0]["total"] == {"CPU": 8.0}
 
 
-@pytest.mark.slow
 def test_a_waiting_claim_does_not_take_the_trial_that_a_warm_slot_is_about_to_get(service: Api) -> None:
     service.create(trainer=TORCH, limits={"max_trials": 30, "parallelism": 1})
     held = service.claim()

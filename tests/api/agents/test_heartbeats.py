@@ -12,6 +12,8 @@ from service.settings import Settings
 from tests.conftest import Api, Held, running
 from tests.timeouts import wait_until
 
+pytestmark = pytest.mark.slow
+
 # A heartbeat that is not answered early makes the test fail.
 WAIT, TIMEOUT_SECONDS = {"wait_seconds": 60}, 50
 
@@ -63,7 +65,6 @@ def test_without_an_order_a_heartbeat_is_answered_after_its_wait(service: Api) -
     held.call("heartbeat", 422, body={"wait_seconds": 61})
 
 
-@pytest.mark.slow
 def test_a_cancel_at_another_service_process_answers_a_waiting_heartbeat(settings: Settings) -> None:
     if settings.database_url.startswith("sqlite"):
         pytest.skip("SQLite has one service process")

@@ -12,6 +12,8 @@ from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held
 from tests.store.test_indexes import recorded
 
+pytestmark = pytest.mark.slow
+
 
 def known(held: Held) -> list[str]:
     return [one["uri"] for one in held.api.get(f"/v1/trials/{held.trial}/checkpoints")["items"]]
@@ -56,7 +58,6 @@ def test_checkpoints_that_an_attempt_has_replaced_are_not_kept(service: Api) -> 
     assert known(second) == ["/2/5"]
 
 
-@pytest.mark.slow
 def test_runs_that_later_attempts_have_removed_are_not_listed_again(service: Api) -> None:
     name = service.create()["name"]
     runs = []
@@ -69,7 +70,6 @@ def test_runs_that_later_attempts_have_removed_are_not_listed_again(service: Api
     assert last.assignment["earlier_runs"] == runs[3:]
 
 
-@pytest.mark.slow
 def test_while_no_checkpoint_was_saved_all_runs_are_listed(service: Api) -> None:
     name = service.create()["name"]
     for count in range(REPEATED_RUNS + 4):
@@ -103,7 +103,6 @@ def a_generation(
     return sorted((one.assignment for one in held), key=lambda one: int(one["number"]))
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_another_trial_resumes_from_is_kept_until_that_trial_has_saved_its_own(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     first, second, third = (a_generation(service, name) for _ in range(3))
@@ -116,7 +115,6 @@ def test_a_checkpoint_that_another_trial_resumes_from_is_kept_until_that_trial_h
     assert third[0]["earlier_runs"] == [donor["run_name"]]
 
 
-@pytest.mark.slow
 def test_donated_checkpoints_are_found_without_reading_all_generations(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
     _, second, third = (a_generation(service, name) for _ in range(3))
@@ -145,7 +143,6 @@ def obsolete(service: Api) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 def test_agents_get_the_obsolete_directories_of_ended_experiments(service: Api) -> None:
     name, storage = a_torch_population(service)
     first, second = (a_generation(service, name, storage) for _ in range(2))
@@ -156,7 +153,6 @@ def test_agents_get_the_obsolete_directories_of_ended_experiments(service: Api) 
     assert obsolete(service) == [f"{storage}/{one[0]['run_name']}" for one in (first, second)]
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_a_stopped_trial_would_resume_from_is_kept(service: Api) -> None:
     name, storage = a_torch_population(service)
     first, _ = (a_generation(service, name, storage) for _ in range(2))
@@ -165,7 +161,6 @@ def test_a_checkpoint_that_a_stopped_trial_would_resume_from_is_kept(service: Ap
     assert obsolete(service) == [f"{storage}/{first[0]['run_name']}"]
 
 
-@pytest.mark.slow
 def test_only_checkpoints_that_slots_have_saved_are_listed(service: Api) -> None:
     torch, storage = a_torch_population(service)
     external = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]

@@ -15,6 +15,8 @@ from tests.api.contract.operations import LEASED, UNKNOWN, Operation, operations
 from tests.conftest import Api, a_spec, changed, running
 from tests.timeouts import wait_until
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 PROBLEM = "application/problem+json"
 
@@ -45,7 +47,6 @@ def the_type(answer: Any) -> str:
     return str(answer.json()["type"]).removeprefix("urn:paceline:error:")
 
 
-@pytest.mark.slow
 def test_a_wrong_method_is_refused_with_the_right_ones(service: Api, document: dict[str, Any]) -> None:
     names, _ = some_names(service)
     for path, methods in document["paths"].items():
@@ -56,7 +57,6 @@ def test_a_wrong_method_is_refused_with_the_right_ones(service: Api, document: d
             assert set(answer.headers["allow"].split(", ")) == right, f"{method} {path}"
 
 
-@pytest.mark.slow
 def test_head_answers_as_get_without_a_body(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     held.report(accuracy=0.5)
@@ -77,7 +77,6 @@ def test_head_does_not_wait_for_a_stream(service: Api) -> None:
     wait_until(lambda: not followers.count)  # the streams end, although their connections stay open
 
 
-@pytest.mark.slow
 def test_an_unknown_query_parameter_is_refused_with_the_known_ones(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):
@@ -94,7 +93,6 @@ def test_an_unknown_query_parameter_is_refused_with_the_known_ones(service: Api,
         assert all(name in messages["unknown"] for name in operation.query_names), operation
 
 
-@pytest.mark.slow
 def test_a_token_is_asked_for_before_anything_else_is_said(guarded: Api, settings: Settings) -> None:
     document = guarded.app.openapi()
     for names in (UNKNOWN, dict.fromkeys(UNKNOWN, "a/../b%2F")):
@@ -105,7 +103,6 @@ def test_a_token_is_asked_for_before_anything_else_is_said(guarded: Api, setting
                     assert (answer.status_code, the_type(answer)) == (401, "unauthorized"), f"{operation} {content!r}"
 
 
-@pytest.mark.slow
 def test_a_token_is_asked_for_before_the_size_and_type_of_a_body(service: Api, document: dict[str, Any]) -> None:
     names, _ = some_names(service)
     for operation in operations(document, names):
@@ -126,7 +123,6 @@ def test_a_role_is_checked_before_the_body(guarded: Api, settings: Settings) -> 
     assert (answer.status_code, the_type(answer)) == (403, "forbidden")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("with_tokens", [False, True])
 def test_what_does_not_exist_is_said_before_mistakes(settings: Settings, *, with_tokens: bool) -> None:
     headers = admin(settings) if with_tokens else {"Authorization": "Bearer of-nothing"}
@@ -140,7 +136,6 @@ def test_what_does_not_exist_is_said_before_mistakes(settings: Settings, *, with
                 assert (answer.status_code, the_type(answer)) == (404, "not-found"), f"{operation}: {answer.text}"
 
 
-@pytest.mark.slow
 def test_a_lost_lease_is_said_before_mistakes(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     held.finish("stopped")
@@ -150,7 +145,6 @@ def test_a_lost_lease_is_said_before_mistakes(service: Api, document: dict[str, 
             assert (answer.status_code, the_type(answer)) == (409, "lease-lost"), operation
 
 
-@pytest.mark.slow
 def test_a_body_of_another_type_is_refused_with_the_right_ones(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):
@@ -161,7 +155,6 @@ def test_a_body_of_another_type_is_refused_with_the_right_ones(service: Api, doc
             assert "application/json" in answer.json()["detail"], operation
 
 
-@pytest.mark.slow
 def test_a_compressed_body_is_refused(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):
@@ -174,7 +167,6 @@ def test_a_compressed_body_is_refused(service: Api, document: dict[str, Any]) ->
             assert "without a coding" in answer.json()["detail"], operation
 
 
-@pytest.mark.slow
 def test_names_that_are_written_twice_are_refused(service: Api, document: dict[str, Any]) -> None:
     names, held = some_names(service)
     for operation in operations(document, names):

@@ -17,6 +17,8 @@ from tests.conftest import Api, Held, a_spec, changed, running
 from tests.databases import postgres_database
 from tests.timeouts import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:

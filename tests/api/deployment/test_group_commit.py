@@ -15,6 +15,8 @@ from service.runtime.context import Context
 from tests.conftest import Api, Held
 from trainer.wire import Answer, Report
 
+pytestmark = pytest.mark.slow
+
 TRIALS = 8
 
 

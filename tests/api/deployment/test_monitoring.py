@@ -16,6 +16,8 @@ from promql_parser import Expr, Matcher, MatchOp, VectorSelector
 from service.settings import Settings
 from tests.conftest import running
 
+pytestmark = pytest.mark.slow
+
 MONITORING = Path(__file__).parents[3] / "monitoring"
 PROMETHEUS_OWN = {"up": {"job", "instance"}}
 """What a Prometheus server adds: this metric, and these labels of all metrics."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 from sqlalchemy.orm.attributes import flag_modified
 
@@ -9,6 +10,8 @@ from service.runtime.context import Context
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow
 from tests.api.agents.test_agents import TORCH, an_instance
 from tests.conftest import Api
+
+pytestmark = pytest.mark.slow
 
 LATER: dict[str, Any] = {"later_flag": False, "later_choice": None, "later_options": {}, "later_list": []}
 """Fields that only a later version knows, with the empty values that it stores by default."""

@@ -13,7 +13,7 @@ from service.store.tables import AttemptRow, ReportRow
 from tests.api.early_stopping.promotion import asked, decisions, experiment, given, patched, train, trials
 from tests.conftest import Api, Held, a_spec, running
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 STEPS = 9
 LIMITS = {"max_trials": 30, "parallelism": 1}
@@ -69,7 +69,6 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trains", "wanted", "reason"),
     [
@@ -115,7 +114,6 @@ def test_the_first_whole_trial_decides_on_the_rule(
     assert [(one["field"], one["before"]) for one in changes] == [("early_stopping", {"rule": "auto"})]
 
 
-@pytest.mark.slow
 def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:
     """The first starts are cold ones."""
     name = created(service)["name"]
@@ -258,7 +256,6 @@ def test_a_trial_that_a_limit_in_time_ends_shows_a_whole_training(service: Api) 
     assert rule(service, name) == STOPPING
 
 
-@pytest.mark.slow
 def test_confirmations_change_nothing(service: Api) -> None:
     name = created(service, limits=LIMITS | {"max_trials": 14}, confirm={"top": 2, "seeds": 2})["name"]
     ran(given(service, name), value=0.9)
@@ -273,7 +270,6 @@ def test_confirmations_change_nothing(service: Api) -> None:
     assert len(chosen(service, name)) == 2
 
 
-@pytest.mark.slow
 def test_the_choice_is_stored(settings: Settings) -> None:
     """Two services on one database, the second one started later: they choose together, and the same."""
     settings = replace(settings, lease_seconds=3600)
@@ -291,7 +287,6 @@ def test_the_choice_is_stored(settings: Settings) -> None:
         assert [one["training"] and one["training"]["number"] for one in chosen(third, name)] == [None, 0, 2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("saves", [True, False], ids=["promoting", "stopping"])
 def test_decisions_are_those_of_the_same_rule_from_a_user(service: Api, saves: bool) -> None:
     """The same trials, in the same order: one rule is chosen, the other one written by the user at that moment."""
@@ -319,7 +314,6 @@ def test_decisions_are_those_of_the_same_rule_from_a_user(service: Api, saves: b
     assert [one["status"] for one in trials(service, by_service)] == [one["status"] for one in trials(service, by_user)]
 
 
-@pytest.mark.slow
 def test_an_open_choice_is_not_replayed(service: Api) -> None:
     name = created(service)["name"]
     ran(given(service, name))

@@ -6,7 +6,7 @@ from tests.api.early_stopping.promotion import experiment, given, patched, trial
 from tests.api.early_stopping.test_auto import LIMITS, STEPS, STOPPING, chosen, created, ran, rule
 from tests.conftest import Api
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 
 def test_a_much_longer_trial_changes_the_choice(service: Api) -> None:
@@ -32,7 +32,6 @@ def test_changed_limits_change_the_choice(service: Api) -> None:
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.slow
 @pytest.mark.parametrize("saves_every", [1, None], ids=["promoting", "stopping"])
 def test_a_raised_parallelism_keeps_the_rule_that_stops_trials(service: Api, saves_every: int | None) -> None:
     """Whole trials under a rule are those that it let through: their ranks, and their number, tell nothing new."""
@@ -63,7 +62,6 @@ def test_a_raised_parallelism_counts_the_trials_that_ran_to_their_ends(service: 
     assert rule(service, name) == {"rule": "none"}
 
 
-@pytest.mark.slow
 def test_a_changed_rule_is_the_users_until_it_is_handed_back(service: Api) -> None:
     name = created(service)["name"]
     ran(given(service, name))

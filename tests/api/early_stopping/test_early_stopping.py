@@ -7,6 +7,8 @@ import pytest
 from service.runtime.caches.proposal_cache import ProposalCache
 from tests.conftest import Api, Held, a_spec
 
+pytestmark = pytest.mark.slow
+
 TWO = [{"metric": "accuracy", "direction": "maximize"}, {"metric": "latency", "direction": "minimize"}]
 
 
@@ -100,7 +102,6 @@ def train(service: Api, held: Held) -> str:
     return "completed"
 
 
-@pytest.mark.slow
 def test_importance_uses_the_trials_that_early_stopping_ended(service: Api) -> None:
     name = service.create(**EARLY)["name"]
     path = f"/v1/experiments/{name}/importance"
@@ -123,7 +124,6 @@ def test_importance_uses_the_trials_that_early_stopping_ended(service: Api) -> N
         assert found["reason"] is None
 
 
-@pytest.mark.slow
 def test_a_search_by_curves_goes_on_after_a_restart_as_if_undisturbed(service: Api) -> None:
     """A fresh view of what is stored proposes the same, while trials run between their rungs."""
     name = service.create(**EARLY)["name"]

@@ -11,7 +11,7 @@ import pytest
 from tests.api.early_stopping.population import a_population, decisions, is_running, loss_of, trials
 from tests.conftest import Api, Held, a_spec
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 STEPS = 6
 SLOW = pytest.mark.slow  # together they take ten seconds
@@ -110,7 +110,6 @@ COURSES = [
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "train"), COURSES)
 def test_an_experiment_comes_out_as_without_the_outage(service: Api, rule: str, train: Trains) -> None:
     """The members of the population are 4, with an interval of 3 and 6 steps."""

@@ -18,10 +18,9 @@ from tests.api.early_stopping.population import (
 )
 from tests.conftest import Api
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 
-@pytest.mark.slow
 def test_after_each_generation_the_worst_members_resume_from_the_best(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer()
@@ -39,7 +38,6 @@ def test_after_each_generation_the_worst_members_resume_from_the_best(service: A
     assert shown["best"]["number"] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_reports_of_paused_members_do_not_change_proposals(service: Api, sampler: str) -> None:
     """The first configurations of a population follow from the seed alone."""
@@ -54,7 +52,6 @@ def test_reports_of_paused_members_do_not_change_proposals(service: Api, sampler
     assert len(begun[0]) == 4
 
 
-@pytest.mark.slow
 def test_auto_spreads_a_population_evenly_unless_it_has_something_to_learn_from(service: Api) -> None:
     earlier = service.create(**a_population())["name"]
     Trainer().train_all(service, earlier)
@@ -66,7 +63,6 @@ def test_auto_spreads_a_population_evenly_unless_it_has_something_to_learn_from(
     assert informed["warm_start"][0]["taken"] == 4
 
 
-@pytest.mark.slow
 def test_every_generation_is_shown_with_its_donor_params_and_reason(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer()
@@ -205,7 +201,6 @@ def test_a_donors_checkpoint_is_kept_until_no_trial_resumes_from_it(service: Api
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.slow
 def test_a_donor_without_a_checkpoint_of_its_own_passes_on_the_one_it_resumed_from(service: Api) -> None:
     """Its checkpoint is kept for a trial that resumes from it indirectly."""
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
@@ -224,7 +219,6 @@ def test_a_donor_without_a_checkpoint_of_its_own_passes_on_the_one_it_resumed_fr
     assert third[2]["resume"] == inherited
 
 
-@pytest.mark.slow
 def test_without_a_checkpoint_no_trial_is_exploited_and_the_reason_says_so(service: Api) -> None:
     name = service.create(**a_population())["name"]
     trainer = Trainer(saves=lambda number, _step: number > 0)
@@ -238,7 +232,6 @@ def test_without_a_checkpoint_no_trial_is_exploited_and_the_reason_says_so(servi
     assert trials(service, name)[0]["status"] == "completed"
 
 
-@pytest.mark.slow
 def test_params_meet_their_conditions_after_every_exploit(service: Api) -> None:
     forbid = [{"optimizer": "sgd", "lr": {"min": 0.3}}]
     rule = {"rule": "pbt", "interval": 1, "max_step": 6, "quantile": 0.5, "resample_probability": 0.5}
@@ -253,7 +246,6 @@ def test_params_meet_their_conditions_after_every_exploit(service: Api) -> None:
         assert not (params["optimizer"] == "sgd" and params["lr"] >= 0.3)
 
 
-@pytest.mark.slow
 def test_the_api_shows_the_newest_params_of_an_exploited_trial(service: Api) -> None:
     rule, limits = {"rule": "pbt", "interval": 1, "max_step": 2}, {"max_trials": 10, "parallelism": 10}
     name = service.create(**a_population(early_stopping=rule, limits=limits))["name"]
@@ -323,7 +315,6 @@ def test_a_live_experiment_may_change_to_pbt(service: Api) -> None:
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.slow
 def test_a_population_is_no_larger_than_its_space(service: Api) -> None:
     space = {"units": {"type": "categorical", "choices": [16, 32, 64]}}
     spec = a_population(space=space, search={"sampler": "brute_force"}, limits={"max_trials": 9, "parallelism": 2})

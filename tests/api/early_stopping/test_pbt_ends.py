@@ -21,10 +21,9 @@ from tests.api.early_stopping.population import (
 )
 from tests.conftest import Api, Held, running
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["failed", "stopped by a user", "completed"])
 def test_a_member_that_leaves_does_not_block_the_population(service: Api, how: str) -> None:
     name = service.create(**a_population(limits={"max_trials": 4, "parallelism": 4}))["name"]
@@ -50,7 +49,6 @@ def test_a_member_that_leaves_does_not_block_the_population(service: Api, how: s
     assert "of 3;" in decisions(service, trials(service, name)[2])[1]["reason"]
 
 
-@pytest.mark.slow
 def test_a_paused_member_that_a_user_stops_does_not_block_the_population(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
     trainer = Trainer()
@@ -136,7 +134,6 @@ def history(service: Api, name: str) -> list[Any]:
     ]
 
 
-@pytest.mark.slow
 def test_a_restart_of_the_service_between_generations_changes_nothing(
     settings: Settings,
 ) -> None:
@@ -171,7 +168,6 @@ def copied(tmp_path: Path) -> tuple[Settings, Settings]:
     return first, second
 
 
-@pytest.mark.slow
 def test_two_services_on_copies_of_one_history_compute_the_same_generation(
     copied: tuple[Settings, Settings], tmp_path: Path
 ) -> None:

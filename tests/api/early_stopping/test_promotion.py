@@ -26,10 +26,9 @@ from tests.api.early_stopping.promotion import (
 )
 from tests.conftest import Api, a_spec, running
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 
-@pytest.mark.slow
 def test_of_nine_trials_three_reach_the_second_rung_and_one_the_last(service: Api) -> None:
     name = started(service)
     ran = run_out(service, name, GOOD_FIRST)
@@ -146,7 +145,6 @@ def test_a_trial_that_reaches_a_rung_among_the_best_is_not_paused(service: Api) 
     assert decisions(service, name, "promote") == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_ties_do_not_promote_more_trials_than_the_quota(service: Api, direction: str) -> None:
     name = started(service, objectives=[{"metric": "accuracy", "direction": direction}])
@@ -176,7 +174,6 @@ def test_a_trial_promoted_while_it_leaves_for_its_pause_continues_after_it_has_l
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.slow
 def test_a_report_beyond_the_next_rung_is_judged_there_when_its_trial_continues(service: Api) -> None:
     """The first report was of step 4: the trial was paused at rung 1, and had reached rung 3 as well."""
     name = started(service)
@@ -213,7 +210,6 @@ def test_a_paused_experiment_promotes_trials_and_starts_none(service: Api) -> No
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.slow
 def test_a_trial_is_promoted_among_the_trials_of_its_bracket(service: Api) -> None:
     name = started(service, early_stopping=IN_BRACKETS)
     run_out(service, name, GOOD_FIRST)

@@ -26,7 +26,7 @@ from tests.api.early_stopping.promotion import (
 )
 from tests.conftest import Api, Held
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 
 @pytest.mark.databases("sqlite", "postgresql")
@@ -49,7 +49,6 @@ def test_a_changed_rule_promotes_the_trials_that_it_would_have_promoted(service:
     assert statuses(service, name) == ["queued", "queued", "queued"]  # none has come to the first rung yet
 
 
-@pytest.mark.slow
 def test_paused_trials_move_to_the_brackets_of_a_new_rule(service: Api) -> None:
     """A trial that has reached no rung of its bracket continues, and so does the best of the lowest bracket."""
     name = paused_ones(service, GOOD_FIRST, max_trials=20, early_stopping=PROMOTE | {"reduction_factor": 10})
@@ -90,7 +89,6 @@ def test_a_lowered_max_trials_promotes_the_best_of_too_few_trials(service: Api) 
     assert statuses(service, name) == ["queued", "paused"]
 
 
-@pytest.mark.slow
 def test_an_extended_experiment_compares_new_trials_with_earlier_ones(service: Api) -> None:
     name = started(service)
     run_out(service, name, GOOD_FIRST)
@@ -99,7 +97,6 @@ def test_an_extended_experiment_compares_new_trials_with_earlier_ones(service: A
     assert statuses(service, name)[9:] == ["completed", "pruned", "pruned"]
 
 
-@pytest.mark.slow
 def test_promotion_is_replayed_on_complete_curves(service: Api) -> None:
     name = started(service, early_stopping={"rule": "none"}, max_trials=6)
     run_out(service, name, [0.8, 0.1, 0.9, 0.2, 0.3, 0.4])

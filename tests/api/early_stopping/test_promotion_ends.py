@@ -26,7 +26,7 @@ from tests.api.early_stopping.promotion import (
 )
 from tests.conftest import Api, Held
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 
 @pytest.mark.parametrize("kind", ["lost", "preempted"])

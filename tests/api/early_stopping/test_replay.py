@@ -10,7 +10,7 @@ from service.errors import Invalid
 from service.operations.early_stopping import replay
 from tests.conftest import Api, Held
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 RULES: list[dict[str, Any]] = [
     {"rule": "none"},
@@ -150,7 +150,6 @@ def test_a_replay_can_use_any_reported_metric(service: Api, whole: str) -> None:
     assert problem["detail"] == "early_stopping.metric: val_loss was never reported; known here: accuracy, loss"
 
 
-@pytest.mark.slow
 def test_the_rest_of_curves_that_were_cut_short_is_unknown(service: Api) -> None:
     name = simulated(service, early_stopping={"rule": "asha", "reduction_factor": 2})
     cut = sum(trial["status"] == "pruned" for trial in trials_of(service, name))

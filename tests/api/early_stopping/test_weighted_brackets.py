@@ -13,7 +13,7 @@ from service.store.tables import TrialRow
 from tests.api.early_stopping.promotion import asked, decisions, given, patched, run_out, train, trials
 from tests.conftest import Api, Held, running
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 STEPS = 8
 RULE = {"rule": "hyperband", "max_step": STEPS, "reduction_factor": 2, "weighted": True}
@@ -59,7 +59,6 @@ def numbers(service: Api, name: str) -> list[int]:
     return [one["number"] for one in brackets(service, name)]
 
 
-@pytest.mark.slow
 def test_a_trial_says_which_bracket_it_got_and_why(service: Api) -> None:
     name = started(service)
     ran(service, name, 20)
@@ -76,7 +75,6 @@ def test_a_trial_says_which_bracket_it_got_and_why(service: Api) -> None:
         assert f"of bracket {numbers(service, name)[one['number']]}" in one["reason"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # long, and no database makes a difference
 def test_brackets_whose_first_rung_misleads_get_few_trials(service: Api) -> None:
     misled, right = started(service, 60), started(service, 60)
@@ -87,7 +85,6 @@ def test_brackets_whose_first_rung_misleads_get_few_trials(service: Api) -> None
     assert low[1] > 28
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("promote", [False, True])
 def test_a_restarted_service_continues_with_the_same_brackets(
     service: Api, settings: Settings, *, promote: bool
@@ -109,7 +106,6 @@ def test_a_restarted_service_continues_with_the_same_brackets(
         ]
 
 
-@pytest.mark.slow
 def test_a_replay_of_the_rule_draws_the_brackets_that_are_stored(service: Api) -> None:
     name = started(service)
     ran(service, name, 25)
@@ -119,7 +115,6 @@ def test_a_replay_of_the_rule_draws_the_brackets_that_are_stored(service: Api) -
         assert {one["number"]: one["milestone"] for one in answer["stopped"]} == stopped
 
 
-@pytest.mark.slow
 def test_a_trial_keeps_its_bracket_when_the_rule_is_changed(service: Api) -> None:
     name = started(service)
     ran(service, name, 10)

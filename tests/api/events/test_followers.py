@@ -15,6 +15,8 @@ from service.settings import Settings
 from tests.conftest import Api, Held, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
@@ -66,7 +68,6 @@ def test_a_long_history_arrives_whole_and_in_order(service: Api) -> None:
     assert numbers_in(service, name, last_event_id=numbers[-1] + 5) == []
 
 
-@pytest.mark.slow
 def test_followers_who_come_and_go_while_events_arrive_miss_none(service: Api) -> None:
     name = service.create(limits={"max_trials": 1})["name"]
     held = service.ask(name)
@@ -128,7 +129,6 @@ def read_until(stream: socket.socket, text: bytes) -> bytes:
     return found
 
 
-@pytest.mark.slow
 @on_sqlite
 def test_a_follower_who_reads_nothing_is_cut_off_and_resumes(settings: Settings) -> None:
     with running(replace(settings, stall_seconds=0.5)) as service:

@@ -7,6 +7,8 @@ import pytest
 from tests.conftest import Api
 from tests.timeouts import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 TWO_WORKERS = {"kind": "external", "scaling": {"num_workers": 2}}
 
 

@@ -15,7 +15,7 @@ from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
 from tests.conftest import Api, Held, running
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 SPACE: dict[str, dict[str, Any]] = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
@@ -202,7 +202,6 @@ def test_a_new_rule_judges_the_next_report(service: Api) -> None:
     assert slow.report(accuracy=0.2)["decision"] == "stop"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_narrowed_space_applies_to_later_proposals(service: Api, sampler: str) -> None:
     search = {"sampler": sampler, "seed": 3, "options": {"n_startup_trials": 2} if sampler == "tpe" else {}}
@@ -287,7 +286,6 @@ def test_a_space_cannot_be_widened_or_become_another(service: Api, wrong: Any, p
     assert word in problem["detail"]
 
 
-@pytest.mark.slow
 def test_all_service_processes_propose_from_the_changed_spec(settings: Settings) -> None:
     with running(settings) as first:
         name = first.create(space={"n": {"type": "int", "low": 0, "high": 100}})["name"]

@@ -5,6 +5,8 @@ import pytest
 from tests.api.experiments.test_changes import asked, changes, patched, ran
 from tests.conftest import Api
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_stopped_experiment_stays_stopped_and_names_the_alternative(service: Api) -> None:
     name = service.create()["name"]

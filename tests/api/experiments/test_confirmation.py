@@ -19,7 +19,7 @@ from tests.api.experiments.confirmed_search import (
 )
 from tests.conftest import Api, Held, running
 
-pytestmark = pytest.mark.databases("sqlite")
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 
 def test_the_best_configurations_run_again_with_other_seeds_inside_the_budget(service: Api) -> None:
@@ -76,7 +76,6 @@ def test_a_confirmation_is_not_stopped_early_and_ends_nothing(service: Api) -> N
     assert shown(service, name)["end_reason"] == "max_trials"
 
 
-@pytest.mark.slow
 def test_a_search_that_ends_by_its_target_or_without_improvement_is_confirmed_too(service: Api) -> None:
     target = [{"metric": "accuracy", "direction": "maximize", "target": 0.85}]
     limits = {"max_trials": 30, "parallelism": 10, "no_improvement": {"trials": 2}}
@@ -168,7 +167,6 @@ def patched(service: Api, name: str, max_trials: int, status: int = 200) -> Any:
     return response.json()
 
 
-@pytest.mark.slow
 def test_a_search_continues_when_its_limit_is_raised_while_winners_are_confirmed(service: Api) -> None:
     name = started(service)
     searched(service, name)
@@ -195,7 +193,6 @@ def test_a_lowered_limit_leaves_fewer_confirmations(service: Api) -> None:
     assert [(one["confirms"], one["seed"]) for one in found] == [(1, 1), (3, 1), (1, 2), (3, 2)]
 
 
-@pytest.mark.slow
 def test_the_search_does_not_learn_from_confirmations(service: Api) -> None:
     name = started(service, search={"sampler": "tpe", "seed": 1, "options": {"n_startup_trials": 6}})
     searched(service, name)
@@ -206,7 +203,6 @@ def test_the_search_does_not_learn_from_confirmations(service: Api) -> None:
     assert asked(service, name).shown()["source"] == "model"
 
 
-@pytest.mark.slow
 def test_a_new_rule_and_a_replay_judge_the_search_alone(service: Api) -> None:
     rule = {"rule": "asha", "min_step": 1, "reduction_factor": 2}
     name = started(service, limits={"max_trials": 12, "parallelism": 10})

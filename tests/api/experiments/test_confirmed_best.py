@@ -16,6 +16,8 @@ from tests.api.experiments.confirmed_search import (
 )
 from tests.conftest import Api
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_best_is_the_one_with_the_best_mean_of_its_confirmations(service: Api) -> None:
     name = started(service)

@@ -9,6 +9,8 @@ import yaml
 from service.operations.trials import enqueue
 from tests.conftest import Api
 
+pytestmark = pytest.mark.slow
+
 SPACE = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "optimizer": {"type": "categorical", "choices": ["sgd", "adamw"]},

@@ -7,6 +7,8 @@ import pytest
 from service.settings import Settings
 from tests.conftest import Api, running
 
+pytestmark = pytest.mark.slow
+
 
 def ran(service: Api, name: str, value: float, outcome: str = "completed") -> bool:
     """False when the experiment gives no more trials."""

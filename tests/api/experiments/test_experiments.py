@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
 from tests.conftest import Api, a_spec
+
+pytestmark = pytest.mark.slow
 
 CODE = b"def train_fn(config):\n    pass\n"
 

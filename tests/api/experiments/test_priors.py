@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from tests.conftest import Api
+
+pytestmark = pytest.mark.slow
 
 RATE = {"type": "float", "low": 1e-4, "high": 1.0, "log": True}
 CHOICES = {"type": "categorical", "choices": ["sgd", "adamw"]}

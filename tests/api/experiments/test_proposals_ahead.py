@@ -13,6 +13,8 @@ from service.settings import Settings
 from tests.conftest import Api, running
 from tests.timeouts import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 TPE = {"sampler": "tpe", "seed": 7, "options": {"n_startup_trials": 2}}
 
 
@@ -115,7 +117,6 @@ def test_no_proposal_is_computed_ahead_if_no_trial_could_start(service: Api, com
     assert {number for number, _ in computed.calls} == {0, 1}
 
 
-@pytest.mark.slow
 def test_proposals_are_those_of_an_undisturbed_search(service: Api) -> None:
     """One search waits for its proposals, the other asks for several immediately: both get the same ones."""
     limits = {"max_trials": 12, "parallelism": 3}

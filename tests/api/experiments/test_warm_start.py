@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from service.settings import Settings
 from tests.conftest import Api, a_spec, running
+
+pytestmark = pytest.mark.slow
 
 SPACE = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},

@@ -25,6 +25,8 @@ from service.store.tables import Base, TokenRow
 from tests.conftest import Api, a_spec, changed, running
 from tests.timeouts import wait_until
 
+pytestmark = pytest.mark.slow
+
 Tokens = dict[Role, dict[str, str]]
 CLAIM = {"request_id": "one", "nodes": [{"total": {"CPU": 4}, "free": {"CPU": 4}}]}
 
@@ -274,7 +276,6 @@ def test_a_revoked_token_ends_its_open_calls(guarded: Api, tokens: Tokens, datab
         assert "removed or rotated" in waiting.result()["detail"]
 
 
-@pytest.mark.slow
 def test_a_revoked_token_cuts_its_download_off(guarded: Api, tokens: Tokens, database: Database) -> None:
     guarded.post("/v1/experiments", 201, json=a_spec(name="downloaded"), headers=tokens[Role.WRITE])
     held = guarded.post("/v1/experiments/downloaded/ask", headers=tokens[Role.WRITE])

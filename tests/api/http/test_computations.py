@@ -22,6 +22,8 @@ from tests.conftest import Api, a_spec, running
 from tests.processes import command_line, kill_all, left_alive
 from tests.timeouts import wait_until
 
+pytestmark = pytest.mark.slow
+
 LEASE_SECONDS = 30.0
 
 
@@ -51,7 +53,6 @@ def callers(service: Api, count: int, document: dict[str, Any]) -> Iterator[None
         yield
 
 
-@pytest.mark.slow
 @on_sqlite
 def test_previews_do_not_keep_heartbeats_waiting(settings: Settings) -> None:
     with running(replace(settings, lease_seconds=LEASE_SECONDS)) as service:
@@ -71,7 +72,6 @@ def test_previews_do_not_keep_heartbeats_waiting(settings: Settings) -> None:
             assert held.report(accuracy=1)["decision"] == "continue"
 
 
-@pytest.mark.slow
 @on_sqlite
 def test_a_full_queue_refuses_more(service: Api) -> None:
     wait_until(lambda: free_places(service) == WORKERS + MAX_WAITING)  # the pool ends what earlier tests have left
@@ -104,7 +104,6 @@ def test_a_computation_has_a_deadline(settings: Settings) -> None:
         assert refused["max_seconds"] == 0.2
 
 
-@pytest.mark.slow
 @on_sqlite
 def test_a_killed_worker_fails_its_own_call_only(settings: Settings) -> None:
     # Workers have a low priority: a minute may pass on a busy machine before one has computed for half a second.

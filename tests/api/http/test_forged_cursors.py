@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import Api
 
+pytestmark = pytest.mark.slow
+
 TIME = "2026-01-01T00:00:00Z"
 KEYS: list[Any] = [
     ["0001-01-01T00:00:00+14:00", "x"], ["9999-12-31T23:59:59-14:00", "x"], ["0001-01-01T00:00:00Z", "x"],
@@ -32,7 +34,6 @@ def lists(name: str) -> list[str]:
     return ["/v1/experiments", f"{path}/trials", f"{path}/trials?sort=value", f"{path}/best"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_a_forged_cursor_is_refused_with_the_reason(service: Api, objectives: int) -> None:
     goals = [{"metric": f"m{n}", "direction": "minimize"} for n in range(objectives)]

@@ -8,6 +8,8 @@ import pytest
 from search.numbers_in_messages import counted
 from tests.conftest import Api, Held, a_spec
 
+pytestmark = pytest.mark.slow
+
 JSON = {"Content-Type": "application/json"}
 TORCH = {"kind": "torch", "entrypoint": "train:train_fn"}
 
@@ -255,7 +257,6 @@ def test_a_million_escaped_characters_of_a_log_are_taken(service: Api) -> None:
     assert service.http.get(f"/v1/trials/{held.trial}/logs", params={"rank": 0}).text == text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [101, 20_000])
 def test_an_answer_lists_a_hundred_mistakes_and_counts_the_others(service: Api, count: int) -> None:
     """A list of all of them was 300 times as large as the body."""

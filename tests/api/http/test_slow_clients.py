@@ -20,7 +20,7 @@ from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 Arguments = ParamSpec("Arguments")
 
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)]
 
 REQUEST_SECONDS = 0.5
 ATTEMPTS = 4
@@ -125,7 +125,6 @@ def test_endless_headers_are_refused(service: Api, endless: bytes) -> None:
         assert b"application/problem+json" in answer
 
 
-@pytest.mark.slow
 @tried_again
 def test_streams_and_long_polls_are_not_requests_that_hang(strict: Api) -> None:
     name = strict.create()["name"]
@@ -144,7 +143,6 @@ def test_streams_and_long_polls_are_not_requests_that_hang(strict: Api) -> None:
             found += more
 
 
-@pytest.mark.slow
 def test_an_answer_that_is_not_read_is_ended(settings: Settings) -> None:
     package = b"import os\n" + b"#" * 40_000_000
     with running(settings) as service:

@@ -18,6 +18,8 @@ from service.errors import Invalid, ServiceError
 from service.operations.packages.package_check import check_contents
 from tests.conftest import Api
 
+pytestmark = pytest.mark.slow
+
 TRAIN = b"def train_fn(config): pass\n"
 MAX_UNPACKED = 1_000_000_000
 UTF_8 = 0x800

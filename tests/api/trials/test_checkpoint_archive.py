@@ -16,6 +16,8 @@ from service.operations.checkpoints.stored_folder import LocalFolder, RemoteFold
 from tests.conftest import Api, Held
 from tests.timeouts import wait_until
 
+pytestmark = pytest.mark.slow
+
 FILES = {"model/weights.bin": os.urandom(70_000), "state.json": b"{}", "empty": b""}
 
 

@@ -10,6 +10,8 @@ from service.settings import Settings
 from service.store.tables import AgentRow
 from tests.conftest import Api, Held, running
 
+pytestmark = pytest.mark.slow
+
 TORCH = {"kind": "torch", "entrypoint": "train:train_fn"}
 
 
@@ -43,7 +45,6 @@ def delete(service: Api, name: str, **params: Any) -> None:
     assert service.http.delete(f"/v1/experiments/{name}", params=params).status_code == 204
 
 
-@pytest.mark.slow
 def test_a_deleted_experiments_folder_is_named_to_its_agents_until_they_have_deleted_it(
     service: Api, settings: Settings
 ) -> None:

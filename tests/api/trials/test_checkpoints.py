@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from tests.conftest import Api, Held
+
+pytestmark = pytest.mark.slow
 
 
 def an_attempt(service: Api, **changes: Any) -> tuple[str, Held]:

@@ -9,6 +9,8 @@ from service.operations.attempts.lease_expiry import expire_leases
 from service.store.tables import AttemptRow, TrialRow
 from tests.conftest import Api, Held
 
+pytestmark = pytest.mark.slow
+
 AGENTS = {"kind": "torch", "entrypoint": "train:train_fn", "scaling": {"num_workers": 2, "use_gpu": True}}
 ROOM = {"CPU": 8.0, "GPU": 4.0}
 NODES = [{"total": ROOM, "free": ROOM}]

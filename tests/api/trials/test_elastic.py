@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import Api, Held
 
+pytestmark = pytest.mark.slow
+
 SCALING = {"num_workers": [2, 4], "elastic_resize_monitor_interval_s": 5}
 PREEMPTED = {
     "kind": "preempted",

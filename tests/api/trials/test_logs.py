@@ -14,6 +14,8 @@ from service.settings import BadSettings, Settings
 from tests.conftest import Api, Held, changed, running
 from tests.timeouts import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 QUOTA = 10_000
 NOTES = 2_000
 """Room for the notes, which the quota does not count."""
@@ -122,7 +124,6 @@ def test_a_chunk_larger_than_the_quota_is_cut(tight: Api) -> None:
     assert len(text) < QUOTA + 200
 
 
-@pytest.mark.slow
 def test_gaps_count_for_the_quota(tight: Api, settings: Settings) -> None:
     held = held_of(tight)
     for number in range(500):

@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import Api, Held, a_spec
 
+pytestmark = pytest.mark.slow
+
 TWO = [{"metric": "loss", "direction": "minimize"}, {"metric": "accuracy", "direction": "maximize"}]
 SMALL = [{"metric": "size", "max": 10}]
 
@@ -70,7 +72,6 @@ def test_any_objective_may_diverge(service: Api) -> None:
     assert "accuracy" in held.shown()["reason"]
 
 
-@pytest.mark.slow
 def test_the_best_of_several_objectives_is_optunas_pareto_front(service: Api) -> None:
     name = service.create(objectives=TWO, limits={"max_trials": 30})["name"]
     chance, study = random.Random(3), optuna.create_study(directions=["minimize", "maximize"])  # noqa: S311
@@ -246,7 +247,6 @@ def test_mistakes_in_objectives_and_constraints_are_reported(service: Api) -> No
     assert "objectives" in refused(service, objectives=[TWO[0] | {"metric": str(number)} for number in range(9)])
 
 
-@pytest.mark.slow
 def test_the_search_gets_all_objectives_and_constraints(service: Api) -> None:
     """With a sampler that uses both, which must accept trials of every kind."""
     limits = {"max_trials": 12, "parallelism": 2}
@@ -262,7 +262,6 @@ def test_the_search_gets_all_objectives_and_constraints(service: Api) -> None:
     assert (counts["completed"], counts["failed"]) == (11, 1)
 
 
-@pytest.mark.slow
 def test_importance_ranks_the_parameter_that_mattered_first(service: Api) -> None:
     space = {
         "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},

@@ -12,6 +12,8 @@ from service.settings import Settings
 from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held, running
 
+pytestmark = pytest.mark.slow
+
 TORCH = {"kind": "torch", "entrypoint": "train:train_fn"}
 
 
@@ -97,7 +99,6 @@ def test_the_checkpoints_of_trials_that_are_not_among_the_best_are_removed_by_th
     assert "not among the best 1" in problem["detail"]
 
 
-@pytest.mark.slow
 def test_a_confirmation_does_not_displace_the_trial_that_it_confirms(service: Api) -> None:
     name = an_experiment(service, confirm={"top": 1, "seeds": 2})
     searched = [trained(service, accuracy) for accuracy in (0.5, 0.8, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
@@ -200,7 +201,6 @@ def test_a_retried_trial_resumes_although_its_siblings_lose_their_checkpoints(se
     assert [one["uri"] for one in again.api.get(f"/v1/trials/{again.trial}/checkpoints")["items"]] == [newer]
 
 
-@pytest.mark.slow
 def test_a_donors_checkpoint_stays_until_the_trial_that_adopted_it_has_its_own(service: Api) -> None:
     limits = {"max_trials": 4, "parallelism": 4}
     checkpoints = {"keep": 1, "keep_best_trials": 1}

@@ -9,6 +9,8 @@ from service.settings import Settings
 from service.store.tables import TrialRow
 from tests.conftest import Api, Held, changed, running
 
+pytestmark = pytest.mark.slow
+
 
 def a_sample(sequence: int, age: float = 0.0, **more: Any) -> dict[str, Any]:
     metrics = {

@@ -10,6 +10,8 @@ from service.runtime.caches.proposal_cache import ProposalCache
 from service.store.sql.database import Database
 from tests.conftest import Api
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_trial_that_never_reported_the_objective_fails_as_silent(service: Api) -> None:
     held = service.ask(service.create()["name"])

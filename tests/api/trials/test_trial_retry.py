@@ -9,6 +9,8 @@ from service.domain.retry_policy import MAX_LOSSES
 from service.domain.statuses import TRIAL_REVIVALS, TrialStatus
 from tests.conftest import Api, Held
 
+pytestmark = pytest.mark.slow
+
 ENDS: dict[TrialStatus, Callable[[Held], Any]] = {
     TrialStatus.COMPLETED: lambda held: (held.report(accuracy=0.5), held.finish()),
     TrialStatus.FAILED: lambda held: held.fail(),

@@ -11,6 +11,8 @@ from service.store.sql.database import Database
 from tests.conftest import Api, a_spec
 from tests.timeouts import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 
 def ran(service: Api, experiment: str, *values: float) -> Any:
     """A trial that has reported the values until it was stopped, and has ended."""
@@ -271,7 +273,6 @@ def test_an_experiment_ends_when_its_grid_is_exhausted(service: Api) -> None:
     assert (experiment["status"], experiment["end_reason"]) == ("completed", "space_exhausted")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_pages_by_value_end_with_the_trials_without_a_value(service: Api, direction: str) -> None:
     objectives = [{"metric": "accuracy", "direction": direction}]

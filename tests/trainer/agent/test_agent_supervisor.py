@@ -14,6 +14,8 @@ from tests.processes import left_alive
 from tests.trainer.conftest import until
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED
 
+pytestmark = pytest.mark.slow
+
 WHY_ENDED = "its last lines say why, or Ray has ended it because its node is gone"
 
 KEEP = """
@@ -59,7 +61,6 @@ def write_pid(path: Path) -> str:
     return f"(pathlib.Path({part!r}).write_text(str(os.getpid())), os.replace({part!r}, {str(path)!r})); "
 
 
-@pytest.mark.slow
 def test_an_agent_that_loses_its_cluster_is_restarted_however_it_ends(plan: Path) -> None:
     ends = (f"sys.exit({CLUSTER_LOST})", "os.abort()", "os._exit(1)", "sys.exit(0)")
     with supervised(plan, *ends) as process:

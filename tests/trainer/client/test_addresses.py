@@ -17,6 +17,8 @@ from trainer.client.addresses import ServiceAddresses
 from trainer.client.http import ServiceClient, ServiceUnreachable
 from trainer.wire import Answer
 
+pytestmark = pytest.mark.slow
+
 A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
 
 

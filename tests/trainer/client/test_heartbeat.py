@@ -14,6 +14,8 @@ from trainer.client.heartbeat import Heartbeat
 from trainer.client.http import ServiceClient
 from trainer.wire import Answer, Decision, Finish
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[FakeService]:

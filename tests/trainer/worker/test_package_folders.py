@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from trainer.worker.user_code import lock_folder, unpack
+
+pytestmark = pytest.mark.slow
 
 HOLDER = """
 import sys, time

@@ -25,6 +25,8 @@ from trainer.worker.reset.baseline import Baseline
 from trainer.worker.reset.process_settings import Setting, saved_settings
 from trainer.worker.reset.torch_state import free_gpu_memory
 
+pytestmark = pytest.mark.slow
+
 get_start_method = partial(multiprocessing.get_start_method, allow_none=True)
 
 

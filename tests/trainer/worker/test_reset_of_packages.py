@@ -20,6 +20,8 @@ from trainer.worker.reset.baseline import Baseline
 from trainer.worker.reset.memory import FROZEN_MODULE
 from trainer.worker.user_code import call, find_function
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Trials:

@@ -9,6 +9,8 @@ import yaml
 
 from tests.unit.cli.conftest import Run, external
 
+pytestmark = pytest.mark.slow
+
 SPACE = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "momentum": {"type": "float", "low": 0.0, "high": 0.9},
@@ -40,7 +42,6 @@ def searched(run: Run, project: Path, url: str) -> str:
     return name
 
 
-@pytest.mark.slow
 def test_importance_ranks_the_parameters(run: Run, searched: str) -> None:
     found = json.loads(run("importance", searched, "--json").out)
     assert set(found["parameters"]) == {"lr", "momentum"}
@@ -50,7 +51,6 @@ def test_importance_ranks_the_parameters(run: Run, searched: str) -> None:
     assert "by fanova" in run("importance", searched, "--evaluator", "fanova").out
 
 
-@pytest.mark.slow
 def test_importance_says_why_it_cannot_be_computed(run: Run, project: Path) -> None:
     name = str(external(run, project)["name"])
     reason = json.loads(run("importance", name, "--json").out)["reason"]
@@ -58,13 +58,11 @@ def test_importance_says_why_it_cannot_be_computed(run: Run, project: Path) -> N
     assert reason in run("importance", name).out.replace("\n", " ")
 
 
-@pytest.mark.slow
 def test_an_unknown_evaluator_or_metric_is_a_usage_error(run: Run, searched: str) -> None:
     assert run("importance", searched, "--evaluator", "guess").code == 2
     assert run("importance", searched, "--metric", "guess").code == 2
 
 
-@pytest.mark.slow
 def test_replay_shows_what_another_rule_would_have_stopped(run: Run, searched: str) -> None:
     arguments = ("replay", searched, "--rule", "median", "--set", "n_startup_trials=2")
     found = json.loads(run(*arguments, "--json").out)
@@ -75,14 +73,12 @@ def test_replay_shows_what_another_rule_would_have_stopped(run: Run, searched: s
     assert f"{found['steps_saved']} of {found['step_count']} steps" in shown
 
 
-@pytest.mark.slow
 def test_a_wrong_option_of_the_replayed_rule_is_named(run: Run, searched: str) -> None:
     ended = run("replay", searched, "--rule", "asha", "--set", "reduction=2")
     assert ended.code == 2
     assert "reduction" in ended.err
 
 
-@pytest.mark.slow
 def test_preview_draws_configurations_from_a_whole_spec(run: Run, project: Path, url: str) -> None:
     spec = yaml.safe_load((project / "experiment.yaml").read_text())
     spec["space"]["optimizer"] = {"type": "categorical", "choices": ["sgd", "adamw"]}

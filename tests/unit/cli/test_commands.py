@@ -16,6 +16,8 @@ from service.cli.terminal import console, terminal_tables, watch
 from service.stack.ports import free_port
 from tests.unit.cli.conftest import SPEC, Run, external, finish_one, serve, serving, submitted
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: Path, url: str) -> None:
     experiment = submitted(run, project)
@@ -32,7 +34,6 @@ def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, ur
     assert package.content == (project / "train.py").read_bytes()
 
 
-@pytest.mark.slow
 def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None:
     spec = SPEC | {
         "name": f"warned-{time.monotonic_ns()}",
@@ -200,7 +201,6 @@ def test_the_log_of_an_earlier_attempt_is_shown(run: Run, project: Path, url: st
     assert run("logs", asked["trial"], "--attempt", "1").out == "[rank 0] failed\n"
 
 
-@pytest.mark.slow
 def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url: str) -> None:
     experiment = external(run, project, limits={"max_trials": 1})
     finish_one(url, str(experiment["name"]), {"outcome": "completed"})
@@ -312,7 +312,6 @@ def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
     assert "`paceline up`" in ended.err
 
 
-@pytest.mark.slow
 def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
     looking = ("watch", "ls", "show", "best", "logs", "reports", "decisions", "checkpoints")
     analysing = ("importance", "replay", "preview")
@@ -324,7 +323,6 @@ def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
     assert run("--version").out.startswith("paceline ")
 
 
-@pytest.mark.slow
 def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     elsewhere = tmp_path / "elsewhere.db"
@@ -343,7 +341,6 @@ def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeyp
     assert "no token 'alice'" in run("token", "rm", "alice").err
 
 
-@pytest.mark.slow
 def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     token = run("token", "create", "alice", "--role", "read").out.strip()
@@ -353,7 +350,6 @@ def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypa
         assert run("ls", "--url", url).code == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "env", "otherwise"),
     [
@@ -372,7 +368,6 @@ def test_serving_without_the_tokens_that_it_needs_is_refused_with_the_command_th
     assert otherwise in said
 
 
-@pytest.mark.slow
 def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     port = url.rpartition(":")[2]
     process = serve(tmp_path, PACELINE_PORT=port)
@@ -381,7 +376,6 @@ def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     assert f"port {port} of 127.0.0.1 is already taken" in said
 
 
-@pytest.mark.slow
 def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None:
     """And shares its files with no other user, those that an earlier version left included."""
     tmp_path.chmod(0o755)

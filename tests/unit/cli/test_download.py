@@ -14,6 +14,8 @@ import pytest
 from service.cli import download
 from tests.unit.cli.conftest import Run, external, finish_one
 
+pytestmark = pytest.mark.slow
+
 CONTENT = os.urandom(300_000)
 
 

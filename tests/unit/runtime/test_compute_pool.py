@@ -17,6 +17,8 @@ from service.runtime.computation.compute_pool import ComputePool
 from service.runtime.computation.compute_worker import WorkFailed, framed
 from tests.timeouts import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ComputePool]:

@@ -13,7 +13,7 @@ from search.study import Study, StudyView, propose
 from tests.conformance.sampler_problems import PROBLEMS
 from tests.conftest import examples
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")]
 SAMPLERS: dict[str, dict[str, Any]] = {
     "tpe": {"n_startup_trials": 3},
     "random": {},
@@ -71,7 +71,6 @@ def test_among_many_choices_the_one_with_a_continuous_parameter_is_found() -> No
     assert sum(rate < 1e-6 for rate in rates) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("prunes", [True, False])
 def test_a_model_does_not_propose_the_same_corner_of_a_continuous_space_again(prunes: bool) -> None:
     """The best is in a corner, and trials near it were stopped: what ends early, or is known, may be proposed again."""

@@ -17,6 +17,8 @@ from service.stack.supervisor import Component, ComponentFailed, Supervisor
 from tests.processes import is_alive
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 SLEEP = "import time; time.sleep(100)"
 
 
@@ -245,7 +247,6 @@ def test_a_component_that_never_gets_ready_ends_the_stack_with_its_last_lines(tr
         supervisor.supervise()
 
 
-@pytest.mark.slow
 def test_a_component_that_is_killed_repeatedly_is_restarted_each_time(tree: Tree) -> None:
     program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
     with supervised(tree.component("worker", program, is_ready=lambda: False)):

@@ -16,7 +16,7 @@ from trainer.slot.attempt.report_barrier import ReportBarrier
 from trainer.wire import Answer, Decision
 from trainer.worker.messages import WorkerEnded
 
-pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
+pytestmark = [pytest.mark.slow, pytest.mark.ray]  # Ray's filters of warnings: the slot's modules import Ray
 
 
 def test_a_stop_is_the_answer_to_the_next_report_and_a_kill_follows_after_the_grace_period(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from search.analysis.importance import MAX_TRIALS, MIN_TRIALS, Evaluator, Measur
 from search.problem import Direction
 from search.space.space import Space
 
+pytestmark = pytest.mark.slow
+
 SPACE = Space.model_validate(
     {
         "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},

@@ -17,6 +17,8 @@ from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.conftest import examples
 
+pytestmark = pytest.mark.slow
+
 CONFIDENCES = ["low", "medium", "high"]
 RANDOM = SamplerSpec(sampler="random")
 BELIEVED = {

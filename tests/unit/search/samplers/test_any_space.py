@@ -13,6 +13,7 @@ from tests.conftest import examples
 from tests.unit.search.conftest import outcome
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore:Clip non-finite values"),
 ]

@@ -25,6 +25,7 @@ from tests.unit.search.samplers.optuna_comparison import (
 )
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore:Clip non-finite values"),
 ]

@@ -16,7 +16,7 @@ from search.samplers.optuna.gp.scalarized import scalarized
 from search.space.space import Params, Space
 from search.study import Study, StudyView
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")]
 
 SPACE = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "xyz"})
 DRAWN = 4
@@ -83,7 +83,6 @@ def searched(directions: tuple[Direction, ...], trials: int, *, constrained: boo
     return known
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("always_scalarized")
 def test_it_finds_the_front_and_all_of_it() -> None:
     found = searched(("minimize", "minimize", "minimize"), 40)
@@ -93,7 +92,6 @@ def test_it_finds_the_front_and_all_of_it() -> None:
     assert max(number(one, "x") for one in later) > 0.8
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("always_scalarized")
 def test_maximizing_is_the_mirror_of_minimizing() -> None:
     mirrored = searched(("maximize", "minimize", "maximize"), 24)
@@ -102,7 +100,6 @@ def test_maximizing_is_the_mirror_of_minimizing() -> None:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("always_scalarized")
 def test_it_finds_what_is_feasible() -> None:
     later = searched(("minimize", "minimize", "minimize"), 40, constrained=True)[20:]

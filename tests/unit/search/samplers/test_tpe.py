@@ -29,6 +29,7 @@ from tests.unit.search.samplers.optuna_comparison import (
 )
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore:Clip non-finite values"),
 ]
@@ -52,7 +53,6 @@ def test_tpe_proposes_what_a_study_of_optuna_does(
     assert propose(study, history, 60) == mixed(optuna_study.ask())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("alike", [False, True], ids=["all values differ", "some values are alike"])
 def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: bool) -> None:
     study = study_of(MIXED, SamplerSpec())
@@ -72,7 +72,6 @@ def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: 
         view.update([observed(number, params, 1)])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"multivariate": False}, {"group": True, "multivariate": True}], ids=str)
 @pytest.mark.parametrize("constrained", [False, True])
 def test_tpe_after_a_thousand_trials_of_every_status_proposes_what_optuna_does(

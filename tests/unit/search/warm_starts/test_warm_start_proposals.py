@@ -16,6 +16,8 @@ from search.study import Study, StudyView, propose
 from search.warm_starts.similarity import MAX_RANKED, share, similarity
 from tests.conftest import examples
 
+pytestmark = pytest.mark.slow
+
 Value = Callable[[Params], float]
 XY = {"x": {"type": "float", "low": 0, "high": 1}, "y": {"type": "float", "low": 0, "high": 1}}
 
