@@ -37,12 +37,12 @@ class Readiness(View):
     ready"""
     pending_deletions: int | None
     """the number of directories that agents are to delete: of deleted experiments and of removed checkpoints; null
-    while the database does not answer"""
+    while the database is not ready"""
     mlflow_url: str | None
     """where MLflow's pages are"""
     mlflow_lag: int | None
-    """the number of events that are not mirrored to MLflow yet; null without a mirror, and while the database does
-    not answer"""
+    """the number of events that are not mirrored to MLflow yet; null without a mirror, and while the database is not
+    ready"""
 
 
 class Liveness(View):

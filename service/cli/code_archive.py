@@ -45,8 +45,9 @@ def folder_with_module(spec_file: Path, entrypoint: str) -> Path | None:
 def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
     """Return the spec's folder when a word of a command names a file, folder or module in it, else None."""
     folder = spec_file.parent
-    words = [word for argument in arguments for word in argument.replace("=", " ").split()]
-    named = {part for word in words for part in PurePath(word).parts[:1]}
+    words = [word for argument in arguments for word in argument.split()]
+    values = [word.partition("=")[2] for word in words]
+    named = {part for word in (*words, *values) for part in PurePath(word).parts[:1]}
     for option, module in pairwise(words):
         if option in {"-m", "--module"}:  # of Python and of torchrun
             top = module.partition(".")[0]

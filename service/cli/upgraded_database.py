@@ -43,12 +43,12 @@ def _check_reached(database: Database, error: DBAPIError) -> None:
         return
     url = without_password(database.engine.url.render_as_string(hide_password=True))
     message = (
-        f"the database {url} does not answer: {databases_reason(error)}; see PACELINE_DATABASE_URL and the server's log"
+        f"the database {url} does not answer: {outage_reason(error)}; see PACELINE_DATABASE_URL and the server's log"
     )
     raise BadSettings(message) from error
 
 
-def databases_reason(error: SQLAlchemyError) -> str:
+def outage_reason(error: SQLAlchemyError) -> str:
     """The database's own words, in one line, without a password."""
     words = str(getattr(error, "orig", None) or error.__cause__ or error)
     return without_password(words).strip().partition("\n")[0]

@@ -151,7 +151,7 @@ def failure_in_new_processes(service: FakeService, add: Callable[[], str]) -> tu
     trial = add()
     error = service.finished(trial).error
     assert error is not None
-    if error.kind == FailureKind.PREEMPTED and error.message.endswith("the trial is repeated in new processes"):
+    if error.kind == FailureKind.PREEMPTED and error.message.endswith("; the trial is repeated"):
         return failure_in_new_processes(service, add)
     return trial, error
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.slot.assignment import TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.outcome import COMPLETED, Outcome
 from trainer.worker.failures import CANNOT_START, PREEMPTED, USER_ERROR, Failure
 
 logger = logging.getLogger("paceline")
@@ -14,32 +14,38 @@ logger = logging.getLogger("paceline")
 TRIALS_PER_WORKER = 100
 """The limit with `reuse_workers: true`."""
 
-MAX_SECOND_TRIES = 3
-"""How many failures of used workers are tried again in new ones before it is known which of both is to blame."""
+MAX_SUSPICIONS = 3
+"""How many trials in a row are repeated because they failed in used workers, without a sign of what is to blame."""
 
 SUFFICIENT_SUCCESSES = 2
-"""After so many of these have succeeded, used workers are to blame. One may be chance."""
+"""How many repeated trials in a row must succeed in new workers until used ones are to blame. One may be chance."""
+
+Process = tuple[str, int]
+"""The id of a Ray node, and the id of a process on it."""
 
 
 class WorkerReuse:
-    """Counts the trials that the present worker processes have served, and finds out whether they can serve several.
+    """Counts the trials that the present workers have served, and finds out whether workers can serve several.
 
     Some packages cannot be imported twice in a process: a library that they register classes with refuses the second
-    registration. Others do so in the training function. An attempt that may have failed for that reason is repeated in
-    new processes, which shows whether used ones are to blame. If they are, each trial gets new ones from then on.
+    registration. Others do so in the training function. A trial that may have failed for that reason is repeated, once,
+    which shows whether used workers are to blame: the slot has new ones after each failure. If they are to blame, each
+    trial gets new workers from then on.
     """
 
     def __init__(self) -> None:
         self._served = 0
-        self._served_before = 0
         self._are_reusable = True
-        self._fails_in_new_workers = False
-        self._tried_again: set[str] = set()
-        self._successes = 0
+        self._used: set[Process] = set()
+        self._used_before: set[Process] = set()
+        self._repeated: set[str] = set()
+        self._suspicions = 0
+        self._succeeded: set[str] = set()
+        self._are_failures_real = False
 
     def begin(self) -> None:
         """An attempt is about to begin."""
-        self._served_before = self._served
+        self._used_before = set(self._used)
 
     def why_replace(self, attempt: Attempt, shutdown_error: BaseException | None) -> str | None:
         """Why the workers are to be replaced after this attempt, if they are; the count then starts again.
@@ -47,17 +53,19 @@ class WorkerReuse:
         `shutdown_error` is what Ray raised when it shut down a run that had succeeded.
         """
         self._served += 1
+        self._used |= _processes(attempt)
         reason = attempt.why_workers_not_reusable()
         if reason is None and shutdown_error is not None:
             reason = f"Ray could not shut the run down: {shutdown_error}"
         reason = reason or self._why_too_old(attempt.assignment.trainer)
         if reason is not None:
             self._served = 0
+            self._used.clear()
         return reason
 
     def accepted(self, outcome: Outcome, attempt: Attempt) -> Outcome:
         """The outcome of the attempt, or another one with which it is repeated, if used workers may be to blame."""
-        if self._served_before == 0:
+        if not _processes(attempt) & self._used_before:
             self._learn_from_new_workers(outcome, attempt)
             return outcome
         failure = outcome.failure
@@ -65,22 +73,31 @@ class WorkerReuse:
             self._replace_after_each_trial(failure.message)
             return _repeated("the package cannot be imported again", failure)
         if failure is not None and self._may_be_to_blame(failure, attempt):
-            self._tried_again.add(attempt.assignment.trial)
+            self._repeated.add(attempt.assignment.trial)
+            self._suspicions += 1
             return _repeated("the training function failed before its first report", failure)
+        if attempt.has_reported:
+            self._suspicions = 0
+            self._succeeded.clear()
         return outcome
 
     def _may_be_to_blame(self, failure: Failure, attempt: Attempt) -> bool:
+        trial, trainer = attempt.assignment.trial, attempt.assignment.trainer
         is_of_start = failure.kind == USER_ERROR and attempt.began_training and not attempt.has_reported
-        is_known = self._fails_in_new_workers or len(self._tried_again) >= MAX_SECOND_TRIES
-        return is_of_start and not is_known and attempt.assignment.trainer.command is None
+        if not is_of_start or trial in self._repeated or trainer.command is not None:
+            return False
+        return not self._are_reusable or not (self._are_failures_real or self._suspicions >= MAX_SUSPICIONS)
 
     def _learn_from_new_workers(self, outcome: Outcome, attempt: Attempt) -> None:
-        if outcome.failure is None or attempt.has_reported:
-            self._successes += attempt.assignment.trial in self._tried_again
-            if self._successes >= SUFFICIENT_SUCCESSES and self._are_reusable:
+        trial = attempt.assignment.trial
+        if trial not in self._repeated:
+            return
+        if attempt.has_reported or outcome.status == COMPLETED:
+            self._succeeded.add(trial)
+            if len(self._succeeded) >= SUFFICIENT_SUCCESSES and self._are_reusable:
                 self._replace_after_each_trial("trials that failed in used processes have succeeded in new ones")
-        elif outcome.failure.kind == USER_ERROR:
-            self._fails_in_new_workers = True
+        elif outcome.failure is not None and outcome.failure.kind == USER_ERROR:
+            self._are_failures_real = True
 
     def _replace_after_each_trial(self, why: str) -> None:
         self._are_reusable = False
@@ -94,7 +111,10 @@ class WorkerReuse:
         return f"they have served {self._served} trial{'s' * (self._served != 1)}" if self._served >= limit else None
 
 
+def _processes(attempt: Attempt) -> set[Process]:
+    return {(started.node, started.pid) for started in attempt.ranks.started.values()}
+
+
 def _repeated(what: str, failure: Failure) -> Outcome:
-    message = f"{what} in a process that has served another trial: {failure.message}"
-    repeated = replace(failure, kind=PREEMPTED, message=f"{message}; the trial is repeated in new processes")
-    return Outcome.failed(repeated, began=True)
+    message = f"{what} in a process that has served another trial: {failure.message}; the trial is repeated"
+    return Outcome.failed(replace(failure, kind=PREEMPTED, message=message), began=True)

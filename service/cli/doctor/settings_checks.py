@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from search.samplers import SAMPLERS
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.cli.doctor.mlflow_check import why_no_answer
-from service.cli.upgraded_database import databases_reason
+from service.cli.upgraded_database import outage_reason
 from service.settings import BadSettings, Settings, without_password
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import SchemaState, state_of
@@ -66,7 +66,7 @@ def _database(settings: Settings) -> Check:
         with database.engine.connect() as connection:
             state = state_of(connection)
     except SQLAlchemyError as error:
-        found = f"{url} does not answer: {databases_reason(error)}"
+        found = f"{url} does not answer: {outage_reason(error)}"
         return failed("database", found, "see PACELINE_DATABASE_URL and the server's log")
     finally:
         database.close()

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from trainer.slot.attempt.outcome import Outcome
-from trainer.slot.worker_replacement import MAX_SECOND_TRIES, WorkerReuse
+from trainer.slot.attempt.outcome import COMPLETED, Outcome
+from trainer.slot.worker_replacement import MAX_SUSPICIONS, WorkerReuse
 from trainer.worker.failures import CANNOT_START, PREEMPTED, USER_ERROR, Failure
 
 
@@ -14,28 +14,39 @@ class Slot:
     """Trials on one worker group. As in a slot, the processes are replaced after a failure."""
 
     reuse: WorkerReuse = field(default_factory=WorkerReuse)
-    trainer: dict[str, Any] = field(default_factory=dict)
-    _next_is_new: bool = True
+    command: list[str] | None = None
+    pid: int = 1
 
-    def run(self, trial: str, failure: str | None = None, *, reported: bool | None = None, began: bool = True) -> str:
+    def run(
+        self,
+        trial: str,
+        failure: str | None = None,
+        *,
+        reported: bool | None = None,
+        began: bool = True,
+        status: str = COMPLETED,
+    ) -> str:
         """Returns the outcome, or the kind of the failure."""
-        trainer = {"kind": "torch", "reuse_workers": True, "command": None} | self.trainer
+        trainer = SimpleNamespace(kind="torch", reuse_workers=True, command=self.command)
         attempt: Any = SimpleNamespace(
-            assignment=SimpleNamespace(trial=trial, trainer=SimpleNamespace(**trainer)),
+            assignment=SimpleNamespace(trial=trial, trainer=trainer),
+            ranks=SimpleNamespace(started={0: SimpleNamespace(node="a", pid=self.pid)}),
             began_training=began,
             has_reported=failure is None if reported is None else reported,
             why_workers_not_reusable=lambda: failure,
         )
         self.reuse.begin()
-        self._next_is_new = self.reuse.why_replace(attempt, None) is not None
-        found = Outcome("completed", began=True) if failure is None else _failed(failure)
+        if self.reuse.why_replace(attempt, None) is not None:
+            self.pid += 1
+        found = Outcome(status, began=True) if failure is None else _failed(failure)
         outcome = self.reuse.accepted(found, attempt)
         return outcome.status if outcome.failure is None else outcome.failure.kind
 
     def gives_new_workers(self) -> bool:
         """Whether each trial gets new ones."""
-        self.run("another")
-        return self._next_is_new
+        before = self.pid
+        self.run("another", reported=False)  # tells nothing
+        return self.pid > before
 
 
 def _failed(kind: str) -> Outcome:
@@ -51,36 +62,80 @@ def test_a_failure_before_the_first_report_counts_in_new_workers_and_is_repeated
     assert slot.run("third", USER_ERROR) == USER_ERROR  # what is known of the second one is known of all
 
 
-def test_a_first_trial_that_fails_is_not_repeated() -> None:
-    assert Slot().run("first", USER_ERROR) == USER_ERROR
+def test_a_trial_in_new_workers_that_fails_tells_nothing_of_used_ones() -> None:
+    slot = Slot()
+    assert slot.run("first", USER_ERROR) == USER_ERROR
+    slot.run("second")
+    assert slot.run("third", USER_ERROR) == PREEMPTED
 
 
 def test_each_trial_gets_new_workers_after_two_have_failed_in_used_ones_alone() -> None:
     slot = Slot()
     slot.run("first")
     assert slot.run("second", USER_ERROR) == PREEMPTED
-    assert slot.run("second") == "completed"
+    assert slot.run("second") == COMPLETED
     assert not slot.gives_new_workers()
     assert slot.run("third", USER_ERROR) == PREEMPTED
     assert slot.run("third", USER_ERROR, reported=True) == USER_ERROR  # it has come further than in the used ones
     assert slot.gives_new_workers()
 
 
-def test_a_failure_after_a_report_or_of_a_command_counts() -> None:
+def test_one_repeated_trial_that_succeeds_counts_once() -> None:
     slot = Slot()
     slot.run("first")
-    assert slot.run("second", USER_ERROR, reported=True) == USER_ERROR
-    slot = Slot(trainer={"kind": "command", "command": ["false"]})
+    slot.run("second", USER_ERROR)
+    slot.run("second", USER_ERROR, reported=True)
+    slot.run("second")
+    assert not slot.gives_new_workers()
+
+
+def test_a_repeated_trial_that_is_stopped_before_its_first_report_tells_nothing() -> None:
+    slot = Slot()
+    for trial in ("second", "third"):
+        slot.run(f"before the {trial}", reported=False)
+        assert slot.run(trial, USER_ERROR) == PREEMPTED
+        slot.run(trial, status="stopped", reported=False)
+    assert not slot.gives_new_workers()
+
+
+def test_chance_failures_among_trials_that_report_in_used_workers_are_repeated_and_cost_no_more() -> None:
+    slot = Slot()
     slot.run("first")
+    for number in range(2 * MAX_SUSPICIONS):
+        slot.run(f"good {number}")
+        assert slot.run(f"unlucky {number}", USER_ERROR) == PREEMPTED
+        assert slot.run(f"unlucky {number}") == COMPLETED
+    assert not slot.gives_new_workers()
+
+
+def test_a_failure_after_a_report_or_of_a_command_counts() -> None:
+    for slot, reported in [(Slot(), True), (Slot(command=["false"]), False)]:
+        slot.run("first")
+        assert slot.run("second", USER_ERROR, reported=reported) == USER_ERROR
+
+
+def test_a_trial_is_repeated_once_wherever_its_next_attempt_runs() -> None:
+    slot = Slot()
+    slot.run("first")
+    assert slot.run("second", USER_ERROR) == PREEMPTED
+    slot.run("third")
     assert slot.run("second", USER_ERROR) == USER_ERROR
 
 
-def test_a_slot_whose_trials_are_repeated_elsewhere_does_not_go_on_so() -> None:
+def test_a_slot_repeats_three_trials_in_a_row_at_most() -> None:
     slot, kinds = Slot(), []
-    for number in range(MAX_SECOND_TRIES + 1):
-        slot.run(f"good {number}")
+    for number in range(MAX_SUSPICIONS + 1):
+        slot.run(f"good {number}", reported=False)
         kinds.append(slot.run(f"bad {number}", USER_ERROR))
-    assert kinds == [PREEMPTED] * MAX_SECOND_TRIES + [USER_ERROR]
+    assert kinds == [PREEMPTED] * MAX_SUSPICIONS + [USER_ERROR]
+
+
+def test_new_workers_of_an_elastic_group_are_not_used_ones() -> None:
+    slot = Slot()
+    slot.run("first")
+    slot.pid += 1  # it has another size now
+    assert slot.run("second", CANNOT_START, began=False, reported=False) == CANNOT_START
+    assert not slot.gives_new_workers()
 
 
 def test_a_package_that_cannot_be_imported_again_is_repeated_and_gets_new_workers() -> None:

@@ -203,26 +203,58 @@ def test_torch_loads_the_class_of_the_present_trial(trials: Trials) -> None:
     assert [trials.run()[0] for _ in range(3)] == [True] * 3
 
 
-def test_a_hook_for_all_modules_is_called_once(trials: Trials) -> None:
+def test_a_hook_for_all_modules_is_that_of_the_present_trial(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch, "calls_of_test", calls, raising=False)
     train = """
         import functools
         import torch
         from torch.nn.modules import module
 
-        CALLS = []
+        def note(what, *_):
+            torch.calls_of_test.append(what)
 
-        def count(*_):
-            CALLS.append(1)
+        def note_backward(*_):
+            torch.calls_of_test.append("backward")
 
         def train_fn():
-            module.register_module_forward_hook(count, always_call=True)
-            module.register_module_forward_pre_hook(functools.partial(count, 1))
-            torch.nn.Linear(1, 1)(torch.zeros(1))
-            return len(CALLS)
+            module.register_module_forward_hook(functools.partial(note, "forward"), always_call=True)
+            module.register_module_full_backward_hook(note_backward)
+            torch.nn.Linear(1, 1)(torch.zeros(1, requires_grad=True)).sum().backward()
         """
     trials.write(trained=train)
-    assert [trials.run() for _ in range(3)] == [(2, None)] * 3
+    for _ in range(3):
+        assert trials.run() == (None, None)
+        assert calls == ["forward", "backward"]
+        calls.clear()
     torch.nn.Linear(1, 1)(torch.zeros(1))
+    assert calls == []
+
+
+def test_hooks_of_the_package_are_put_back_and_those_of_a_library_stay(trials: Trials) -> None:
+    train = """
+        import logging, sys, threading
+
+        class OwnLogger(logging.Logger):
+            pass
+
+        def own_hook(*_):
+            pass
+
+        def train_fn():
+            found = logging.getLoggerClass(), sys.excepthook, threading.excepthook
+            logging.setLoggerClass(OwnLogger)
+            sys.excepthook = threading.excepthook = own_hook
+            return found
+        """
+    trials.write(trained=train)
+    before = logging.getLoggerClass(), sys.excepthook, threading.excepthook
+    assert [trials.run() for _ in range(2)] == [(before, None)] * 2
+    assert (logging.getLoggerClass(), sys.excepthook, threading.excepthook) == before
+    trials.write(trained="import sys\ndef train_fn():\n    sys.excepthook = print")
+    assert trials.run() == (None, None)
+    assert sys.excepthook is print
+    sys.excepthook = before[1]
 
 
 def test_a_process_that_has_grown_is_replaced(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ def test_a_path_without_code_is_refused(tmp_path: Path, name: str, message: str)
         (["python", "-m", "train"], True),
         (["sh", "-c", "torchrun --module nets.cnn"], True),
         (["installed", "--config=nets/cnn.py"], True),
+        (["python", "lr=3/train.py"], True),
         (["installed", "-k", "train"], False),
         (["python", "-m", "installed", "--out", "x" * 5000], False),
         (["/usr/bin/train.py", "\0", "", "."], False),
@@ -76,7 +77,7 @@ def test_a_path_without_code_is_refused(tmp_path: Path, name: str, message: str)
 def test_the_specs_folder_is_the_code_when_a_command_names_something_in_it(
     tmp_path: Path, arguments: list[str], *, found: bool
 ) -> None:
-    write(tmp_path, "train.py", "nets/cnn.py")
+    write(tmp_path, "train.py", "nets/cnn.py", "lr=3/train.py")
     assert folder_with_file(tmp_path / "experiment.yaml", arguments) == (tmp_path if found else None)
 
 

@@ -61,8 +61,8 @@ THREADS = "PACELINE_THREADS"
 """The number of threads for which Ray is going to set OMP_NUM_THREADS in the worker, where that is not 1."""
 
 START_SECONDS = 30.0
-"""How long a launcher waits for a fork server that still imports. Ray gives a worker process a minute to start, and
-notices only then that one has ended before."""
+"""How long a launcher waits for a fork server that still imports, and then for the fork. Ray gives a worker process a
+minute to start; a launcher that ends without a worker is noticed only after that minute."""
 
 REQUEST_SECONDS = 5.0
 """How long a fork server waits for a launcher's request."""

@@ -18,6 +18,7 @@ from trainer.slot.attempt.ranks import Ranks
 from trainer.slot.attempt.ray_failures import describe_ranks, killed_by_kernel, to_json
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
+COMPLETED = "completed"
 NODE_LEFT = "a node of the elastic group has left"
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
 
@@ -88,7 +89,7 @@ def outcome_of(end: End) -> Outcome:
         return Outcome("stopped", began)
     failure = _own_failure(end)
     if failure is None:
-        return Outcome("completed", began)
+        return Outcome(COMPLETED, began)
     if failure.kind == LOST and end.is_drained:
         failure = replace(failure, kind=PREEMPTED)
     if failure.kind == LOST and end.has_lost_node:

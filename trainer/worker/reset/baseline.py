@@ -57,7 +57,7 @@ class Baseline:
         restore_loggers(self.loggers, unloaded)
         _reseed()
         reset_torch(unloaded)
-        settings = restore_settings(self.settings)
+        settings = restore_settings(self.settings, unloaded)
         _close_figures()
         collect_garbage()
         left = why_threads_are_left(self.threads) or why_processes_are_left(self.children) or why_too_large()

@@ -1,7 +1,6 @@
 """Settings of Python and of torch that hold for a whole process, and that a training function may change."""
 
 import builtins
-import contextlib
 import gc
 import locale
 import logging
@@ -16,6 +15,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 TORCH_BACKENDS = (
@@ -41,11 +41,16 @@ TORCH_BACKENDS = (
 
 @dataclass(frozen=True)
 class Setting:
-    """`name` is for people. `read` gives a value that `write` takes."""
+    """`name` is for people. `read` gives a value that `write` takes.
+
+    `libraries_change_it`: a library may do so when it is imported, which happens once. So it is put back only from what
+    the package has set.
+    """
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], object]
+    libraries_change_it: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,13 @@ class SavedSetting:
     setting: Setting
     value: Any
 
-    def put_back(self) -> str | None:
+    def put_back(self, unloaded: set[str]) -> str | None:
         """Returns why the setting cannot be put back, or None."""
-        if _read(self.setting) == self.value:
+        present = _read(self.setting)
+        is_librarys = self.setting.libraries_change_it and getattr(present, "__module__", None) not in unloaded
+        if present == self.value or is_librarys:
             return None
-        with contextlib.suppress(PermissionError):
-            self.setting.write(self.value)
+        self.setting.write(self.value)
         if _read(self.setting) == self.value:
             return None
         return f"the training function changed {self.setting.name}, which cannot be undone"
@@ -70,9 +76,9 @@ def saved_settings() -> list[SavedSetting]:
     return [SavedSetting(setting, _read(setting)) for setting in settings]
 
 
-def restore_settings(saved: list[SavedSetting]) -> str | None:
-    """Returns why one of them cannot be put back, or None."""
-    return next(filter(None, [one.put_back() for one in saved]), None)
+def restore_settings(saved: list[SavedSetting], unloaded: set[str]) -> str | None:
+    """Returns why one of them cannot be put back, or None. `unloaded` are the names of the package's modules."""
+    return next(filter(None, [one.put_back(unloaded) for one in saved]), None)
 
 
 def _read(setting: Setting) -> Any:
@@ -92,18 +98,18 @@ def _python_settings() -> Iterator[Setting]:
     yield Setting("tracemalloc", tracemalloc.is_tracing, lambda on: tracemalloc.start() if on else tracemalloc.stop())
     yield Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
     yield Setting("sys.setswitchinterval", sys.getswitchinterval, sys.setswitchinterval)
-    yield Setting("sys.excepthook", lambda: sys.excepthook, partial(setattr, sys, "excepthook"))
-    yield Setting("threading.excepthook", lambda: threading.excepthook, partial(setattr, threading, "excepthook"))
-    yield Setting("logging.setLoggerClass", logging.getLoggerClass, logging.setLoggerClass)
+    for module in (sys, threading):
+        get, put = partial(getattr, module, "excepthook"), partial(setattr, module, "excepthook")
+        yield Setting(f"{module.__name__}.excepthook", get, put, libraries_change_it=True)
+    yield Setting("logging.setLoggerClass", logging.getLoggerClass, logging.setLoggerClass, libraries_change_it=True)
     yield Setting("socket.setdefaulttimeout", socket.getdefaulttimeout, socket.setdefaulttimeout)
     yield Setting("sys.argv", lambda: [*sys.argv], partial(setattr, sys, "argv"))
     yield Setting("tempfile.tempdir", lambda: tempfile.tempdir, partial(setattr, tempfile, "tempdir"))
     # Scripts for several processes replace it, so that rank 0 alone prints.
     yield Setting("builtins.print", lambda: builtins.print, partial(setattr, builtins, "print"))
 
-    yield Setting("os.umask", _read_umask, os.umask)
-    # Only root may lower it.
-    yield Setting("os.nice", partial(os.getpriority, os.PRIO_PROCESS, 0), partial(os.setpriority, os.PRIO_PROCESS, 0))
+    if sys.platform == "linux":
+        yield Setting("os.umask", _read_umask, os.umask)
     yield Setting(
         "locale.setlocale", partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)
     )
@@ -111,9 +117,9 @@ def _python_settings() -> Iterator[Setting]:
 
 
 def _read_umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    """`os.umask` can only be read by changing it, also for the files that another thread creates meanwhile."""
+    status = Path("/proc/self/status").read_text().splitlines()  # proc_pid_status(5)
+    return next(int(line.split()[1], 8) for line in status if line.startswith("Umask:"))
 
 
 def _torch_settings(torch: Any) -> Iterator[Setting]:
