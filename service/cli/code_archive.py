@@ -48,11 +48,10 @@ def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
     words = [word for argument in arguments for word in argument.split()]
     values = [word.partition("=")[2] for word in words]
     named = {part for word in (*words, *values) for part in PurePath(word).parts[:1]}
-    for option, module in pairwise(words):
-        if option in {"-m", "--module"}:  # of Python and of torchrun
-            top = module.partition(".")[0]
-            named |= {top, f"{top}.py"}
-    return folder if any(path.name in named for path in folder.iterdir()) else None
+    if any(path.name in named for path in folder.iterdir()):
+        return folder
+    modules = (word for option, word in pairwise(words) if option in {"-m", "--module"})  # of Python and of torchrun
+    return folder if any(folder_with_module(spec_file, module) for module in modules) else None
 
 
 def largest_files(folder: Path, count: int = 3) -> str:

@@ -92,14 +92,18 @@ def _readiness(readiness: Json) -> Iterator[Check]:
         if not health["ok"]:
             found = f"{name}: {health['error'] or 'its thread has ended'}"
             yield (failed if health["needed"] else warning)("background loop", found, "see the service's log")
+    if database == "ok":
+        yield _storage(readiness)
+
+
+def _storage(readiness: Json) -> Check:
     storage = readiness["storage"]
     if storage.startswith("ok"):
-        yield ok("storage", "all connected agents can write to it")
-    elif database == "ok" and storage.startswith("unknown"):
-        yield warning("storage", storage, "connect an agent; it writes a small file to the storage to find out")
-    elif database == "ok":
-        advice = "see the agents below, and PACELINE_STORAGE of the service"
-        yield (warning if readiness["ready"] else failed)("storage", storage, advice)
+        return ok("storage", "all connected agents can write to it")
+    if storage.startswith("unknown"):
+        return warning("storage", storage, "connect an agent; it writes a small file to the storage to find out")
+    advice = "see the agents below, and PACELINE_STORAGE of the service"
+    return (warning if readiness["ready"] else failed)("storage", storage, advice)
 
 
 def _mlflow_page(readiness: Json) -> Iterator[Check]:

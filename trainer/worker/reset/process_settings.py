@@ -107,12 +107,10 @@ def _python_settings() -> Iterator[Setting]:
     yield Setting("tempfile.tempdir", lambda: tempfile.tempdir, partial(setattr, tempfile, "tempdir"))
     # Scripts for several processes replace it, so that rank 0 alone prints.
     yield Setting("builtins.print", lambda: builtins.print, partial(setattr, builtins, "print"))
-
     if sys.platform == "linux":
         yield Setting("os.umask", _read_umask, os.umask)
-    yield Setting(
-        "locale.setlocale", partial(locale.setlocale, locale.LC_ALL), partial(locale.setlocale, locale.LC_ALL)
-    )
+    set_locale = partial(locale.setlocale, locale.LC_ALL)  # without a value, it returns the present one
+    yield Setting("locale.setlocale", set_locale, set_locale)
     yield Setting("time.tzset", lambda: (time.tzname, time.timezone), lambda _zone: time.tzset())  # of the environment
 
 

@@ -14,7 +14,8 @@ Flags = NDArray[np.bool_]
 Indexes = NDArray[np.intp]
 
 FIRST_TRIALS = 10
-HUGE = float(np.finfo(np.float64).max) / 32
+SHRINK = 32
+HUGE = float(np.finfo(np.float64).max) / SHRINK
 
 
 def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
@@ -52,4 +53,4 @@ def standardized(losses: Array) -> Array:
 
 def _without_overflow(losses: Array) -> Array:
     """Smaller by the same factor, if differences of them might not be floats."""
-    return losses / 32 if np.abs(losses).max() > HUGE else losses
+    return losses / SHRINK if np.abs(losses).max() > HUGE else losses
