@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 from tests.trainer import ray_inventory
 from tests.trainer.conftest import AGENT_PROCESS, Add, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from tests.trainer.ray_diagnosis import diagnosis, worker_lines
 from trainer.wire import FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -29,12 +29,6 @@ def shared(tmp_path: Path) -> Iterator[FakeService]:
         yield service
 
 
-def rays_lines(about: str) -> list[str]:
-    """What slots and workers of this Ray logged about it."""
-    files = sorted(Path(tempfile.gettempdir()).glob("ray/session_*/logs/worker-*.err"))
-    return [line for file in files for line in file.read_text(errors="replace").splitlines() if about in line]
-
-
 @contextmanager
 def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     script = AGENT_PROCESS
@@ -43,8 +37,9 @@ def agent(service: FakeService, address: str, name: str, log: Path) -> Iterator[
     try:
         yield process
     except AssertionError as error:
-        error.add_note(f"the agent's log ends with:\n{log.read_text()[-5000:]}")
-        error.add_note("\n".join(["its slots and workers logged at last:", *rays_lines(name)[-20:]]))
+        process.send_signal(signal.SIGUSR1)  # its stacks
+        error.add_note(diagnosis(name))
+        error.add_note(f"the agent's log ends with:\n{log.read_text()[-8000:]}")
         raise
     finally:
         process.terminate()
@@ -75,7 +70,7 @@ def check_workers_lines(output: str, agent: str, trial: str) -> None:
 
 def check_slots_lines(agent: str, trial: str) -> None:
     """In the file of Ray that has the output of the slot that ran it. On a busy machine, it may be a new slot."""
-    lines = [line for line in map(json.loads, rays_lines(f'"{trial}"')) if line["process"] == "slot"]
+    lines = [line for line in map(json.loads, worker_lines(f'"{trial}"')) if line["process"] == "slot"]
     assert lines
     assert {(line["agent"], line["attempt"], line["experiment"]) for line in lines} == {(agent, 1, "x-1")}
     assert all(line["slot"].startswith(f"slot.{agent}.") for line in lines)
@@ -98,11 +93,14 @@ def test_a_trial_on_the_spare_slot_continues_without_its_agent_and_a_new_agent_a
         assert logged(r"slot (\S+) starts for experiment") == spare
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        assert service.finished(first).outcome == Outcome.COMPLETED
-    assert [r.sequence for r in service.reports[first]] == list(range(40))
-    second = add("say_who")
+        before = len(service.reports[first])
+        service.wait_for(lambda: len(service.reports[first]) > before + 1, what="a report without an agent")
     with agent(service, ray_address, name, log):
+        assert service.finished(first).outcome == Outcome.COMPLETED
+        assert [r.sequence for r in service.reports[first]] == list(range(40))
+        second = add("say_who")
         assert service.finished(second).outcome == Outcome.COMPLETED
+        assert logged(r"adopted slot (\S+), running") == logged(r"slot (\S+) starts for experiment") == spare
         said = sorted(line for line in record.read_text().splitlines() if "forked" in line)
         assert said == ["0 forked True", "1 forked True"]
         odd = add("report_odd_values")

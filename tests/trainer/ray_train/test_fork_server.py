@@ -299,6 +299,15 @@ def test_a_launcher_waits_for_a_slow_fork(small_raylet: FakeRaylet) -> None:
     assert request["arguments"][-1] == "stay"
 
 
+def test_a_launcher_that_ends_without_a_request_does_not_end_the_server(small_raylet: FakeRaylet) -> None:
+    first = small_raylet.facts("stay")
+    with socket.socket(socket.AF_UNIX) as launcher:
+        launcher.settimeout(60)
+        launcher.connect(f"\0paceline-fork-server.{os.getuid()}.{small_raylet.node}.01000000")
+        assert launcher.recv(1) == fork_server.READY
+    assert small_raylet.facts("stay")["parent"] == server_of(first).pid
+
+
 def test_a_worker_starts_where_the_raylets_command_line_cannot_be_read(small_raylet: FakeRaylet) -> None:
     worker = small_raylet.run("stay", RAY_RAYLET_PID="0", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert worker.facts()["pid"] == worker.launcher.pid

@@ -60,9 +60,10 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread
 THREADS = "PACELINE_THREADS"
 """The number of threads for which Ray is going to set OMP_NUM_THREADS in the worker, where that is not 1."""
 
-START_SECONDS = 30.0
+START_SECONDS = 40.0
 """How long a launcher waits for a fork server that still imports, and then for the fork. Ray gives a worker process a
-minute to start; a launcher that ends without a worker is noticed only after that minute."""
+minute to start; a launcher that ends without a worker is noticed only after that minute. One that gives up imports Ray
+by itself, which takes seconds more, and longer beside the fork server's imports."""
 
 REQUEST_SECONDS = 5.0
 """How long a fork server waits for a launcher's request."""
@@ -315,7 +316,7 @@ def reap() -> int:
 def answer(listener: socket.socket, settings: dict[str, str] | None, own_files: tuple[int, ...]) -> int:
     """Fork for one launcher, or refuse it; returns the number of new children. Without `settings` all are refused."""
     connection, _ = listener.accept()
-    with connection, contextlib.suppress(OSError, ValueError):
+    with connection, contextlib.suppress(OSError, ValueError, struct.error):
         connection.settimeout(REQUEST_SECONDS)
         if settings is None or not is_own_process(connection):
             return 0
@@ -339,7 +340,7 @@ def answer(listener: socket.socket, settings: dict[str, str] | None, own_files: 
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The request and the launcher's open files. Raises OSError and ValueError."""
+    """The request and the launcher's open files. Raises OSError, ValueError and, without a request, struct.error."""
     head, files, _, _ = socket.recv_fds(connection, LENGTH.size, len(STANDARD_FILES))
     with contextlib.ExitStack() as undo:
         for file in files:
