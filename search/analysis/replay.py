@@ -23,7 +23,7 @@ class Created:
 
 
 @dataclass(frozen=True)
-class Report:
+class RecordedReport:
     """A recorded report, in the order in which the service stored them.
 
     `judged`: the service had not asked the trial to stop before. `pause_requested`: the service asked the trial to
@@ -62,7 +62,7 @@ class ExperimentEnd:
     dismissed: bool
 
 
-TrialEvent = Report | Completion | LeftSlot
+TrialEvent = RecordedReport | Completion | LeftSlot
 Event = Created | TrialEvent | ExperimentEnd
 Brackets = Mapping[int, int]
 """The brackets that are stored with trials, by trial number."""
@@ -85,7 +85,7 @@ class TrialReplay:
     releases: list[Release] = field(default_factory=list)
     state: Literal["running", "leaving", "paused", "ended"] = "running"
     failed: bool = False
-    reports_before_pause: list[Report] = field(default_factory=list)
+    reports_before_pause: list[RecordedReport] = field(default_factory=list)
     held: list[tuple[int, TrialEvent]] = field(default_factory=list)
 
 
@@ -119,7 +119,7 @@ def recorded_history(
     history = InMemoryHistory()
     for event in events:
         match event:
-            case Report(number=number):
+            case RecordedReport(number=number):
                 curve = history.curves[number]
                 report = _metric_report(metric, event, max(curve, default=None), brackets.get(number))
                 curve[event.step] = event.value
@@ -188,15 +188,15 @@ class _Replay:
         match trial.state, event:
             case "running", LeftSlot(final=True):
                 trial.failed = True
-            case "running", Report():
+            case "running", RecordedReport():
                 trial.failed = False
                 if self._report(trial, event):
                     self._release()
             case "running", Completion() if trial.last_value is not None:
                 self._history.complete(self._rule, event.number, trial.last_value)
-            case "ended", Report():
+            case "ended", RecordedReport():
                 self._save(trial, event)
-            case "leaving", Report():
+            case "leaving", RecordedReport():
                 trial.reports_before_pause.append(event)
             case "leaving", LeftSlot(final=False):
                 self._pause(event.number, trial)
@@ -220,7 +220,7 @@ class _Replay:
         else:
             trial.held.append((index, event))
 
-    def _report(self, trial: TrialReplay, report: Report) -> bool:
+    def _report(self, trial: TrialReplay, report: RecordedReport) -> bool:
         """Whether the rule made a decision."""
         self._count(trial, report)
         before = self._judged_steps.get(report.number)
@@ -233,7 +233,7 @@ class _Replay:
             self._stop(trial, report, verdicts[-1])
         return bool(verdicts)
 
-    def _stop(self, trial: TrialReplay, report: Report, verdict: Verdict) -> None:
+    def _stop(self, trial: TrialReplay, report: RecordedReport, verdict: Verdict) -> None:
         trial.stop = verdict
         if not verdict.pauses:
             trial.state = "ended"
@@ -280,13 +280,13 @@ class _Replay:
             self._paused.resume(number)
         trial.state = "ended"
         for event in [*trial.reports_before_pause, *(one for _, one in trial.held)]:
-            if isinstance(event, Report):
+            if isinstance(event, RecordedReport):
                 self._save(trial, event)
 
-    def _save(self, trial: TrialReplay, report: Report) -> None:
+    def _save(self, trial: TrialReplay, report: RecordedReport) -> None:
         trial.steps_saved += self._count(trial, report)
 
-    def _count(self, trial: TrialReplay, report: Report) -> int:
+    def _count(self, trial: TrialReplay, report: RecordedReport) -> int:
         curve = self._history.curves[report.number]
         added = report.step not in curve
         curve[report.step] = report.value
@@ -296,6 +296,6 @@ class _Replay:
 
 
 def _metric_report(
-    metric: ComparedMetric, report: Report, previous_step: int | None, bracket: int | None
+    metric: ComparedMetric, report: RecordedReport, previous_step: int | None, bracket: int | None
 ) -> MetricReport:
     return MetricReport(report.number, metric.name, metric.direction, report.step, report.value, previous_step, bracket)

@@ -15,7 +15,7 @@ from service.api.views.trials import CheckpointView
 from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailable, WrongState
 from service.operations.checkpoints import pin
 from service.operations.checkpoints.checkpoint_archive import open_archive
-from service.operations.checkpoints.retention import Verdict
+from service.operations.checkpoints.retention import RetentionVerdict
 from service.operations.checkpoints.retention_removal import plan_of
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.lookup import experiment_named, trial_named
@@ -90,7 +90,7 @@ def get_checkpoint_plan(
         plan = plan_of(session, row, rules.model_copy(update=changes))
     rest = [one for one in plan.verdicts if (one.checkpoint.trial, one.checkpoint.step) > after]
 
-    def cursor_of(one: Verdict) -> str:
+    def cursor_of(one: RetentionVerdict) -> str:
         return to_cursor(REPORT_KEY, (one.checkpoint.trial, one.checkpoint.step))
 
     return CheckpointPlan.of(plan, rest[:limit], next_cursor(rest, limit, cursor_of))

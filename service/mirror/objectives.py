@@ -17,7 +17,7 @@ class BestValue(NamedTuple):
     number: int
 
 
-class Objective(NamedTuple):
+class MirroredObjective(NamedTuple):
     """`position` is the objective's index in a trial's values."""
 
     position: int
@@ -42,8 +42,8 @@ class Objective(NamedTuple):
         return None if value is None or math.isnan(value) else value
 
 
-def objectives_of(experiment: ExperimentRow) -> list[Objective]:
+def objectives_of(experiment: ExperimentRow) -> list[MirroredObjective]:
     return [
-        Objective(position, one["metric"], one.get("direction") == "maximize")
+        MirroredObjective(position, one["metric"], one.get("direction") == "maximize")
         for position, one in enumerate(experiment.spec.get("objectives", []))
     ]

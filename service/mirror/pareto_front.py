@@ -14,7 +14,7 @@ REFERENCE_TRIALS = 5
 MARGIN = 0.1
 
 
-class Member(NamedTuple):
+class FrontMember(NamedTuple):
     number: int
     values: tuple[float, ...]
 
@@ -28,7 +28,7 @@ class ParetoFront:
     """
 
     directions: tuple[Direction, ...]
-    members: tuple[Member, ...] = ()
+    members: tuple[FrontMember, ...] = ()
     first: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
@@ -48,7 +48,7 @@ class ParetoFront:
         ):
             return known
         stay = tuple(one for one in self.members if not dominates(values, one.values, self.directions))
-        return replace(known, members=(*stay, Member(int(end.data.get("number", 0)), values)))
+        return replace(known, members=(*stay, FrontMember(int(end.data.get("number", 0)), values)))
 
     @property
     def volume(self) -> float | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from search.analysis.replay import Completion, Created, Event, Report, replay
+from search.analysis.replay import Completion, Created, Event, RecordedReport, replay
 from search.early_stopping import RULES, EarlyStoppingSpec, InMemoryHistory, MetricReport, Rule, Verdict
 from search.early_stopping.bracket import Bracket
 from search.early_stopping.compared_metric import ComparedMetric
@@ -186,7 +186,7 @@ def test_a_replay_stops_the_trials_that_the_rule_stopped(options: dict[str, Any]
     events: list[Event] = []
     for number, step, value in reports():
         events += [Created(number)] if step == 1 else []
-        events += [Report(number, step, value), *([Completion(number)] if step == STEPS else [])]
+        events += [RecordedReport(number, step, value), *([Completion(number)] if step == STEPS else [])]
     space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
     replayed = replay(rule, ComparedMetric(METRIC, "maximize"), space, events, seed=SEED)
     stops = {number: verdict for number, verdict in verdicts_of(rule) if verdict.stop}

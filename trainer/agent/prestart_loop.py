@@ -34,7 +34,7 @@ GIBIBYTE = 2**30
 
 
 @dataclass
-class Node:
+class PrestartNode:
     """`known`: the job's processes when the last one was started, at `started_at`. `answers`: its raylet, last time."""
 
     workers: IdleWorkers
@@ -57,7 +57,7 @@ class PrestartLoop:
 
     count: int
     runtime_env: dict[str, Any]
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, PrestartNode] = field(default_factory=dict)
     _busy_until: float = 0.0
     _stopped: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -99,7 +99,7 @@ class PrestartLoop:
             self.nodes.pop(name).workers.close()
         for name in found.keys() - self.nodes.keys():
             wanted = min(self.count, int(found[name].memory / GIBIBYTE))
-            self.nodes[name] = Node(IdleWorkers(found[name].address, self.runtime_env), wanted)
+            self.nodes[name] = PrestartNode(IdleWorkers(found[name].address, self.runtime_env), wanted)
 
     def _top_up(self, name: str, *, idle_cores: float) -> bool:
         node, now = self.nodes[name], time.monotonic()
@@ -122,6 +122,6 @@ class PrestartLoop:
         node.known, node.started_at, node.missing_since = workers.all, now, None
         return True
 
-    def _is_calm(self, node: Node, now: float, *, idle_cores: float) -> bool:
+    def _is_calm(self, node: PrestartNode, now: float, *, idle_cores: float) -> bool:
         node.missing_since = node.missing_since or now
         return now > self._busy_until and (idle_cores >= IDLE_CORES or now > node.missing_since + BUSY_SECONDS)

@@ -17,7 +17,7 @@ from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.slot.attempt.ray_failures import slot_failed
 from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
@@ -242,7 +242,7 @@ class AttemptExecutor:
             outcome = attempt.failed(Failure(kind, f"the package could not be downloaded: {error}"))
         return self._send_outcome(attempt, outcome)
 
-    def _send_outcome(self, attempt: Attempt, outcome: Outcome | None) -> Assignment | None:
+    def _send_outcome(self, attempt: Attempt, outcome: AttemptOutcome | None) -> Assignment | None:
         self.attempt = None  # messages of this attempt come too late from now on
         following = None
         if outcome is not None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.slot.assignment import TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.attempt.outcome import COMPLETED, Outcome
+from trainer.slot.attempt.outcome import COMPLETED, AttemptOutcome
 from trainer.worker.failures import CANNOT_START, PREEMPTED, USER_ERROR, Failure
 
 logger = logging.getLogger("paceline")
@@ -63,7 +63,7 @@ class WorkerReuse:
             self._used.clear()
         return reason
 
-    def accepted(self, outcome: Outcome, attempt: Attempt) -> Outcome:
+    def accepted(self, outcome: AttemptOutcome, attempt: Attempt) -> AttemptOutcome:
         """The outcome of the attempt, or another one with which it is repeated, if used workers may be to blame."""
         if not _processes(attempt) & self._used_before:
             self._learn_from_new_workers(outcome, attempt)
@@ -88,7 +88,7 @@ class WorkerReuse:
             return False
         return not self._are_reusable or not (self._are_failures_real or self._suspicions >= MAX_SUSPICIONS)
 
-    def _learn_from_new_workers(self, outcome: Outcome, attempt: Attempt) -> None:
+    def _learn_from_new_workers(self, outcome: AttemptOutcome, attempt: Attempt) -> None:
         trial = attempt.assignment.trial
         if trial not in self._repeated:
             return
@@ -115,6 +115,6 @@ def _processes(attempt: Attempt) -> set[Process]:
     return {(started.node, started.pid) for started in attempt.ranks.started.values()}
 
 
-def _repeated(what: str, failure: Failure) -> Outcome:
+def _repeated(what: str, failure: Failure) -> AttemptOutcome:
     message = f"{what} in a process that has served another trial: {failure.message}; the trial is repeated"
-    return Outcome.failed(replace(failure, kind=PREEMPTED, message=message), began=True)
+    return AttemptOutcome.failed(replace(failure, kind=PREEMPTED, message=message), began=True)

@@ -3,7 +3,7 @@
 from typing import Literal, Self
 
 from service.api.views.rows import View
-from service.operations.checkpoints.retention import Verdict
+from service.operations.checkpoints.retention import RetentionVerdict
 from service.operations.checkpoints.retention_removal import Plan
 
 
@@ -26,7 +26,7 @@ class PlannedCheckpoint(View):
     """the reason, in words"""
 
     @classmethod
-    def of(cls, verdict: Verdict, trial_id: str) -> Self:
+    def of(cls, verdict: RetentionVerdict, trial_id: str) -> Self:
         one = verdict.checkpoint
         return cls(
             trial=trial_id,
@@ -48,7 +48,7 @@ class Total(View):
     """their sizes together, as far as they are known"""
 
     @classmethod
-    def of(cls, verdicts: list[Verdict]) -> Self:
+    def of(cls, verdicts: list[RetentionVerdict]) -> Self:
         return cls(count=len(verdicts), bytes=sum(one.checkpoint.size or 0 for one in verdicts))
 
 
@@ -65,7 +65,7 @@ class CheckpointPlan(View):
     """the cursor of the next page; null on the last page"""
 
     @classmethod
-    def of(cls, plan: Plan, page: list[Verdict], next_cursor: str | None) -> Self:
+    def of(cls, plan: Plan, page: list[RetentionVerdict], next_cursor: str | None) -> Self:
         return cls(
             remove=Total.of([one for one in plan.verdicts if not one.is_kept]),
             keep=Total.of([one for one in plan.verdicts if one.is_kept]),

@@ -36,5 +36,5 @@ def doctor(
     addresses = [one.strip() for one in url.split(",") if one.strip()]
     checks = list(run_checks(addresses, ray_address, storage))
     console.print_result([one.as_json() for one in checks], check.table(checks), as_json=as_json)
-    if any(one.state is check.State.FAILED for one in checks):
+    if any(one.state is check.CheckState.FAILED for one in checks):
         raise typer.Exit(console.EXIT_FAILED)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """Whether what was checked works. With a warning it works, but perhaps not as expected."""
 
     OK = "ok"
@@ -17,7 +17,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-COLOURS = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "red"}
+COLOURS = {CheckState.OK: "green", CheckState.WARNING: "yellow", CheckState.FAILED: "red"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Check:
     """`advice` is what to do. It is there whenever the state is not OK."""
 
     subject: str
-    state: State
+    state: CheckState
     found: str
     advice: str | None = None
 
@@ -34,15 +34,15 @@ class Check:
 
 
 def ok(subject: str, found: str) -> Check:
-    return Check(subject, State.OK, found)
+    return Check(subject, CheckState.OK, found)
 
 
 def warning(subject: str, found: str, advice: str) -> Check:
-    return Check(subject, State.WARNING, found, advice)
+    return Check(subject, CheckState.WARNING, found, advice)
 
 
 def failed(subject: str, found: str, advice: str) -> Check:
-    return Check(subject, State.FAILED, found, advice)
+    return Check(subject, CheckState.FAILED, found, advice)
 
 
 def table(checks: Iterable[Check]) -> Table:

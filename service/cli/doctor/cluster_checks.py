@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from service.cli.doctor.check import Check, State, failed, ok, warning
+from service.cli.doctor.check import Check, CheckState, failed, ok, warning
 from service.cli.doctor.service_checks import STORAGE_ADVICE, describe_skew
 
 DOCTOR_PROBE = "trainer.agent.doctor_probe"
@@ -64,7 +64,7 @@ def _node(node: Json, first: Json) -> Iterator[Check]:
         *_unlike(subject, facts, first),
         describe_skew(subject, node["clock_ahead_seconds"], "its"),
     ]
-    found = [one for one in problems if one.state is not State.OK]
+    found = [one for one in problems if one.state is not CheckState.OK]
     torch = facts["packages"]["torch"] or "none"
     versions = f"Python {facts['python']}, Ray {facts['packages']['ray']}, torch {torch}"
     yield from found or [ok(subject, f"reaches all that it needs; {versions}")]

@@ -25,7 +25,7 @@ class Saved:
 
 
 @dataclass
-class Progress:
+class TrialProgress:
     """Trials by number, after the events so far. `add` takes events in their order.
 
     `recent` has the last sentences for a live view; `pop_sentences` returns those since the last call. `verdict` is

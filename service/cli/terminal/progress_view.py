@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.numbers_in_messages import counted
-from service.cli.terminal.progress import FINISHED, Progress
+from service.cli.terminal.progress import FINISHED, TrialProgress
 from service.domain import cost_summary
 
 MAX_TRACEBACK_LINES = 40
@@ -29,7 +29,7 @@ COLOURS = {
 Json = dict[str, Any]
 
 
-def live_view(experiment: Json, progress: Progress) -> RenderableType:
+def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
     best = _best_text(experiment, progress.metric)
     lines: list[RenderableType] = [_progress_bar(experiment, progress.finished), _counts(progress)]
     lines.append(Text("best     ", style="bold") + Text(best or "none yet", style="green" if best else "dim"))
@@ -39,7 +39,7 @@ def live_view(experiment: Json, progress: Progress) -> RenderableType:
     return Group(*lines, *recent)
 
 
-def status_line(experiment: Json, progress: Progress) -> str:
+def status_line(experiment: Json, progress: TrialProgress) -> str:
     total = experiment["spec"]["limits"]["max_trials"]
     parts = [f"{experiment['name']}: {progress.finished}/{total} trials", status_counts(progress.statuses.values())]
     waiting, best = experiment.get("waiting_for"), _best_text(experiment, progress.metric)
@@ -48,7 +48,7 @@ def status_line(experiment: Json, progress: Progress) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def summary(experiment: Json, progress: Progress) -> list[tuple[str, str]]:
+def summary(experiment: Json, progress: TrialProgress) -> list[tuple[str, str]]:
     """Return the summary of an ended experiment as (label, text) pairs."""
     reason = f" ({experiment['end_reason']})" if experiment.get("end_reason") else ""
     rows = [("experiment", f"{experiment['name']} {experiment['status']}{reason}")]
@@ -118,7 +118,7 @@ def _progress_bar(experiment: Json, finished: int) -> RenderableType:
     return row
 
 
-def _counts(progress: Progress) -> Text:
+def _counts(progress: TrialProgress) -> Text:
     counts = Counter(progress.statuses.values())
     text = Text("trials   ", style="bold")
     for status in STATUSES:
@@ -151,7 +151,7 @@ def _why_no_best(experiment: Json) -> str:
     return f"no trial that ran to its end {'satisfies the constraints' if constrained else 'has a value'}"
 
 
-def _saved_rows(progress: Progress) -> list[tuple[str, str]]:
+def _saved_rows(progress: TrialProgress) -> list[tuple[str, str]]:
     saved = progress.saved
     if not saved.trials:
         return []

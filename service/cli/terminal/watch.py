@@ -11,7 +11,7 @@ from rich.text import Text
 from service.cli.client import Client
 from service.cli.terminal import progress_view
 from service.cli.terminal.live_table import live_table
-from service.cli.terminal.progress import Progress
+from service.cli.terminal.progress import TrialProgress
 
 POLL_SECONDS = 0.5
 STATUS_LINE_SECONDS = 10
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 def watch_experiment(client: Client, name: str, console: Console) -> Json:
     """Show the experiment until it ends, then a summary; return the experiment as it ended."""
     experiment = client.experiment(name)
-    progress = Progress(metric=experiment["spec"]["objectives"][0]["metric"])
+    progress = TrialProgress(metric=experiment["spec"]["objectives"][0]["metric"])
     follow = _follow_live if console.is_terminal else _follow_plain
     experiment = follow(client, experiment, progress, console)
     console.print()
@@ -35,7 +35,7 @@ def watch_experiment(client: Client, name: str, console: Console) -> Json:
     return experiment
 
 
-def _updates(client: Client, experiment: Json, progress: Progress) -> Iterator[Json]:
+def _updates(client: Client, experiment: Json, progress: TrialProgress) -> Iterator[Json]:
     """Yield the experiment at each poll, after adding its new events to `progress`. The last one has ended."""
     while True:
         experiment = client.experiment(experiment["id"])
@@ -47,7 +47,7 @@ def _updates(client: Client, experiment: Json, progress: Progress) -> Iterator[J
         time.sleep(POLL_SECONDS)
 
 
-def _follow_live(client: Client, experiment: Json, progress: Progress, console: Console) -> Json:
+def _follow_live(client: Client, experiment: Json, progress: TrialProgress, console: Console) -> Json:
     with Live(console=console, refresh_per_second=4) as view:
         for newest in _updates(client, experiment, progress):
             experiment = newest
@@ -55,7 +55,7 @@ def _follow_live(client: Client, experiment: Json, progress: Progress, console: 
     return experiment
 
 
-def _live_view(experiment: Json, progress: Progress, height: int) -> RenderableType:
+def _live_view(experiment: Json, progress: TrialProgress, height: int) -> RenderableType:
     """What fits in the terminal: what scrolls out of a live view is drawn twice."""
     objective = experiment["spec"]["objectives"][0]
     rows = min(MAX_ROWS, max(MIN_ROWS, height - OTHER_LINES))
@@ -65,7 +65,7 @@ def _live_view(experiment: Json, progress: Progress, height: int) -> RenderableT
     return above if table is None else Group(above, "", table)
 
 
-def _follow_plain(client: Client, experiment: Json, progress: Progress, console: Console) -> Json:
+def _follow_plain(client: Client, experiment: Json, progress: TrialProgress, console: Console) -> Json:
     printed, printed_at = "", 0.0
     for newest in _updates(client, experiment, progress):
         experiment = newest
@@ -78,7 +78,7 @@ def _follow_plain(client: Client, experiment: Json, progress: Progress, console:
     return experiment
 
 
-def _summary(client: Client, experiment: Json, progress: Progress) -> Iterator[tuple[str, str]]:
+def _summary(client: Client, experiment: Json, progress: TrialProgress) -> Iterator[tuple[str, str]]:
     yield from progress_view.summary(experiment, progress)
     yield "API", f"{client.url}/v1/experiments/{experiment['name']}"
     if experiment.get("mlflow_url"):

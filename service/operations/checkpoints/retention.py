@@ -45,7 +45,7 @@ class RetainedTrial:
 
 
 @dataclass(frozen=True)
-class SavedCheckpoint:
+class RetainedCheckpoint:
     """`agent`: the one whose slot has saved it, and that may remove it; None if another program has.
 
     The order is by `attempt` and `sequence`.
@@ -62,10 +62,10 @@ class SavedCheckpoint:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RetentionVerdict:
     """What becomes of a checkpoint, with the reason in words."""
 
-    checkpoint: SavedCheckpoint
+    checkpoint: RetainedCheckpoint
     is_kept: bool
     why: str
 
@@ -73,19 +73,21 @@ class Verdict:
 def retention_plan(
     rules: RetentionRules,
     trials: Sequence[RetainedTrial],
-    checkpoints: Sequence[SavedCheckpoint],
+    checkpoints: Sequence[RetainedCheckpoint],
     in_use: Collection[str],
-) -> list[Verdict]:
+) -> list[RetentionVerdict]:
     """A verdict for each checkpoint, in their order. `in_use`: the URIs that running attempts have resumed from."""
     facts = _Facts(rules, {trial.number: trial for trial in trials}, _needed_by_trials(rules, trials), set(in_use))
     best, newest = _best(rules, trials), _newest(checkpoints, rules.keep)
 
-    def verdict(one: SavedCheckpoint) -> Verdict:
+    def verdict(one: RetainedCheckpoint) -> RetentionVerdict:
         reason = _why_needed(facts, one)
         if reason is not None:
-            return Verdict(one, is_kept=True, why=reason)
+            return RetentionVerdict(one, is_kept=True, why=reason)
         if one not in newest:
-            return Verdict(one, is_kept=False, why=f"checkpoints.keep is {rules.keep}, and its trial has newer ones")
+            return RetentionVerdict(
+                one, is_kept=False, why=f"checkpoints.keep is {rules.keep}, and its trial has newer ones"
+            )
         return _by_rank(facts, one, best)
 
     return [verdict(one) for one in checkpoints]
@@ -113,7 +115,7 @@ def _resumed_by(trials: Sequence[RetainedTrial], statuses: Collection[TrialStatu
             yield trial.resume_uri, trial.number
 
 
-def _why_needed(facts: _Facts, one: SavedCheckpoint) -> str | None:
+def _why_needed(facts: _Facts, one: RetainedCheckpoint) -> str | None:
     trial = facts.trials[one.trial]
     if one.is_pinned:
         return "it is pinned"
@@ -128,15 +130,19 @@ def _why_needed(facts: _Facts, one: SavedCheckpoint) -> str | None:
     return None if one.agent is not None else "an external program saved it, and has to remove it"
 
 
-def _by_rank(facts: _Facts, one: SavedCheckpoint, best: Collection[int]) -> Verdict:
+def _by_rank(facts: _Facts, one: RetainedCheckpoint, best: Collection[int]) -> RetentionVerdict:
     trial, wanted = facts.trials[one.trial], facts.rules.keep_best_trials
     if wanted is None:
-        return Verdict(one, is_kept=True, why="checkpoints.keep_best_trials is not set: all trials keep theirs")
+        return RetentionVerdict(
+            one, is_kept=True, why="checkpoints.keep_best_trials is not set: all trials keep theirs"
+        )
     if trial.is_on_front:
-        return Verdict(one, is_kept=True, why=f"no completed trial beats trial {trial.number} in all objectives")
+        return RetentionVerdict(
+            one, is_kept=True, why=f"no completed trial beats trial {trial.number} in all objectives"
+        )
     is_best = trial.number in best
     why = f"trial {trial.number} ({trial.status}) is {'' if is_best else 'not '}among the best {wanted}"
-    return Verdict(one, is_kept=is_best, why=why)
+    return RetentionVerdict(one, is_kept=is_best, why=why)
 
 
 def _best(rules: RetentionRules, trials: Sequence[RetainedTrial]) -> set[int]:
@@ -160,9 +166,9 @@ def _best(rules: RetentionRules, trials: Sequence[RetainedTrial]) -> set[int]:
     return best
 
 
-def _newest(checkpoints: Sequence[SavedCheckpoint], keep: int) -> set[SavedCheckpoint]:
+def _newest(checkpoints: Sequence[RetainedCheckpoint], keep: int) -> set[RetainedCheckpoint]:
     """The last `keep` of each trial, in the order of attempts and reports."""
-    found: set[SavedCheckpoint] = set()
+    found: set[RetainedCheckpoint] = set()
     counts: dict[int, int] = {}
     for one in sorted(checkpoints, key=lambda one: (one.attempt, one.sequence), reverse=True):
         counts[one.trial] = counts.get(one.trial, 0) + 1

@@ -12,10 +12,10 @@ from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
 from service.operations.checkpoints.folders import is_below, run_folder_of, run_of
 from service.operations.checkpoints.retention import (
     SETTLED_SECONDS,
+    RetainedCheckpoint,
     RetainedTrial,
     RetentionRules,
-    SavedCheckpoint,
-    Verdict,
+    RetentionVerdict,
     retention_plan,
 )
 from service.runtime.caches.experiment_caches import spec_of
@@ -50,7 +50,7 @@ REMOVED_AT_ONCE = 1000
 class Plan:
     """The verdicts on all checkpoints of an experiment, by trial number and step. `trial_ids` are by number."""
 
-    verdicts: list[Verdict]
+    verdicts: list[RetentionVerdict]
     trial_ids: dict[int, str]
     needed: set[str]
     """What running attempts have resumed from, or trials would resume from, whether or not it is in `verdicts`."""
@@ -58,7 +58,7 @@ class Plan:
     """Whether a trial has only just ended, so that the plan changes without an event."""
 
     @property
-    def removed(self) -> list[SavedCheckpoint]:
+    def removed(self) -> list[RetainedCheckpoint]:
         return [one.checkpoint for one in self.verdicts if not one.is_kept]
 
 
@@ -127,7 +127,7 @@ def _unbeaten(experiment: ExperimentRow, rows: Sequence[RankedTrial]) -> Iterato
     yield from (complete[index][0] for index in front)
 
 
-def _saved(session: Session, experiment: ExperimentRow) -> list[SavedCheckpoint]:
+def _saved(session: Session, experiment: ExperimentRow) -> list[RetainedCheckpoint]:
     is_external = spec_of(experiment).trainer.kind is Kind.EXTERNAL
 
     def agent_of(row: CheckpointRow, number: int, holder: str | None) -> str | None:
@@ -135,7 +135,7 @@ def _saved(session: Session, experiment: ExperimentRow) -> list[SavedCheckpoint]
         return holder if by_slot and not is_external and holder and not holder.startswith(ASK_HOLDER) else None
 
     return [
-        SavedCheckpoint(
+        RetainedCheckpoint(
             trial=number,
             step=row.step,
             attempt=row.attempt,
@@ -189,7 +189,11 @@ def _remove(session: Session, experiment: ExperimentRow, plan: Plan) -> None:
 
 
 def _order_deletions(
-    session: Session, experiment: ExperimentRow, removed: Collection[SavedCheckpoint], needed: set[str], now: datetime
+    session: Session,
+    experiment: ExperimentRow,
+    removed: Collection[RetainedCheckpoint],
+    needed: set[str],
+    now: datetime,
 ) -> None:
     """Of a run without a needed checkpoint the whole folder goes. The agent that saved it can reach the storage."""
     orders: defaultdict[str, set[str]] = defaultdict(set)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from search.analysis.replay import Completion, Created, Event, ExperimentEnd, LeftSlot, Report, TrialEvent
+from search.analysis.replay import Completion, Created, Event, ExperimentEnd, LeftSlot, RecordedReport, TrialEvent
 from search.early_stopping.compared_metric import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
 from service.store.recorded_events import RecordedEvent
@@ -44,7 +44,7 @@ def replay_events(recorded: Iterable[RecordedEvent], numbers: Mapping[str, int],
         if pending:
             yield pending
         event = _event(one, number, metric, judged=not leaving)
-        pending = event if isinstance(event, Report) else None
+        pending = event if isinstance(event, RecordedReport) else None
         if event is not None and pending is None:
             yield event
     if pending:
@@ -64,7 +64,7 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
     match one.kind:
         case "report":
             value = number_in(one.data["metrics"], metric)
-            return None if value is None else Report(number, one.data["step"], value, judged)
+            return None if value is None else RecordedReport(number, one.data["step"], value, judged)
         case "trial.created":
             return Created(number)
         case "trial.completed":

@@ -2,7 +2,7 @@
 
 import zlib
 
-from service.operations.packages.zip_directory import Member
+from service.operations.packages.zip_directory import ZipMember
 
 _INPUT_BYTES = 64_000
 _PIECE_BYTES = 256_000
@@ -10,7 +10,7 @@ _PIECE_BYTES = 256_000
 DAMAGED = "is damaged; create the zip again"
 
 
-def fault_in_content(body: bytes, member: Member) -> str | None:
+def fault_in_content(body: bytes, member: ZipMember) -> str | None:
     """A wrong size or checksum, or packed bytes that deflate cannot read; stops at the size that the directory says."""
     packed = memoryview(body)[member.start : member.end]
     if not member.deflated:
@@ -21,7 +21,7 @@ def fault_in_content(body: bytes, member: Member) -> str | None:
         return DAMAGED
 
 
-def _fault_in_deflated(packed: memoryview, member: Member) -> str | None:
+def _fault_in_deflated(packed: memoryview, member: ZipMember) -> str | None:
     decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
     size, crc, used = 0, 0, 0
     piece, pending = b"", b""

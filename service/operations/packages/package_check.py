@@ -10,7 +10,7 @@ from search.mistakes import Mistake, shortened
 from service.errors import Invalid, TooLarge
 from service.operations.packages.member_content_check import fault_in_content
 from service.operations.packages.member_name_check import mistakes_in_names
-from service.operations.packages.zip_directory import Member, read_directory
+from service.operations.packages.zip_directory import ZipMember, read_directory
 
 MAX_RATIO = 100
 """Unpacked bytes for each packed one, above `FREE_BYTES`. Code and data have up to 20; deflate allows 1,032."""
@@ -73,7 +73,7 @@ def _check_size(unpacked: int, packed: int, max_unpacked: int) -> None:
         raise Invalid([Mistake(("package",), message)])
 
 
-def _mistakes_in_kinds(members: list[Member]) -> Iterator[Mistake]:
+def _mistakes_in_kinds(members: list[ZipMember]) -> Iterator[Mistake]:
     for member in members:
         kind = stat.S_IFMT(member.mode)
         if kind in _SPECIAL_FILES:

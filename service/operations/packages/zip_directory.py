@@ -33,7 +33,7 @@ _OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: 
 
 
 @dataclass(frozen=True)
-class Member:
+class ZipMember:
     """A file or folder in a zip, as its directory describes it; `start` and `end` are where its packed bytes are."""
 
     name: str
@@ -50,7 +50,7 @@ class Member:
         return self.name.endswith("/")
 
 
-def read_directory(body: bytes) -> list[Member]:
+def read_directory(body: bytes) -> list[ZipMember]:
     """Every member. Raises Invalid, TooLarge for more than `MAX_FILES` members."""
     end = body.rfind(b"PK\5\6", max(0, len(body) - _END.size - _MAX_COMMENT))
     if end < 0 or len(body) < end + _END.size:
@@ -71,8 +71,8 @@ def read_directory(body: bytes) -> list[Member]:
     return members
 
 
-def _members(body: bytes, start: int, end: int, count: int) -> list[Member]:
-    members: list[Member] = []
+def _members(body: bytes, start: int, end: int, count: int) -> list[ZipMember]:
+    members: list[ZipMember] = []
     while start < end and len(members) < count:
         if end - start < _ENTRY.size or not body.startswith(b"PK\1\2", start):
             raise _unreadable("its directory is damaged; create the zip again")
@@ -84,7 +84,7 @@ def _members(body: bytes, start: int, end: int, count: int) -> list[Member]:
     return members
 
 
-def _member(body: bytes, at: int, name_length: int) -> Member:
+def _member(body: bytes, at: int, name_length: int) -> ZipMember:
     entry = _ENTRY.unpack_from(body, at)
     version, flags, method, _, _, crc, packed_size, size = entry[2:10]
     attributes, header = entry[15:17]
@@ -98,7 +98,7 @@ def _member(body: bytes, at: int, name_length: int) -> Member:
     if _IN_ZIP64 in {packed_size, size, header}:
         raise _unreadable("it uses zip64, which a package of this size does not need; create it without")
     start = _check_local_header(body, header, raw_name, (flags, method), (crc, packed_size, size))
-    return Member(name, attributes >> 16, method == 8, crc, size, header, start, start + packed_size)  # noqa: PLR2004
+    return ZipMember(name, attributes >> 16, method == 8, crc, size, header, start, start + packed_size)  # noqa: PLR2004
 
 
 def _decoded(raw_name: bytes, flags: int) -> str:
@@ -148,7 +148,7 @@ def _check_local_header(
     return start
 
 
-def _check_overlaps(members: list[Member], directory: int) -> None:
+def _check_overlaps(members: list[ZipMember], directory: int) -> None:
     in_order = sorted(members, key=lambda one: one.header)
     next_headers = [*(one.header for one in in_order[1:]), directory] if in_order else []
     for one, next_header in zip(in_order, next_headers, strict=True):

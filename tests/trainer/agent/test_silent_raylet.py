@@ -33,7 +33,7 @@ def test_it_is_logged_once_each_time_that_it_goes_away(
 
     answers = [True, False, False, False, True, False, False]
     workers: Any = Workers(answers)
-    loop = prestart_loop.PrestartLoop(1, {}, nodes={"n-1": prestart_loop.Node(workers, wanted=1)})
+    loop = prestart_loop.PrestartLoop(1, {}, nodes={"n-1": prestart_loop.PrestartNode(workers, wanted=1)})
     monkeypatch.setattr(loop, "_find_nodes", lambda: None)
     with caplog.at_level(logging.INFO, logger=prestart_loop.logger.name):
         for _ in answers:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from trainer.slot.attempt.outcome import COMPLETED, Outcome
+from trainer.slot.attempt.outcome import COMPLETED, AttemptOutcome
 from trainer.slot.worker_replacement import MAX_SUSPICIONS, WorkerReuse
 from trainer.worker.failures import CANNOT_START, PREEMPTED, USER_ERROR, Failure
 
@@ -38,7 +38,7 @@ class Slot:
         self.reuse.begin()
         if self.reuse.why_replace(attempt, None) is not None:
             self.pid += 1
-        found = Outcome(status, began=True) if failure is None else _failed(failure)
+        found = AttemptOutcome(status, began=True) if failure is None else _failed(failure)
         outcome = self.reuse.accepted(found, attempt)
         return outcome.status if outcome.failure is None else outcome.failure.kind
 
@@ -49,8 +49,8 @@ class Slot:
         return self.pid > before
 
 
-def _failed(kind: str) -> Outcome:
-    return Outcome.failed(Failure(kind, "ValueError: a bad start"), began=True)
+def _failed(kind: str) -> AttemptOutcome:
+    return AttemptOutcome.failed(Failure(kind, "ValueError: a bad start"), began=True)
 
 
 def test_a_failure_before_the_first_report_counts_in_new_workers_and_is_repeated_in_used_ones() -> None:

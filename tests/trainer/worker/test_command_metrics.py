@@ -12,7 +12,13 @@ import httpx
 import pytest
 
 from tests.trainer.conftest import until
-from trainer.worker.commands.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader, metrics_in
+from trainer.worker.commands.command_metrics import (
+    CommandReport,
+    JsonLinesReader,
+    ReportServer,
+    StdoutReader,
+    metrics_in,
+)
 
 LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
 EPOCH = re.compile(r"epoch (?P<epoch>\d+)")
@@ -44,7 +50,7 @@ def test_not_a_number_is_a_number() -> None:
 
 
 def test_the_output_is_passed_on_and_read(capfd: pytest.CaptureFixture[str]) -> None:
-    found: list[Report] = []
+    found: list[CommandReport] = []
     reader = StdoutReader(io.BytesIO(b"start\nloss=1\r\nloss=2\nloss=3"), [LOSS], found.append)
     reader.start()
     reader.finish()
@@ -53,7 +59,7 @@ def test_the_output_is_passed_on_and_read(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -> None:
-    path, found, warned = tmp_path / "metrics.jsonl", list[Report](), list[str]()
+    path, found, warned = tmp_path / "metrics.jsonl", list[CommandReport](), list[str]()
     path.write_text('{"loss": 9}\n')  # of an earlier attempt
     reader = JsonLinesReader(path, found.append, warned.append)
     reader.start()
@@ -74,7 +80,7 @@ def test_a_file_that_is_never_written_is_no_error(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(put: Callable[[Report], None]) -> Iterator[ReportServer]:
+def serving(put: Callable[[CommandReport], None]) -> Iterator[ReportServer]:
     server = ReportServer(put)
     server.start()
     try:
@@ -83,8 +89,8 @@ def serving(put: Callable[[Report], None]) -> Iterator[ReportServer]:
         server.finish()
 
 
-def decide(decision: str, found: list[Report]) -> Callable[[Report], None]:
-    def put(report: Report) -> None:
+def decide(decision: str, found: list[CommandReport]) -> Callable[[CommandReport], None]:
+    def put(report: CommandReport) -> None:
         found.append(report)
         assert report.decision
         report.decision.set_result(decision)
@@ -94,7 +100,7 @@ def decide(decision: str, found: list[Report]) -> Callable[[Report], None]:
 
 @pytest.mark.parametrize("decision", ["continue", "stop"])
 def test_a_call_is_answered_with_the_decision(decision: str) -> None:
-    found: list[Report] = []
+    found: list[CommandReport] = []
     with serving(decide(decision, found)) as server:
         headers = {"Authorization": f"Bearer {server.token}"}
         answer = httpx.post(server.url, json={"metrics": {"loss": 0.5}}, headers=headers, timeout=SECONDS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.system_metrics.node_load import Limits, NodeLoad
+from trainer.worker.system_metrics.node_load import CgroupLimits, NodeLoad
 
 MIB = 2**20
 
@@ -29,9 +29,9 @@ class Container:
         self.write("memory.stat", f"anon 5\ninactive_file {cache}\nactive_file 7")
 
 
-def limits_of(root: Path, own: str) -> Limits:
+def limits_of(root: Path, own: str) -> CgroupLimits:
     (root / "own").write_text(own)
-    return Limits(str(root / "cgroup"), str(root / "own"))
+    return CgroupLimits(str(root / "cgroup"), str(root / "own"))
 
 
 def test_a_node_has_its_cpu_memory_and_network(tmp_path: Path) -> None:

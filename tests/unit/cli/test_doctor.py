@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy
 
 from service.cli.doctor import cluster_checks, service_checks
-from service.cli.doctor.check import State
+from service.cli.doctor.check import CheckState
 from service.cli.doctor.settings_checks import SETTINGS, check_settings
 from service.stack.ports import free_port
 from tests.unit.cli.conftest import Run, service_in_a_thread
@@ -137,24 +137,24 @@ def test_another_version_is_a_warning(run: Run, own_url: str, monkeypatch: pytes
     assert version["found"].endswith("this command line 0.0.1")
 
 
-def settings_states(**environment: str) -> dict[str, State]:
+def settings_states(**environment: str) -> dict[str, CheckState]:
     return {one.subject: one.state for one in check_settings(environment)}
 
 
 def test_the_settings_are_checked_where_they_are_set(tmp_path: Path) -> None:
     assert settings_states() == {}
-    missing = {"data directory": State.WARNING, "database": State.WARNING, "samplers": State.OK}
+    missing = {"data directory": CheckState.WARNING, "database": CheckState.WARNING, "samplers": CheckState.OK}
     assert settings_states(PACELINE_DATA_DIR=str(tmp_path / "data")) == missing
     assert not (tmp_path / "data").exists()
     with service_in_a_thread(tmp_path / "data"):
         pass
-    assert settings_states(PACELINE_DATA_DIR=str(tmp_path / "data"))["database"] is State.OK
+    assert settings_states(PACELINE_DATA_DIR=str(tmp_path / "data"))["database"] is CheckState.OK
 
 
 def test_a_sampler_without_its_library_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     [found] = [one for one in check_settings({"PACELINE_DATA_DIR": str(tmp_path)}) if one.subject == "samplers"]
-    assert found.state is State.WARNING
+    assert found.state is CheckState.WARNING
     assert found.found == "gp needs the library torch, which this service does not have"
 
 
@@ -166,7 +166,7 @@ def test_a_database_with_an_older_schema_fails(tmp_path: Path) -> None:
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '0001'"))
     engine.dispose()
-    assert settings_states(PACELINE_DATA_DIR=str(tmp_path))["database"] is State.FAILED
+    assert settings_states(PACELINE_DATA_DIR=str(tmp_path))["database"] is CheckState.FAILED
 
 
 def test_what_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_what_does_not_answer_is_named_without_its_password(tmp_path: Path) -> N
         "PACELINE_MLFLOW_URI": f"http://user:hidden@127.0.0.1:{port}",
     }
     found = {one.subject: one for one in check_settings(environment)}
-    assert (found["database"].state, found["MLflow"].state) == (State.FAILED, State.WARNING)
+    assert (found["database"].state, found["MLflow"].state) == (CheckState.FAILED, CheckState.WARNING)
     for name in ("database", "MLflow"):
         assert str(port) in found[name].found
         assert "hidden" not in found[name].found
@@ -186,11 +186,11 @@ def test_what_does_not_answer_is_named_without_its_password(tmp_path: Path) -> N
 def test_a_cluster_that_cannot_be_asked_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_checks, "DOCTOR_PROBE", "trainer.no_such_module")
     [unknown] = cluster_checks.check_cluster("auto", [], None)
-    assert (unknown.subject, unknown.state) == ("Ray", State.FAILED)
+    assert (unknown.subject, unknown.state) == ("Ray", CheckState.FAILED)
     assert "No module named" in unknown.found
     monkeypatch.setattr(cluster_checks, "ask_nodes", lambda *_: {"error": "no Ray cluster", "nodes": []})
     [away] = cluster_checks.check_cluster("auto", [], None)
-    assert (away.subject, away.state, away.found) == ("Ray", State.FAILED, "no Ray cluster")
+    assert (away.subject, away.state, away.found) == ("Ray", CheckState.FAILED, "no Ray cluster")
 
 
 def test_nodes_that_differ_or_reach_nothing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +213,10 @@ def test_nodes_that_differ_or_reach_nothing_are_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(cluster_checks, "ask_nodes", lambda *_: answer)
     found = [(one.subject, one.state) for one in cluster_checks.check_cluster("auto", ["http://a"], "/mnt")]
     assert found == [
-        ("node 10.0.0.1", State.OK),
-        ("node 10.0.0.2", State.FAILED),
-        ("node 10.0.0.2", State.FAILED),
-        ("node 10.0.0.2", State.WARNING),
-        ("node 10.0.0.2", State.WARNING),
-        ("node 10.0.0.3", State.FAILED),
+        ("node 10.0.0.1", CheckState.OK),
+        ("node 10.0.0.2", CheckState.FAILED),
+        ("node 10.0.0.2", CheckState.FAILED),
+        ("node 10.0.0.2", CheckState.WARNING),
+        ("node 10.0.0.2", CheckState.WARNING),
+        ("node 10.0.0.3", CheckState.FAILED),
     ]

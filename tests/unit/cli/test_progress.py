@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.cli.terminal.progress import Progress, Saved
+from service.cli.terminal.progress import Saved, TrialProgress
 from service.cli.terminal.progress_view import clock, parameters, remaining_seconds, status_counts, summary
 
 
@@ -13,11 +13,11 @@ def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[st
 
 
 @pytest.fixture
-def progress() -> Progress:
-    return Progress(metric="val_accuracy")
+def progress() -> TrialProgress:
+    return TrialProgress(metric="val_accuracy")
 
 
-def test_endings_become_sentences(progress: Progress) -> None:
+def test_endings_become_sentences(progress: TrialProgress) -> None:
     progress.add(event(1, "trial.running", number=0))
     progress.add(event(2, "trial.completed", number=0, step=20, values={"val_accuracy": 0.98765}))
     progress.add(event(3, "trial.pruned", number=1, step=3, values={"val_accuracy": 0.1}, reason="0.1 is below 0.5"))
@@ -30,14 +30,14 @@ def test_endings_become_sentences(progress: Progress) -> None:
     assert progress.pop_sentences() == []
 
 
-def test_a_requeued_trial_gets_a_sentence_but_a_new_one_does_not(progress: Progress) -> None:
+def test_a_requeued_trial_gets_a_sentence_but_a_new_one_does_not(progress: TrialProgress) -> None:
     progress.add(event(1, "trial.queued", number=0))
     progress.add(event(2, "trial.running", number=0))
     progress.add(event(3, "trial.queued", number=0, reason="its node is gone"))
     assert progress.pop_sentences() == ["trial 0 is queued again: its node is gone"]
 
 
-def test_a_paused_trial_counts_as_finished_until_it_resumes(progress: Progress) -> None:
+def test_a_paused_trial_counts_as_finished_until_it_resumes(progress: TrialProgress) -> None:
     progress.add(event(1, "trial.running", number=0))
     progress.add(event(2, "trial.paused", number=0, step=1, milestone=1, reason="0.1 is below 0.5; it waits there"))
     assert (progress.finished, status_counts(progress.statuses.values())) == (1, "1 paused")
@@ -49,7 +49,7 @@ def test_a_paused_trial_counts_as_finished_until_it_resumes(progress: Progress) 
     ]
 
 
-def test_confirmations_are_announced_and_their_verdict_is_in_the_summary(progress: Progress) -> None:
+def test_confirmations_are_announced_and_their_verdict_is_in_the_summary(progress: TrialProgress) -> None:
     progress.add(event(1, "experiment.confirming", reason="the search has ended", seeds=[1, 2]))
     progress.add(event(2, "experiment.confirmed", verdict="trial 3 leads", ranking=[]))
     assert progress.pop_sentences() == ["the search has ended", "confirmed: trial 3 leads"]
@@ -57,7 +57,7 @@ def test_confirmations_are_announced_and_their_verdict_is_in_the_summary(progres
     assert ("confirmed", "trial 3 leads") in summary(experiment, progress)
 
 
-def test_of_a_long_traceback_the_summary_has_both_ends(progress: Progress) -> None:
+def test_of_a_long_traceback_the_summary_has_both_ends(progress: TrialProgress) -> None:
     lines = [f"line {number}" for number in range(100)]
     spec: dict[str, Any] = {"objectives": [{}]}
     experiment = {"name": "x", "status": "failed", "spec": spec, "traceback": "\n".join(lines)}
@@ -68,7 +68,7 @@ def test_of_a_long_traceback_the_summary_has_both_ends(progress: Progress) -> No
     assert dict(summary({**experiment, "traceback": "one\ntwo\n"}, progress))["traceback"] == "one\ntwo"
 
 
-def test_the_choice_of_a_rule_is_announced(progress: Progress) -> None:
+def test_the_choice_of_a_rule_is_announced(progress: TrialProgress) -> None:
     chosen = {"options": {"rule": "hyperband"}, "why": "trial 0 made 9 reports"}
     progress.add(event(1, "experiment.search_chosen", sampler={"name": "tpe", "why": None}, early_stopping=chosen))
     own = chosen | {"why": None}
@@ -76,13 +76,13 @@ def test_the_choice_of_a_rule_is_announced(progress: Progress) -> None:
     assert progress.pop_sentences() == ["early stopping: hyperband: trial 0 made 9 reports"]
 
 
-def test_other_events_only_advance_the_cursor(progress: Progress) -> None:
+def test_other_events_only_advance_the_cursor(progress: TrialProgress) -> None:
     progress.add(event(7, "report", step=1))
     progress.add(event(8, "experiment.completed", reason="max_trials"))
     assert (progress.last_event, progress.pop_sentences(), progress.finished) == (8, [], 0)
 
 
-def test_saved_steps_are_counted_against_the_longest_completed_trial(progress: Progress) -> None:
+def test_saved_steps_are_counted_against_the_longest_completed_trial(progress: TrialProgress) -> None:
     for seq, (status, step) in enumerate(
         [("completed", 20), ("completed", 18), ("pruned", 1), ("pruned", 9), ("failed", 2)]
     ):
@@ -90,7 +90,7 @@ def test_saved_steps_are_counted_against_the_longest_completed_trial(progress: P
     assert progress.saved == Saved(trials=2, steps=19 + 11, longest=20)
 
 
-def test_no_steps_count_as_saved_when_no_trial_completed(progress: Progress) -> None:
+def test_no_steps_count_as_saved_when_no_trial_completed(progress: TrialProgress) -> None:
     progress.add(event(1, "trial.pruned", number=0, step=3, values={"val_accuracy": 0.5}))
     assert progress.saved.steps == 0
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 from service.operations.checkpoints.retention import (
+    RetainedCheckpoint,
     RetainedTrial,
     RetentionRules,
-    SavedCheckpoint,
-    Verdict,
+    RetentionVerdict,
     retention_plan,
 )
 
@@ -28,11 +28,11 @@ RULES = st.builds(
 
 
 @st.composite
-def experiments(draw: Any) -> tuple[list[RetainedTrial], list[SavedCheckpoint], set[str]]:
+def experiments(draw: Any) -> tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]]:
     """Trials that resume from their own newest checkpoint, from another trial's, or from none."""
     statuses = draw(st.lists(STATUSES, max_size=8))
     saved = [
-        SavedCheckpoint(
+        RetainedCheckpoint(
             trial=number,
             step=step,
             attempt=1 + step // 2,
@@ -61,13 +61,13 @@ def experiments(draw: Any) -> tuple[list[RetainedTrial], list[SavedCheckpoint], 
     return trials, saved, in_use
 
 
-def removed(plan: list[Verdict]) -> set[SavedCheckpoint]:
+def removed(plan: list[RetentionVerdict]) -> set[RetainedCheckpoint]:
     return {one.checkpoint for one in plan if not one.is_kept}
 
 
 @given(RULES, experiments())
 def test_what_a_pin_an_attempt_a_promotion_an_exploit_or_a_retry_needs_is_never_removed(
-    rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[SavedCheckpoint], set[str]]
+    rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]]
 ) -> None:
     trials, saved, in_use = experiment
     plan = retention_plan(rules, trials, saved, in_use)
@@ -85,7 +85,7 @@ def test_what_a_pin_an_attempt_a_promotion_an_exploit_or_a_retry_needs_is_never_
 
 @given(RULES, experiments())
 def test_retention_is_idempotent(
-    rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[SavedCheckpoint], set[str]]
+    rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]]
 ) -> None:
     trials, saved, in_use = experiment
     gone = removed(retention_plan(rules, trials, saved, in_use))
@@ -95,7 +95,7 @@ def test_retention_is_idempotent(
 
 @given(RULES, experiments())
 def test_the_best_trials_keep_their_newest_checkpoints_and_all_trials_do_without_the_rule(
-    rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[SavedCheckpoint], set[str]]
+    rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]]
 ) -> None:
     trials, saved, in_use = experiment
     gone = removed(retention_plan(rules, trials, saved, in_use))
@@ -112,7 +112,7 @@ def test_the_best_trials_keep_their_newest_checkpoints_and_all_trials_do_without
 @given(RULES, experiments(), VALUES)
 def test_what_has_been_removed_would_not_be_kept_later(
     rules: RetentionRules,
-    experiment: tuple[list[RetainedTrial], list[SavedCheckpoint], set[str]],
+    experiment: tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]],
     value: float | None,
 ) -> None:
     """A further trial completes. So a trial does not come to be among the best after it has lost its checkpoints."""
@@ -127,7 +127,7 @@ def test_a_stopped_trial_may_be_among_the_best_but_displaces_none() -> None:
     rules = RetentionRules(keep=1, keep_best_trials=1, keep_last=False, direction="maximize", is_over=True)
     completed = RetainedTrial(0, TrialStatus.COMPLETED, 3.0, is_on_front=False, has_settled=True, resume_uri=None)
     stopped = replace(completed, number=1, status=TrialStatus.STOPPED, value=5.0)
-    one = SavedCheckpoint(0, 1, 1, 1, "/0", 10, is_pinned=False, agent="here")
+    one = RetainedCheckpoint(0, 1, 1, 1, "/0", 10, is_pinned=False, agent="here")
     saved = [one, replace(one, trial=1, uri="/1")]
     assert not removed(retention_plan(rules, [completed, stopped], saved, in_use=[]))
     worse = replace(stopped, value=1.0)
@@ -144,7 +144,7 @@ def test_each_reason_is_given_in_words() -> None:
         replace(done, number=3, status=TrialStatus.PAUSED, value=None, resume_uri="/1"),
         replace(done, number=4, status=TrialStatus.PRUNED, value=None),
     ]
-    one = SavedCheckpoint(0, 1, 1, 1, "/0", 10, is_pinned=False, agent="here")
+    one = RetainedCheckpoint(0, 1, 1, 1, "/0", 10, is_pinned=False, agent="here")
     saved = [replace(one, trial=number, uri=f"/{number}") for number in range(5)]
     plan = retention_plan(rules, trials, saved, in_use=[])
     assert [(verdict.is_kept, verdict.why) for verdict in plan] == [

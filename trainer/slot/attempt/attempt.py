@@ -27,7 +27,7 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
-from trainer.slot.attempt.outcome import End, Outcome, outcome_of
+from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.slot.attempt.ray_failures import classify, undelivered
 from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
@@ -305,7 +305,7 @@ class Attempt:
 
     # The end. Called from the slot's own thread.
 
-    def conclude(self, error: BaseException | None, read_remains: Callable[[int], Remains]) -> Outcome | None:
+    def conclude(self, error: BaseException | None, read_remains: Callable[[int], Remains]) -> AttemptOutcome | None:
         """Deliver everything; returns the outcome, or None if the lease is lost.
 
         `error` is what Ray Train raised. `read_remains(rank)` is called for each rank that has not reported its end.
@@ -338,10 +338,10 @@ class Attempt:
         if is_to_be_told:
             self.finish(self.failed(failure), wants_next=False)
 
-    def failed(self, failure: Failure) -> Outcome:
-        return Outcome.failed(failure, began=bool(self.ranks.started))
+    def failed(self, failure: Failure) -> AttemptOutcome:
+        return AttemptOutcome.failed(failure, began=bool(self.ranks.started))
 
-    def finish(self, outcome: Outcome, *, wants_next: bool) -> Assignment | None:
+    def finish(self, outcome: AttemptOutcome, *, wants_next: bool) -> Assignment | None:
         """Send the outcome; returns the next assignment, if the service gave one."""
         is_given_back = isinstance(self.state.current, Preempted | Abandoned)
         samples = self.system_samples.all()

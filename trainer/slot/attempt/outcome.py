@@ -24,7 +24,7 @@ AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     """The body of `finish`. `status` is a value of `trainer.wire.Outcome`; a failed one has a `failure`."""
 
     status: str
@@ -32,7 +32,7 @@ class Outcome:
     failure: Failure | None = None
 
     @classmethod
-    def failed(cls, failure: Failure, *, began: bool) -> "Outcome":
+    def failed(cls, failure: Failure, *, began: bool) -> "AttemptOutcome":
         return cls("failed", began, failure)
 
     @property
@@ -80,21 +80,21 @@ class End:
         return isinstance(self.state, Stopping) and not self.ranks.started and self.error is None
 
 
-def outcome_of(end: End) -> Outcome:
+def outcome_of(end: End) -> AttemptOutcome:
     began = bool(end.ranks.started)
     ordered = _failure_by_order(end)
     if ordered is not None:
-        return Outcome.failed(ordered, began=began)
+        return AttemptOutcome.failed(ordered, began=began)
     if isinstance(end.state, Killed) or end.ranks.have_stopped or end.trained_past_decision or end.was_never_tried:
-        return Outcome("stopped", began)
+        return AttemptOutcome("stopped", began)
     failure = _own_failure(end)
     if failure is None:
-        return Outcome(COMPLETED, began)
+        return AttemptOutcome(COMPLETED, began)
     if failure.kind == LOST and end.is_drained:
         failure = replace(failure, kind=PREEMPTED)
     if failure.kind == LOST and end.has_lost_node:
         failure = replace(failure, kind=PREEMPTED, message=f"{NODE_LEFT}: {failure.message}")
-    return Outcome.failed(failure, began=began)
+    return AttemptOutcome.failed(failure, began=began)
 
 
 def _failure_by_order(end: End) -> Failure | None:

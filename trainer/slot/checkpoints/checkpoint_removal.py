@@ -34,7 +34,7 @@ class Removal:
 
 
 @dataclass
-class Retry:
+class RemovalRetry:
     task: Task
     due_at: float
     failures: int = 1
@@ -50,7 +50,7 @@ class DirectoryRemover(threading.Thread):
         super().__init__(name="paceline-removal", daemon=True)
         self._tasks: queue.Queue[Task | None] = queue.Queue()
         self._delays = list(retry_seconds)
-        self._retries: list[Retry] = []
+        self._retries: list[RemovalRetry] = []
         self._end = float("inf")
 
     def remove(self, uri: str) -> None:
@@ -77,7 +77,7 @@ class DirectoryRemover(threading.Thread):
     def run(self) -> None:
         while (task := self._next()) is not None:
             if task() is False and self._delays:
-                self._retries.append(Retry(task, time.monotonic() + self._delays[0]))
+                self._retries.append(RemovalRetry(task, time.monotonic() + self._delays[0]))
             self._tasks.task_done()
         while self._retry_all() and (left := self._end - time.monotonic()) > 0:
             time.sleep(min(LAST_RETRY_SECONDS, left))
@@ -92,12 +92,12 @@ class DirectoryRemover(threading.Thread):
                 self._repeat_due()
 
     def _repeat_due(self) -> None:
-        now, left = time.monotonic(), list[Retry]()
+        now, left = time.monotonic(), list[RemovalRetry]()
         for retry in self._retries:
             if retry.due_at > now:
                 left.append(retry)
             elif retry.task() is False and retry.failures < len(self._delays):
-                left.append(Retry(retry.task, now + self._delays[retry.failures], retry.failures + 1))
+                left.append(RemovalRetry(retry.task, now + self._delays[retry.failures], retry.failures + 1))
         self._retries = left
 
     def _retry_all(self) -> bool:

@@ -26,7 +26,7 @@ import ray.train
 from ray.train import Checkpoint
 from ray.train.collective import broadcast_from_rank_zero
 
-from trainer.worker.commands.command_metrics import JsonLinesReader, Report, ReportServer, StdoutReader
+from trainer.worker.commands.command_metrics import CommandReport, JsonLinesReader, ReportServer, StdoutReader
 from trainer.worker.commands.command_process import CommandProcess, end_of
 from trainer.worker.commands.master_port import find_master_port
 from trainer.worker.failures import CommandFailed
@@ -75,7 +75,7 @@ class Shared:
     next: str
 
 
-Message = Report | Exited | Shared
+Message = CommandReport | Exited | Shared
 
 
 def run_command(command: Command, config: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ class _Inbox:
 
 
 def _answer(message: Message, decision: str) -> None:
-    if isinstance(message, Report) and message.decision is not None:
+    if isinstance(message, CommandReport) and message.decision is not None:
         message.decision.set_result(decision)
 
 
@@ -218,8 +218,8 @@ class _Rank:
                 self._ended = True
             if self._rank == 0:
                 self._share(_next_for_others(message))
-            if isinstance(message, Report) or message == Shared(REPORT):
-                self._report(message if isinstance(message, Report) else Report({}))
+            if isinstance(message, CommandReport) or message == Shared(REPORT):
+                self._report(message if isinstance(message, CommandReport) else CommandReport({}))
             if (self._rank == 0 and self._ended) or message == Shared(END):
                 break
         if not self._ended:
@@ -248,7 +248,7 @@ class _Rank:
         if self._world_size > 1:
             broadcast_from_rank_zero(what)
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: CommandReport) -> None:
         try:
             with self._checkpoints.changed() as checkpoint:
                 ray.train.report(report.metrics, checkpoint=checkpoint)
@@ -317,7 +317,7 @@ class _Rank:
 
 
 def _next_for_others(message: Message | None) -> str:
-    if isinstance(message, Report):
+    if isinstance(message, CommandReport):
         return REPORT
     return END if isinstance(message, Exited) else WAIT
 

@@ -22,14 +22,14 @@ MAX_BODY_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
-class Report:
+class CommandReport:
     """One report of the command. `decision`, if the command waits for it, gets `continue` or `stop`."""
 
     metrics: dict[str, Any]
     decision: Future[str] | None = None
 
 
-Put = Callable[[Report], None]
+Put = Callable[[CommandReport], None]
 
 
 @dataclass
@@ -54,7 +54,7 @@ class StdoutReader:
             with contextlib.suppress(OSError):
                 os.write(1, line)
             if metrics := metrics_in(line.decode(errors="replace").rstrip("\r\n"), self.patterns):
-                self.put(Report(metrics))
+                self.put(CommandReport(metrics))
 
 
 def metrics_in(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class JsonLinesReader:
         except ValueError:
             metrics = None
         if isinstance(metrics, dict):
-            self.put(Report(metrics))
+            self.put(CommandReport(metrics))
         else:
             shown = line[:200].decode(errors="replace")
             self.warn(f"{self.path.name}: a line is not a JSON object and is left out: {shown}")
@@ -162,7 +162,7 @@ class _ReportHandler(BaseHTTPRequestHandler):
             self._answer(422, {"detail": f'{error}; send {{"metrics": {{"loss": 0.5}}}}'})
             return
         decision: Future[str] = Future()
-        self.server.put(Report(metrics, decision))
+        self.server.put(CommandReport(metrics, decision))
         self._answer(200, {"decision": decision.result()})
 
     def _metrics(self) -> dict[str, Any]:

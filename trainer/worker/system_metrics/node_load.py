@@ -21,8 +21,8 @@ class NodeLoad:
     of the node or container; its counters start at 0.
     """
 
-    def __init__(self, limits: "Limits | None" = None, clock: Clock = time.monotonic) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: "CgroupLimits | None" = None, clock: Clock = time.monotonic) -> None:
+        self._limits = limits or CgroupLimits()
         self._clock = clock
         self._sampled_at, self._cpu_seconds = clock(), self._limits.cpu_seconds()
         self._received, self._sent = _network_bytes()
@@ -54,7 +54,7 @@ class NodeLoad:
         }
 
 
-class Limits:
+class CgroupLimits:
     """Of the process's cgroup or the nearest one above that has a limit. None: there is no limit."""
 
     def __init__(self, root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> None:

@@ -31,7 +31,7 @@ def on_steps(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -
     return {name: _nearest(space[name], value) for name, value in params.items()}
 
 
-class Steps:
+class ModelSteps:
     """The steps of the numbers that `without_steps` makes continuous, in a space whose parameters have this order."""
 
     def __init__(self, space: Mapping[str, BaseDistribution]) -> None:

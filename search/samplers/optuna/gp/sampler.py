@@ -24,7 +24,7 @@ from search.samplers.optuna.frozen_study import frozen_study
 from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
-from search.samplers.optuna.gp.model_space import Steps, on_steps, without_steps
+from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_steps
 from search.samplers.optuna.gp.model_values import differ_by_magnitudes, with_model_values
 from search.samplers.optuna.gp.scalarized import is_scalarized, scalarized
 
@@ -53,7 +53,7 @@ class Observed:
 class ContinuousGpSampler(optuna.samplers.GPSampler):
     """Optuna's GPSampler, with a model in which numbers of many values are continuous."""
 
-    _steps = Steps({})
+    _steps = ModelSteps({})
 
     def _sample_relative_impl(
         self,
@@ -62,7 +62,7 @@ class ContinuousGpSampler(optuna.samplers.GPSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        self._steps = Steps(search_space)
+        self._steps = ModelSteps(search_space)
         space = without_steps(search_space)
         return on_steps(search_space, super()._sample_relative_impl(study, completed_trials, running_trials, space))
 
@@ -160,7 +160,7 @@ class LevelGpSampler(DivergenceGpSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        self._steps = Steps(search_space)
+        self._steps = ModelSteps(search_space)
         space = SearchSpace(without_steps(search_space))
         params = space.get_normalized_params(completed_trials)
         observed = self.observed(completed_trials, params)

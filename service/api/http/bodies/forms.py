@@ -21,7 +21,7 @@ _PARTS = ("spec", "code")
 
 
 @dataclass
-class Part:
+class FormPart:
     """`filename` is None for a text field."""
 
     name: str
@@ -65,7 +65,7 @@ class _FormReader:
     """Collects the parts that the parser finds. The content of a part that will be refused is dropped."""
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[FormPart] = []
         self.is_complete = False
         self._header_name = bytearray()
         self._header_value = bytearray()
@@ -101,7 +101,7 @@ class _FormReader:
             raise BadRequest("the multipart body cannot be read: a part has no name in its Content-Disposition")
         filename = options.get(b"filename")
         self.parts.append(
-            Part(
+            FormPart(
                 options[b"name"].decode("utf-8", "replace"),
                 None if filename is None else filename.decode("utf-8", "replace"),
             )
@@ -118,7 +118,7 @@ class _FormReader:
         self.is_complete = True
 
 
-def _mistakes_in(parts: list[Part]) -> Iterator[Mistake]:
+def _mistakes_in(parts: list[FormPart]) -> Iterator[Mistake]:
     specs = sum(part.name == "spec" for part in parts)
     if specs != 1:
         example = "curl -F spec=@experiment.yaml -F code=@train.py"
@@ -133,7 +133,7 @@ def _mistakes_in(parts: list[Part]) -> Iterator[Mistake]:
             first.setdefault(part.basename.casefold(), part.filename or "")
 
 
-def _fault_in_code(part: Part, first: dict[str, str]) -> str | None:
+def _fault_in_code(part: FormPart, first: dict[str, str]) -> str | None:
     if part.filename is None:
         return "must be a file, not text: with curl, -F code=@train.py, with @"
     if not part.basename:

@@ -13,7 +13,7 @@ from trainer.client.addresses import ServiceAddresses
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import State
-from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.wire import Finish
 from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerStarted
@@ -131,10 +131,10 @@ class Played:
         """It may have moved on already."""
         await asyncio.to_thread(until, lambda: state in self._orders, f"it comes to {state.__name__}", SECONDS)
 
-    async def conclude(self) -> Outcome | None:
+    async def conclude(self) -> AttemptOutcome | None:
         return await asyncio.to_thread(self.attempt.conclude, None, lambda _rank: ("", None, None))
 
-    async def finish(self, outcome: Outcome) -> None:
+    async def finish(self, outcome: AttemptOutcome) -> None:
         await asyncio.to_thread(lambda: self.attempt.finish(outcome, wants_next=False))
 
     async def finished(self) -> Finish:

@@ -17,7 +17,7 @@ from tests.trainer.slot.attempt.played_attempt import (
 )
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused
-from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.worker.failures import LOST, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded
 
@@ -31,7 +31,7 @@ def test_a_function_that_returns_completes_its_trial(tmp_path: Path) -> None:
             await one.attempt.worker_ended(0, WorkerEnded())
             assert one.runner.is_ending
             outcome = await one.conclude()
-            assert outcome == Outcome("completed", began=True)
+            assert outcome == AttemptOutcome("completed", began=True)
             await one.finish(outcome)
             assert one.service.finishes[one.trial].outcome == "completed"
             assert one.attempt.why_workers_not_reusable() is None
@@ -77,7 +77,7 @@ def test_its_end_waits_until_a_slow_service_has_all_of_its_output(tmp_path: Path
             await asyncio.wait([concluding], timeout=0.5)
             assert not concluding.done()
             one.service.takes_logs.set()
-            assert await concluding == Outcome("completed", began=True)
+            assert await concluding == AttemptOutcome("completed", began=True)
             assert one.service.log(one.trial) == "the first half, " + 300_000 * "x"
 
     play(run)

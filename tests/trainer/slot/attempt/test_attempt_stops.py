@@ -11,7 +11,7 @@ from tests.trainer.slot.attempt.played_attempt import (
     played,
 )
 from trainer.slot.attempt.attempt_state import Killed, Stopping
-from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.slot.attempt.report_barrier import ReportBarrier
 from trainer.wire import Answer, Decision
 from trainer.worker.messages import WorkerEnded
@@ -28,7 +28,7 @@ def test_a_stop_is_the_answer_to_the_next_report_and_a_kill_follows_after_the_gr
                 assert await attempt.report(0) == "stop"
             await one.comes_to(Killed)
             assert one.runner.ended_count
-            assert await one.conclude() == Outcome("stopped", began=True)
+            assert await one.conclude() == AttemptOutcome("stopped", began=True)
             assert one.attempt.why_workers_not_reusable() == "the attempt was killed"
             assert isinstance(other.attempt.state.current, Stopping)
 
@@ -51,7 +51,7 @@ def test_a_function_that_trained_on_past_its_decision_was_stopped_and_its_later_
             assert answers == ["continue"] * 4
             await one.attempt.worker_ended(0, WorkerEnded())
             one.service.away = False
-            assert await one.conclude() == Outcome("stopped", began=True)
+            assert await one.conclude() == AttemptOutcome("stopped", began=True)
             kept = f"checkpoint_{deciding}"
             assert one.attempt.checkpoints.known_names() == [kept]
             assert {uri.rpartition("/")[2] for uri in one.removed} == {f"checkpoint_{n}" for n in range(4)} - {kept}
@@ -92,7 +92,7 @@ def test_it_is_killed_so_long_after_the_functions_first_line_without_a_report(tm
         async with played(tmp_path, max_seconds=0.1, kill_after_seconds=0.2) as one:
             one.attempt.function_began()
             await one.comes_to(Killed)
-            assert await one.conclude() == Outcome("stopped", began=True)
+            assert await one.conclude() == AttemptOutcome("stopped", began=True)
 
     play(run)
 
@@ -116,6 +116,6 @@ def test_a_users_stop_and_a_drain_come_before_a_resize(tmp_path: Path) -> None:
             await one.comes_to(Stopping)
             assert await one.report(0) == "stop"
             await one.attempt.worker_ended(0, WorkerEnded(has_stopped=True))
-            assert await one.conclude() == Outcome("stopped", began=True)
+            assert await one.conclude() == AttemptOutcome("stopped", began=True)
 
     play(run)

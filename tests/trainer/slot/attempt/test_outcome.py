@@ -15,7 +15,7 @@ from trainer.slot.attempt.attempt_state import (
     State,
     Stopping,
 )
-from trainer.slot.attempt.outcome import AGENT_SHUT_DOWN, End, Outcome, outcome_of
+from trainer.slot.attempt.outcome import AGENT_SHUT_DOWN, AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.wire import Finish
 from trainer.worker.exit_code import OwnExit
@@ -53,7 +53,7 @@ def ended(
     trained_past_decision: bool = False,
     failed_validation: Failure | None = None,
     means: str = LOST,
-) -> Outcome:
+) -> AttemptOutcome:
     end = End(
         state,
         group,
@@ -94,7 +94,7 @@ def test_a_kill_is_a_stop_whatever_the_ranks_and_ray_say() -> None:
 
 @pytest.mark.parametrize("state", [Refused(REFUSAL), Abandoned(REFUSAL)])
 def test_a_refused_report_and_a_failed_slot_say_why_whatever_the_ranks_did(state: State) -> None:
-    assert ended(state, ranks(STOPPED, GOOD)) == Outcome.failed(REFUSAL, began=True)
+    assert ended(state, ranks(STOPPED, GOOD)) == AttemptOutcome.failed(REFUSAL, began=True)
 
 
 def test_an_attempt_that_is_given_back_names_the_node_or_the_agent_as_the_cause() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.trainer.conftest import set_constant, until
 from tests.trainer.slot.attempt.played_attempt import SECONDS, Played, play, played
 from trainer.slot.attempt.attempt_state import Killed, Preempted, State, Stopping
-from trainer.slot.attempt.outcome import Outcome
+from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.slot.checkpoints.validation_queue import Validations
 from trainer.wire import Answer, Decision
 from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure
@@ -54,7 +54,7 @@ def test_reports_wait_for_the_validations_before_them_and_training_does_not(tmp_
         concluding = asyncio.create_task(one.conclude())
         assert second.fn_kwargs == {"batch": 1, "fast": True}
         second.end(loss=3.0, accuracy=0.75)
-        assert await concluding == Outcome("completed", began=True)
+        assert await concluding == AttemptOutcome("completed", began=True)
         assert losses(one)[2:] == [{"loss": 3.0, "accuracy": 0.75}]
         assert [report.checkpoint is not None for report in one.service.reports[one.trial]] == [True, False, True]
         found = await one.attempt.validated(None)
@@ -90,7 +90,7 @@ def test_a_late_stop_voids_the_validations_after_it(tmp_path: Path) -> None:
         assert losses(one) == [{"loss": 0.0, "accuracy": 0.5}, {"loss": 1.0}, {"loss": 2.0}]
         assert all(validation.is_cancelled for validation in one.validations[1:])
         await one.attempt.worker_ended(0, WorkerEnded())
-        assert await one.conclude() == Outcome("stopped", began=True)
+        assert await one.conclude() == AttemptOutcome("stopped", began=True)
         assert sorted(uri.rpartition("/")[2] for uri in one.removed) == ["c1", "c2"]
 
     scenario(tmp_path, run)
@@ -107,7 +107,7 @@ def test_reports_after_a_users_stop_count_and_are_validated(tmp_path: Path) -> N
         (await one.validation(0)).end(accuracy=0.5)
         concluding = asyncio.create_task(one.conclude())
         (await one.validation(1)).end(accuracy=0.75)
-        assert await concluding == Outcome("completed", began=True)
+        assert await concluding == AttemptOutcome("completed", began=True)
         assert losses(one) == [{"loss": 0.0, "accuracy": 0.5}, {"loss": 1.0, "accuracy": 0.75}]
 
     scenario(tmp_path, run)
@@ -121,7 +121,7 @@ def test_a_user_who_stops_it_gets_the_validation_of_its_last_checkpoint(tmp_path
         await one.attempt.worker_ended(0, WorkerEnded(has_stopped=True))
         concluding = asyncio.create_task(one.conclude())
         (await one.validation(0)).end(accuracy=0.5)
-        assert await concluding == Outcome("stopped", began=True)
+        assert await concluding == AttemptOutcome("stopped", began=True)
         assert losses(one) == [{"loss": 0.0, "accuracy": 0.5}]
 
     scenario(tmp_path, run)
@@ -132,7 +132,7 @@ def test_only_an_attempt_of_which_every_validation_fails_fails(tmp_path: Path) -
         await one.report_for_validation(0)
         (await one.validation(0)).end(FAILED)
         await one.attempt.worker_ended(0, WorkerEnded())
-        assert await one.conclude() == Outcome.failed(FAILED, began=True)
+        assert await one.conclude() == AttemptOutcome.failed(FAILED, began=True)
         assert losses(one) == [{"loss": 0.0}]
 
     async def run_two(one: Played) -> None:
@@ -141,7 +141,7 @@ def test_only_an_attempt_of_which_every_validation_fails_fails(tmp_path: Path) -
         (await one.validation(0)).end(FAILED)
         (await one.validation(1)).end(accuracy=1)
         await one.attempt.worker_ended(0, WorkerEnded())
-        assert await one.conclude() == Outcome("completed", began=True)
+        assert await one.conclude() == AttemptOutcome("completed", began=True)
         log = one.service.log(one.trial, rank=1)
         assert log == f"[paceline: the checkpoint c0 is not validated: {FAILED.message}]\n", "nothing else says it"
 
@@ -183,7 +183,7 @@ def test_a_validation_without_room_says_so(tmp_path: Path, monkeypatch: pytest.M
     async def run(one: Played) -> None:
         await one.report_for_validation(0)
         await one.attempt.worker_ended(0, WorkerEnded())
-        assert await one.conclude() == Outcome.failed(Failure(CANNOT_START, "no node has room"), began=True)
+        assert await one.conclude() == AttemptOutcome.failed(Failure(CANNOT_START, "no node has room"), began=True)
 
     scenario(tmp_path, run)
 
@@ -192,7 +192,7 @@ def test_a_checkpoint_that_was_never_saved_is_not_validated(tmp_path: Path) -> N
     async def run(one: Played) -> None:
         assert await one.attempt.report((0, 0, 1, {"loss": 0.0}, None), {}, None, {}) == "continue"
         await one.attempt.worker_ended(0, WorkerEnded())
-        assert await one.conclude() == Outcome("completed", began=True)
+        assert await one.conclude() == AttemptOutcome("completed", began=True)
         assert losses(one) == [{"loss": 0.0}]
         assert one.validations == []
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.analysis.replay import Completion, Event, ExperimentEnd, LeftSlot, Report, TrialReplay, replay
+from search.analysis.replay import Completion, Event, ExperimentEnd, LeftSlot, RecordedReport, TrialReplay, replay
 from search.early_stopping import InMemoryHistory, MetricReport, Rule
 from search.early_stopping.compared_metric import ComparedMetric
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials as InMemory
@@ -174,7 +174,7 @@ def replayed(events: Iterable[Event], **options: Any) -> dict[int, TrialReplay]:
 
 
 def ran(number: int, value: float, steps: int = 9) -> list[Event]:
-    return [*(Report(number, step, value) for step in range(1, steps + 1)), Completion(number)]
+    return [*(RecordedReport(number, step, value) for step in range(1, steps + 1)), Completion(number)]
 
 
 def test_a_replay_holds_the_reports_of_a_paused_trial_until_it_is_promoted() -> None:
@@ -198,12 +198,12 @@ def test_trials_that_are_paused_when_the_events_end_have_lost() -> None:
 
 
 def test_a_trial_that_is_leaving_is_not_promoted_and_its_reports_are_judged_when_it_resumes() -> None:
-    pausing = Report(0, 1, 0.5, pause_requested=True)
+    pausing = RecordedReport(0, 1, 0.5, pause_requested=True)
     before = [
         pausing,
-        *(Report(0, step, 0.5 + step / 10) for step in (2, 3)),
-        Report(1, 1, 0.1),
-        Report(2, 1, 0.2),
+        *(RecordedReport(0, step, 0.5 + step / 10) for step in (2, 3)),
+        RecordedReport(1, 1, 0.1),
+        RecordedReport(2, 1, 0.2),
     ]
     assert not replayed(before)[0].releases
     course = replayed([*before, LeftSlot(0)])[0]
@@ -215,15 +215,15 @@ def test_a_trial_that_is_leaving_is_not_promoted_and_its_reports_are_judged_when
 
 
 def test_a_paused_trial_that_a_user_stops_is_not_promoted() -> None:
-    pausing = [replace(one, pause_requested=True) for one in (Report(0, 1, 0.5), Report(1, 1, 0.4))]
+    pausing = [replace(one, pause_requested=True) for one in (RecordedReport(0, 1, 0.5), RecordedReport(1, 1, 0.4))]
     courses = replayed(
         [
             *pausing,
             LeftSlot(0),
             LeftSlot(1),
             LeftSlot(0, final=True),
-            Report(2, 1, 0.1),
-            *(Report(n, 1, 0) for n in (3, 4, 5)),
+            RecordedReport(2, 1, 0.1),
+            *(RecordedReport(n, 1, 0) for n in (3, 4, 5)),
         ]
     )
     assert not courses[0].releases

@@ -18,7 +18,7 @@ from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
 from search.samplers.optuna.gp import model_space
 from search.samplers.optuna.gp.losses import Array, bounded, diverged
-from search.samplers.optuna.gp.model_space import Steps, on_steps, without_steps
+from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_steps
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (
@@ -102,7 +102,7 @@ def test_the_best_step_beside_the_best_place_is_taken() -> None:
         rounded = [on_steps(space, one) for one in values]
         return -np.array([abs(one["b"] - 42) + abs(one["c"] - 7) + 9 * (one["b"] == 41) for one in rounded])
 
-    found = Steps(space).best_near(np.array([0.123, 0.415, 0.22]), acquisition)
+    found = ModelSteps(space).best_near(np.array([0.123, 0.415, 0.22]), acquisition)
     assert on_steps(space, SearchSpace(without_steps(space)).get_unnormalized_param(found)) == {
         "a": 0.123,
         "b": 42,
