@@ -29,6 +29,11 @@ def command_line(process: Process) -> list[str]:
         return []
 
 
+def is_fork_server(process: Process) -> bool:
+    """Whether its children are forked worker processes of Ray (see `trainer.ray_train.processes.fork_server`)."""
+    return "--fork-server" in command_line(process)
+
+
 def family_of(process: Process) -> list[psutil.Process]:
     """The process and its descendants; [] when it has ended."""
     try:

@@ -11,7 +11,7 @@ import grpc
 import psutil
 import pytest
 
-from tests.processes import command_line, kill_all
+from tests.processes import is_fork_server, kill_all
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 
@@ -54,7 +54,7 @@ def unused(loop: Any) -> frozenset[int]:
 
 def is_forked(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
-        return "--fork-server" in command_line(psutil.Process(pid).ppid())
+        return is_fork_server(psutil.Process(pid).ppid())
     return False
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.processes import command_line, is_alive, left_alive
+from tests.processes import is_alive, is_fork_server, left_alive
 from tests.trainer.conftest import until
 from trainer.ray_train.processes import fork_server, worker_start
 from trainer.ray_train.processes.fork_server import THREADS
@@ -177,7 +177,7 @@ def small_raylet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeRayle
 
 
 def is_forked(facts: dict[str, Any]) -> bool:
-    return "--fork-server" in command_line(facts["parent"])
+    return is_fork_server(facts["parent"])
 
 
 def server_of(facts: dict[str, Any]) -> psutil.Process:
