@@ -1,4 +1,4 @@
-"""What to print when something did not happen on a Ray cluster of this machine: Ray's logs and processes."""
+"""What to print when something did not happen on a Ray cluster of this machine: Ray's logs and processes, in short."""
 
 import tempfile
 import time
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import psutil
 
-LINES = 40
-OTHER_LOGS = ("worker-*.err", "raylet.out", "raylet.err", "paceline-fork-server.log")
+LINES = {"worker-*.err": 6, "raylet.out": 30, "raylet.err": 6, "paceline-fork-server.log": 6}
 RECENT_SECONDS = 600.0
+OF_RAY = ("ray::", "default_worker", "fork-server", "agent_process", "paceline")
 
 
 def worker_lines(about: str) -> list[str]:
@@ -19,16 +19,17 @@ def worker_lines(about: str) -> list[str]:
 
 
 def diagnosis(about: str) -> str:
-    """Lines of workers about it, the ends of the recent logs of the sessions, and all processes."""
-    return "\n".join([f"slots and workers on {about}:", *worker_lines(about)[-LINES:], *_other_logs(), *_processes()])
+    """The ends of the recent logs, the last lines of workers about it, and the processes that are Ray's or ours."""
+    return "\n".join([*_ends_of_logs(), *_processes(), f"slots and workers on {about}:", *worker_lines(about)[-20:]])
 
 
-def _other_logs() -> Iterator[str]:
-    for pattern in OTHER_LOGS:
-        for file in sorted(_logs(pattern)):
-            if file.stat().st_mtime > time.time() - RECENT_SECONDS:
+def _ends_of_logs() -> Iterator[str]:
+    for pattern, count in LINES.items():
+        for file in sorted(_logs(pattern), key=lambda file: file.stat().st_mtime):
+            lines = file.read_text(errors="replace").splitlines()
+            if lines and file.stat().st_mtime > time.time() - RECENT_SECONDS:
                 yield f"the end of {file.name}:"
-                yield from file.read_text(errors="replace").splitlines()[-LINES:]
+                yield from (line[:300] for line in lines[-count:])
 
 
 def _logs(pattern: str) -> Iterator[Path]:
@@ -40,11 +41,10 @@ def _processes() -> Iterator[str]:
     for process in psutil.process_iter():
         try:
             with process.oneshot():
-                cpu, command = process.cpu_times(), " ".join(process.cmdline()) or process.name()
-                age = time.time() - process.create_time()
-                yield (
-                    f"{process.pid} {process.ppid()} {age:.0f} {cpu.user + cpu.system:.1f} "
-                    f"{process.status()} {command[:200]}"
-                )
+                command, cpu = " ".join(process.cmdline()), process.cpu_times()
+                age, seconds = time.time() - process.create_time(), cpu.user + cpu.system
+                facts = f"{process.pid} {process.ppid()} {age:.0f} {seconds:.1f} {process.status()} {command[:80]}"
         except psutil.NoSuchProcess:
             continue
+        if any(part in command for part in OF_RAY):
+            yield facts
