@@ -25,7 +25,8 @@ class Observation:
     `last_value` are the newest report of the first objective, by which a pruned or stopped trial is ranked. `running`
     is any trial that has params and has not ended, including one that is queued. `constraints` are the trial's
     violations of the experiment's constraints, in the same order for all trials: the trial is feasible when none of
-    them is above 0. A field is None where its value is not known.
+    them is above 0. A field is None where its value is not known. `diverged` is any trial that ended without a usable
+    value because of its params; from a `failed` one nothing is learned.
 
     `rungs` are the steps at which early stopping has compared the trial with others, each with its loss there: the
     value that was compared, negated if more is better. A trial that still runs has them, too.

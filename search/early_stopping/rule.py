@@ -108,6 +108,11 @@ class StoppingRule(Rule):
     grace_steps: Annotated[int, Field(ge=0)] = 0
     """no trial is stopped before this step; earlier reports are still recorded and compared"""
 
+    @property
+    def last_step(self) -> int | None:
+        """The last step of a trial that is not stopped, at which nothing is left to save; None if it is not known."""
+        return None
+
     def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict | None:
         """The verdict on a trial that has reached the milestone, without regard to grace; None if there is none."""
         raise NotImplementedError
@@ -121,9 +126,16 @@ class StoppingRule(Rule):
             verdict = self.judge(report, milestone, history)
             if verdict is None:
                 continue
-            if verdict.stop and report.step < self.grace_steps:
-                reason = f"{verdict.reason}; no trial is stopped before step {self.grace_steps}"
-                verdict = replace(verdict, stop=False, pauses=False, reason=reason)
+            if verdict.stop and (spared := self._why_spared(report.step)) is not None:
+                verdict = replace(verdict, stop=False, pauses=False, reason=f"{verdict.reason}; {spared}")
             yield verdict
             if verdict.stop:
                 return
+
+    def _why_spared(self, step: int) -> str | None:
+        """Why no trial is stopped at this step; None where trials may be stopped."""
+        if step < self.grace_steps:
+            return f"no trial is stopped before step {self.grace_steps}"
+        if self.last_step is not None and step >= self.last_step:
+            return f"no trial is stopped at its last step, {self.last_step}"
+        return None

@@ -30,7 +30,11 @@ MlflowPort = Annotated[
 
 
 def access_token() -> str | None:
-    return os.environ.get("PACELINE_TOKEN")
+    """Raises typer.BadParameter for a token that no header can have, without showing it."""
+    token = os.environ.get("PACELINE_TOKEN", "").strip()
+    if not all("!" <= character <= "~" for character in token):
+        raise typer.BadParameter("PACELINE_TOKEN has a space, a line break or a character that is not ASCII within it")
+    return token or None
 
 
 def connect(url: str) -> Client:

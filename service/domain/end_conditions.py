@@ -22,7 +22,8 @@ class Progress:
     """The state of an experiment's trials.
 
     `created` counts all of them. `any_started`: at least one has reported. `any_succeeded`: at least one completed, was
-    pruned or is paused. `any_in_first_attempt`: at least one runs its first attempt now.
+    pruned or is paused. `any_outlasts`: a running trial has reported, and is older than the newest of the failed ones
+    that `repeated_failure` is about. `any_in_first_attempt`: at least one runs its first attempt now.
     """
 
     created: int
@@ -31,6 +32,7 @@ class Progress:
     failed: int
     any_started: bool
     any_succeeded: bool
+    any_outlasts: bool
     any_in_first_attempt: bool
     repeated_failure: RepeatedFailure | None
     elapsed_seconds: float
@@ -56,7 +58,7 @@ def _systematic_failure(limits: Limits, progress: Progress) -> EndReason | None:
         return None
     if failure.first.kind is FailureKind.CANNOT_START:
         return None if progress.any_started else EndReason.CANNOT_START
-    any_fares_better = progress.any_succeeded
+    any_fares_better = progress.any_succeeded or progress.any_outlasts
     if never_started(failure.first):  # trials on healthy nodes may be running and have reported nothing yet
         any_fares_better = progress.any_started or progress.any_in_first_attempt
     return None if any_fares_better or limits.max_failed_trials is not None else EndReason.TOO_MANY_FAILURES

@@ -15,8 +15,8 @@ FAILURES_TO_GIVE_UP: dict[FailureKind, int] = {
     FailureKind.USER_ERROR: 5,
     FailureKind.SILENT: 5,
 }
-"""How many of the first trials must fail in the same way, with no trial that fared better, to fail the experiment: its
-code is wrong. Of lost trials, only those count whose workers never ran."""
+"""How many trials that are the first to fail in one of these ways must fail alike, with no trial that fared better, to
+fail the experiment: its code is wrong. Of lost trials, only those count whose workers never ran."""
 
 
 @dataclass(frozen=True)

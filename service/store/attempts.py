@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import takewhile
 
 from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, select
 from sqlalchemy.orm import Session, defer
@@ -127,19 +126,20 @@ def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
     return [uri for uri in session.scalars(query) if uri is not None]
 
 
-def first_failures(session: Session, experiment_id: str, limit: int) -> list[Failure]:
-    """The failures of the first `limit` trials, up to the first trial that has not failed. Without tracebacks."""
+def first_failures(
+    session: Session, experiment_id: str, kinds: Collection[FailureKind], limit: int
+) -> dict[int, Failure]:
+    """By number, the failures of the first `limit` trials that have failed in one of these ways. Without tracebacks."""
     query = (
-        select(TrialRow.failure_kind, TrialRow.reason, AttemptRow.failure["began"].as_boolean())
+        select(TrialRow.number, TrialRow.failure_kind, TrialRow.reason, AttemptRow.failure["began"].as_boolean())
         .outerjoin(AttemptRow, _IS_LAST)
-        .where(TrialRow.experiment_id == experiment_id)
+        .where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.FAILED)
+        .where(TrialRow.failure_kind.in_(kinds))
     )
-    found = session.execute(query.order_by(TrialRow.number).limit(limit)).all()
-    failed = takewhile(lambda row: row[0] is not None, found)
-    return [
-        Failure(kind=FailureKind(kind), message=reason or "", began=began is not False)
-        for kind, reason, began in failed
-    ]
+    return {
+        number: Failure(kind=FailureKind(kind), message=reason or "", began=began is not False)
+        for number, kind, reason, began in session.execute(query.order_by(TrialRow.number).limit(limit))
+    }
 
 
 def first_tracebacks(session: Session, experiment_ids: Collection[str]) -> dict[str, str | None]:

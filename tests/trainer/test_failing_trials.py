@@ -36,6 +36,22 @@ def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: Fa
     assert "session.py" not in (error.traceback or "")
 
 
+@pytest.mark.parametrize(
+    ("do", "message"),
+    [
+        ("fail_with_a_file_name_that_is_no_text", "ValueError: cannot parse caf?.csv (rank "),
+        ("fail_without_a_text", "UnprintableError: its text is not available: __str__ raised AttributeError (rank "),
+    ],
+)
+def test_an_exception_that_cannot_be_printed_is_the_users_error(
+    service: FakeService, add: Add, do: str, message: str
+) -> None:
+    _, error = failure_in_new_processes(service, lambda: add(do))
+    assert error.kind == FailureKind.USER_ERROR
+    assert error.message.startswith(message)
+    assert f"in {do}" in (error.traceback or "")
+
+
 def test_a_rank_that_exits_by_itself_is_the_users_error_and_its_last_line_is_kept(
     service: FakeService, add: Add
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, TypeGuard
 
+from trainer.storable_values import storable_text
 from trainer.worker.user_code import BadEntrypoint
 
 # The kinds of `trainer.wire.FailureKind`, spelled out: pydantic may not be installed where this code runs.
@@ -109,8 +110,16 @@ def headline(error: BaseException) -> str:
         return f"sys.exit({error.code!r}) was called; return, or raise an exception, instead"
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause  # Ray wraps what a worker raised
-    first_line = next(iter(str(error).strip().splitlines()), "")
+    first_line = next(iter(_text_of(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
+
+
+def _text_of(error: BaseException) -> str:
+    """Its text, whatever its own `__str__` does."""
+    try:
+        return storable_text(str(error))
+    except Exception as problem:  # noqa: BLE001 - user's code
+        return f"its text is not available: __str__ raised {type(problem).__name__}"
 
 
 def is_of_missing_checkpoint(error: BaseException, resume: str | None) -> TypeGuard[OSError]:

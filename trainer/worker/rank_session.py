@@ -34,6 +34,7 @@ from trainer.ray_train.train_session import (
     working_directory,
     world,
 )
+from trainer.storable_values import storable_text
 from trainer.worker.commands.command import Command, run_command
 from trainer.worker.datasets.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
@@ -176,7 +177,7 @@ class RankSession:
                 folder=str(self.folder) if self.folder else None,
                 resume=self.job.resume,
             )
-            sys.stderr.write(failure.traceback or "")
+            sys.stderr.write(storable_text(failure.traceback or ""))
             return WorkerEnded(failure=self._masked(failure))
         return WorkerEnded()
 

@@ -59,6 +59,10 @@ class Patient(StoppingRule):
     def value_at_end(self, last_value: float, history: History) -> float:
         return self.wrapped_rule.value_at_end(last_value, history)
 
+    @property
+    def last_step(self) -> int | None:
+        return self.wrapped_rule.last_step if isinstance(self.wrapped_rule, StoppingRule) else None
+
     def pool_of(self, number: int, bracket: int | None = None) -> int:
         return self.wrapped_rule.pool_of(number, bracket)
 

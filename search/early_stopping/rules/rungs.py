@@ -42,6 +42,10 @@ class Rungs(StoppingRule):
         """The step at and beyond which there is no rung; None if there is no such step."""
         return None
 
+    @property
+    def last_step(self) -> int | None:
+        return self.rungs_end
+
     def first_rung(self, pool: int) -> int:
         """The step of the pool's lowest rung; each further rung is at `reduction_factor` times the step."""
         raise NotImplementedError

@@ -48,7 +48,7 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     warm_start = gather_warm_start(context, spec)
     try:
         experiment = _insert(context, spec, chosen_rule, idempotency_key, digest, warm_start)
-    except IntegrityError as error:  # a concurrent call has created one with this name, or is a repeat of this call
+    except (IntegrityError, NameTaken) as error:  # by a concurrent call, which may be a repeat of this one
         if idempotency_key is not None and (concurrent := _created_with(context, idempotency_key, digest)):
             return concurrent
         raise _name_taken(spec) from error

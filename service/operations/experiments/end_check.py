@@ -17,7 +17,15 @@ from service.store.attempts import first_failures
 from service.store.tables import ExperimentRow
 from service.store.trials.confirmations import confirmations_of
 from service.store.trials.ended_trials import best_end_before, newest_ends
-from service.store.trials.trials import any_in_first_attempt, any_reported, any_with, counts_by_status, trials_with
+from service.store.trials.trials import (
+    any_in_first_attempt,
+    any_reported,
+    any_running_with_reports,
+    any_with,
+    counts_by_status,
+    trials_with,
+)
+from trainer.wire import Failure
 
 _COUNTED = (TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED)
 _SUCCEEDED = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)
@@ -70,6 +78,7 @@ def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Pro
         if one.status in counts:
             counts[one.status] -= 1
     failed = counts[TrialStatus.FAILED]
+    failures = _first_failures(session, experiment) if failed else {}
     return Progress(
         created=experiment.trial_count - len(confirmations),
         queued=counts[TrialStatus.QUEUED],
@@ -77,14 +86,16 @@ def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Pro
         failed=failed,
         any_started=failed > 0 and any_reported(session, experiment.id),
         any_succeeded=failed > 0 and any_with(session, experiment.id, *_SUCCEEDED),
+        any_outlasts=bool(failures) and any_running_with_reports(session, experiment.id, max(failures)),
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
-        repeated_failure=_repeated_failure(session, experiment) if failed else None,
+        repeated_failure=repeated_failure([*failures.values()]),
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
     )
 
 
-def _repeated_failure(session: Session, experiment: ExperimentRow) -> RepeatedFailure | None:
-    return repeated_failure(first_failures(session, experiment.id, max(FAILURES_TO_GIVE_UP.values())))
+def _first_failures(session: Session, experiment: ExperimentRow) -> dict[int, Failure]:
+    """By trial number. Other failures than these kinds may depend on a trial's params alone."""
+    return first_failures(session, experiment.id, FAILURES_TO_GIVE_UP, max(FAILURES_TO_GIVE_UP.values()))
 
 
 def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:

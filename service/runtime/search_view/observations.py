@@ -21,6 +21,10 @@ _STATUSES: dict[TrialStatus, Status] = {
 }
 
 
+_OF_PARAMS = (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY, FailureKind.USER_ERROR)
+"""Failures that may come again near the same params. The search learns from them as from a loss that is NaN."""
+
+
 def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
     """The seed of the spec, or one that is derived from the experiment's id."""
     return spec.search.seed if spec.search.seed is not None else int(experiment_id.removeprefix("x-"), 16) % 2**31
@@ -54,7 +58,7 @@ def with_rungs(spec: ExperimentSpec, one: Observation, milestones: Mapping[int, 
 
 
 def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
-    if trial.failure_kind == FailureKind.DIVERGED:
+    if trial.failure_kind in _OF_PARAMS:
         return "diverged"
     if trial.status == TrialStatus.COMPLETED and not is_whole:
         return "failed"  # there is no value to learn from

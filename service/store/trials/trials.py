@@ -54,6 +54,17 @@ def any_reported(session: Session, experiment_id: str) -> bool:
     return session.scalar(query.limit(1)) is not None
 
 
+def any_running_with_reports(session: Session, experiment_id: str, before: int) -> bool:
+    """Whether one of the trials with a lower number than `before` runs and has reported."""
+    query = select(TrialRow.id).where(
+        TrialRow.experiment_id == experiment_id,
+        TrialRow.status == TrialStatus.RUNNING,
+        TrialRow.number < before,
+        TrialRow.last_step.is_not(None),
+    )
+    return session.scalar(query.limit(1)) is not None
+
+
 def any_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> bool:
     query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses))
     return session.scalar(query.limit(1)) is not None

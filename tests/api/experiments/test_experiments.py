@@ -164,6 +164,21 @@ def test_concurrent_calls_with_one_name_create_one_experiment(service: Api) -> N
     assert sorted(statuses) == [201] + [409] * 7
 
 
+def test_a_repeat_that_overlaps_the_first_call_gets_its_answer(service: Api) -> None:
+    spec, headers, answers = a_spec(), {"Idempotency-Key": "once"}, []
+
+    def call() -> None:
+        answers.append(service.http.post("/v1/experiments", json=spec, headers=headers))
+
+    callers = [threading.Thread(target=call) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert [answer.status_code for answer in answers] == [201] * 8
+    assert len({answer.json()["id"] for answer in answers}) == 1
+
+
 def test_experiments_are_found_by_name_and_by_id(service: Api) -> None:
     created = service.create()
     assert service.get(f"/v1/experiments/{created['id']}") == service.get(f"/v1/experiments/{created['name']}")

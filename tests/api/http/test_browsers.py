@@ -347,6 +347,23 @@ def test_a_valid_token_is_enough(service: Api, token: dict[str, str], foreign: d
     assert create(service, {**JSON, **token, **foreign}).status_code == 201
 
 
+def test_a_call_that_its_token_alone_admits_may_do_no_more_than_the_token(settings: Settings, service: Api) -> None:
+    """As behind a proxy on the same machine, which the service is reached through by another name."""
+    foreign = {"Host": "paceline.example"}
+    database = Database(settings.database_url)
+    reader = {"Authorization": f"Bearer {create_token(database, 'reader', Role.READ)}"}
+    database.close()
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    assert service.http.get(f"/v1/experiments/{name}", headers=reader | foreign).status_code == 200
+    for headers, status in ((reader, 403), (held.headers, 401)):
+        assert create(service, {**JSON, **headers, **foreign}).status_code == status
+        assert service.http.post(f"/v1/experiments/{name}/pause", headers=headers | foreign).status_code == status
+        assert service.http.delete(f"/v1/experiments/{name}", headers=headers | foreign).status_code == status
+    assert service.get(f"/v1/experiments/{name}")["status"] == "running"
+
+
 def test_a_holder_needs_only_its_lease(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held

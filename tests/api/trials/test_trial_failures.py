@@ -104,6 +104,34 @@ def test_an_experiment_ends_when_its_first_trials_fail_in_the_same_way(
 
 
 @pytest.mark.parametrize(
+    ("first", "status"),
+    [("waits", "failed"), ("is stopped", "failed"), ("diverges", "failed"), ("reports", "running")],
+)
+def test_trials_that_fail_in_the_same_way_need_not_be_the_first(service: Api, first: str, status: str) -> None:
+    name = service.create(limits={"max_trials": 20, "parallelism": 2})["name"]
+    odd_one = service.ask(name)
+    assert odd_one
+    match first:
+        case "reports":
+            odd_one.report(accuracy=0.5)
+        case "is stopped":
+            service.post(f"/v1/trials/{odd_one.trial}/stop")
+            odd_one.finish("stopped")
+        case "diverges":
+            odd_one.finish("failed", error={"kind": "diverged", "message": "the loss is NaN"})
+    for _ in range(5):
+        held = service.ask(name)
+        assert held
+        held.fail(message="ValueError: no such column")
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["ending"]) == ("running", first == "waits") or (
+        experiment["status"] == status == "failed"
+    )
+    if status == "failed":
+        assert experiment["end_reason"] == "too_many_failures"
+
+
+@pytest.mark.parametrize(
     ("how", "status"), [("never began", "failed"), ("began", "running"), ("another may have begun", "running")]
 )
 def test_an_experiment_ends_when_no_worker_of_its_first_trials_ever_ran(

@@ -251,6 +251,20 @@ def fail_on_rank_1(config: dict[str, Any]) -> None:
     time.sleep(600)
 
 
+def fail_with_a_file_name_that_is_no_text(config: dict[str, Any]) -> None:
+    name = os.fsdecode(b"caf\xe9.csv")
+    raise ValueError(f"cannot parse {name}")
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        return str(self.code)  # type: ignore[attr-defined]
+
+
+def fail_without_a_text(config: dict[str, Any]) -> None:
+    raise UnprintableError
+
+
 def leave_without_a_word(config: dict[str, Any]) -> None:
     ray.train.report({"epoch": 1})
     if ray.train.get_context().get_world_rank() == 1:

@@ -49,6 +49,15 @@ def test_not_a_number_is_a_number() -> None:
     assert found["loss"] != found["loss"]
 
 
+def test_of_a_line_that_a_progress_bar_rewrites_the_last_state_counts() -> None:
+    found: list[CommandReport] = []
+    output = "".join(f"\repoch 1: {batch}/3 loss={9 - batch}" for batch in range(1, 4)) + "\rsaved\nloss=5 acc=1\r\n"
+    reader = StdoutReader(io.BytesIO(output.encode()), [EPOCH, LOSS], found.append)
+    reader.start()
+    reader.finish()
+    assert [one.metrics for one in found] == [{"epoch": 1, "loss": 6}, {"loss": 5, "acc": 1}]
+
+
 def test_the_output_is_passed_on_and_read(capfd: pytest.CaptureFixture[str]) -> None:
     found: list[CommandReport] = []
     reader = StdoutReader(io.BytesIO(b"start\nloss=1\r\nloss=2\nloss=3"), [LOSS], found.append)

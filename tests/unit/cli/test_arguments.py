@@ -1,8 +1,10 @@
 """Arguments of the command line as documents of the API."""
 
 import pytest
+import typer
 
 from service.cli.arguments import BadArgument, merge_patch
+from service.cli.shared_options import access_token
 
 
 def test_settings_become_one_patch_with_values_in_json_or_text() -> None:
@@ -33,3 +35,21 @@ def test_a_number_that_json_lacks_is_sent_as_text(number: str) -> None:
 def test_a_setting_without_a_field_or_a_value_is_refused(setting: str) -> None:
     with pytest.raises(BadArgument, match="FIELD=VALUE"):
         merge_patch([setting])
+
+
+@pytest.mark.parametrize(("token", "found"), [(" pl_a1\n", "pl_a1"), ("", None), (" ", None)])
+def test_a_token_is_used_without_the_space_around_it(
+    token: str, found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_TOKEN", token)
+    assert access_token() == found
+
+
+@pytest.mark.parametrize("token", ["pl_a1\npl_a1", "pl_ü", "pl_ a1"])
+def test_a_token_that_no_header_can_have_is_refused_without_showing_it(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_TOKEN", token)
+    with pytest.raises(typer.BadParameter, match="PACELINE_TOKEN has a space, a line break or") as refused:
+        access_token()
+    assert "pl_" not in str(refused.value)

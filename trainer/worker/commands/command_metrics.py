@@ -53,8 +53,14 @@ class StdoutReader:
         for line in self.stream:
             with contextlib.suppress(OSError):
                 os.write(1, line)
-            if metrics := metrics_in(line.decode(errors="replace").rstrip("\r\n"), self.patterns):
+            if metrics := metrics_shown_last(line.decode(errors="replace"), self.patterns):
                 self.put(CommandReport(metrics))
+
+
+def metrics_shown_last(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:
+    """Return the metrics of the line, or of the last state with any if a progress bar rewrites it."""
+    states = reversed(line.rstrip("\r\n").split("\r"))
+    return next((metrics for state in states if (metrics := metrics_in(state, patterns))), {})
 
 
 def metrics_in(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class DivergenceGpSampler(ContinuousGpSampler):
     ) -> dict[str, Any]:
         signs = np.array([1 if one is StudyDirection.MINIMIZE else -1 for one in study.directions])
         losses = signs * np.array([trial.values for trial in completed_trials])
-        has_diverged = _diverged(losses)
+        has_diverged = _diverged(losses, constrained=any(trial.constraints for trial in completed_trials))
         if has_diverged.all():
             return {}
         others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
@@ -191,9 +191,12 @@ class LevelGpSampler(DivergenceGpSampler):
         )
 
 
-def _diverged(losses: Array) -> Flags:
-    """With several objectives, only those that report no number: one that varies by orders of magnitude is common."""
-    if losses.shape[1] > 1:
+def _diverged(losses: Array, *, constrained: bool) -> Flags:
+    """With several objectives or constraints, only those that report no number.
+
+    An objective that varies by orders of magnitude is common then, and feasible trials may be the expensive ones.
+    """
+    if losses.shape[1] > 1 or constrained:
         return np.asarray(~np.isfinite(losses).all(axis=1))
     return diverged(losses[:, 0], np.arange(len(losses)), FAR)
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from fastapi import Request
 
 from service.api.http.dependencies import Ctx, Token
+from service.api.http.security.cross_origin import ADMITTED_BY_TOKEN
 from service.api.http.security.revocation import admit
 from service.domain.roles import MAY_ACT_AS, Role
 from service.errors import Forbidden, Unauthorized
@@ -33,7 +34,7 @@ async def needs_by_method(request: Request, context: Ctx, token: Token) -> None:
 
 async def needs_read_or_lease(request: Request, context: Ctx, token: Token) -> None:
     """As `needs_by_method`, but the lease token of a running attempt is enough to read its own package."""
-    if request.method in READ_METHODS and token and context.settings.needs_tokens:
+    if request.method in READ_METHODS and token and _token_decides(request, context):
         package = await context.threads.brief(_package_of_lease, context, token)
         if package is not None and package == request.path_params.get("package"):
             return
@@ -51,8 +52,12 @@ def _package_of_lease(context: Context, token: str) -> str | None:
         return spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer.package or ""
 
 
+def _token_decides(request: Request, context: Context) -> bool:
+    return context.settings.needs_tokens or request.scope.get(ADMITTED_BY_TOKEN, False)
+
+
 async def _check(request: Request, context: Context, token: str | None, needed: Role) -> None:
-    if not context.settings.needs_tokens:
+    if not _token_decides(request, context):
         return
     if token is None:
         raise Unauthorized(

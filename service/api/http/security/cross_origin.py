@@ -22,6 +22,9 @@ OWN_SITES = {"same-origin", "none"}
 """The values of Sec-Fetch-Site for the service's own pages and for what the user typed."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
+ADMITTED_BY_TOKEN = "paceline.admitted_by_token"  # noqa: S105 - a key of the scope
+"""In the scope of a call: only its token has admitted it, so that it may do no more than the token allows."""
+
 _ORIGIN = re.compile(r"(https?)://(.+)", re.IGNORECASE)
 
 
@@ -46,6 +49,7 @@ class CrossOriginProtection:
         refusal = self._refusal(scope) if checked else None
         if refusal is not None and not isinstance(refusal, BadRequest):
             refusal = await self._unless_token(Headers(scope=scope), refusal)
+            scope[ADMITTED_BY_TOKEN] = refusal is None
         if refusal is None:
             await self._app(scope, receive, send)
         else:

@@ -1,5 +1,7 @@
 """ASHA stops the trials that Optuna prunes."""
 
+from typing import Any
+
 import optuna
 import pytest
 from hypothesis import given
@@ -31,6 +33,17 @@ def test_asha_stops_the_trials_that_optuna_prunes(
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=min_step, **shared)
     rule = rule_of(rule="asha", min_step=min_step, **shared)
     decisions_agree(data, rule, pruner, direction, jump=6)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rule": "asha"}, {"rule": "asha", "promote": True}, {"rule": "hyperband"}], ids=str
+)
+def test_no_trial_is_stopped_at_its_last_step(options: dict[str, Any]) -> None:
+    trials = Trials(rule_of(**options, min_step=1, max_step=30, reduction_factor=3))
+    for number in range(6):
+        assert not any(verdict.stop and verdict.step == 30 for verdict in trials.report(number, 30, -number))
+    [*_, last] = trials.report(6, 30, -6)
+    assert last.reason.endswith("; no trial is stopped at its last step, 30")
 
 
 def test_a_jump_over_several_rungs_reaches_them_all_once() -> None:
