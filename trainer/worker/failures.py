@@ -143,12 +143,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether a CUDA or host allocation failed. Torch's exception is recognized by name, without importing torch."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "out of memory" in str(error)
+    return isinstance(error, RuntimeError) and "out of memory" in _text_of(error)
 
 
 def is_from_restarted_head(error: BaseException) -> bool:
     """Whether Ray refuses every call of this process, because its head was killed and started again."""
-    return any(WRONG_CLUSTER in str(link) for link in chain(error))
+    return any(WRONG_CLUSTER in _text_of(link) for link in chain(error))
 
 
 def has_lost_connection(error: BaseException) -> bool:
