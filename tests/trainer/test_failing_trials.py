@@ -36,6 +36,22 @@ def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: Fa
     assert "session.py" not in (error.traceback or "")
 
 
+@pytest.mark.parametrize("kind", ["warm", "new"])
+@pytest.mark.parametrize("alone", [0, 1])
+def test_a_rank_that_reports_alone_does_not_wait_without_end(
+    service: FakeService, add: Add, alone: int, kind: str
+) -> None:
+    trainer = {"reuse_workers": kind == "warm"}
+    _, error = failure_in_new_processes(
+        service, lambda: add("report_on_one_rank", trainer=trainer, config={"alone": alone})
+    )
+    assert error.kind == FailureKind.USER_ERROR
+    assert error.message == (
+        f"rank {1 - alone} has returned while rank {alone} waits for it in ray.train.report(): "
+        "all ranks must report equally often"
+    )
+
+
 @pytest.mark.parametrize(
     ("do", "message"),
     [

@@ -9,9 +9,9 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,9 @@ NO_VALIDATION = (
 
 TRAINING_DONE = "paceline_training_done"
 """The attribute of a train context that says that its training thread is about to end."""
+
+WAITING_REPORT = "paceline_waiting_report"
+"""The attribute of a train context with the number, from 0, of the report in which this rank waits for the others."""
 
 
 def world() -> tuple[int, int]:
@@ -140,6 +143,12 @@ def set_hooks(hooks: Hooks) -> None:
     set_train_fn_utils(HookedTrainFnUtils(hooks))
 
 
+def waiting_report() -> int | None:
+    """The number, from 0, of the report in which this rank waits for the others; None while it is in none."""
+    number: int | None = getattr(ray_context.get_train_context(), WAITING_REPORT, None)
+    return number
+
+
 def mark_training_done() -> None:
     setattr(ray_context.get_train_context(), TRAINING_DONE, True)
 
@@ -149,6 +158,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
+        self._report_count = 0
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         provider = ray_context.get_train_context().dataset_shard_provider
@@ -175,7 +185,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
         files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
         try:
-            with self._hooks.during(REPORTING if checkpoint is None else CHECKPOINTING):
+            with self._hooks.during(REPORTING if checkpoint is None else CHECKPOINTING), self._waiting():
                 super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         except (OSError, RuntimeError) as error:
             refused = storage_error(error, None if kwargs.get("checkpoint_upload_fn") else checkpoint)
@@ -186,8 +196,18 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
         path = ray_context.get_train_context().checkpoint.path if is_saved else None
         asked = fields_of(validation) if validation and checkpoint is not None else None
+        self._report_count += 1
         with self._hooks.during(REPORTING):
             self._hooks.on_report(metrics, path, files, asked)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        context = ray_context.get_train_context()
+        setattr(context, WAITING_REPORT, self._report_count)
+        try:
+            yield
+        finally:
+            setattr(context, WAITING_REPORT, None)
 
     def get_all_reported_checkpoints(
         self,

@@ -251,6 +251,12 @@ def fail_on_rank_1(config: dict[str, Any]) -> None:
     time.sleep(600)
 
 
+def report_on_one_rank(config: dict[str, Any]) -> None:
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() == config["alone"]:
+        ray.train.report({"epoch": 2})
+
+
 def fail_with_a_file_name_that_is_no_text(config: dict[str, Any]) -> None:
     name = os.fsdecode(b"caf\xe9.csv")
     raise ValueError(f"cannot parse {name}")

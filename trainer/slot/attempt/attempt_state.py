@@ -67,6 +67,14 @@ class Refused(EndingNow):
 
 
 @dataclass(frozen=True)
+class Stuck(EndingNow):
+    """A rank waits in a report for one that has returned, and would wait without end."""
+
+    failure: Failure
+    summary = "was ended because a rank waited for one that had returned"
+
+
+@dataclass(frozen=True)
 class Preempted(EndingNow):
     """Its slot closes, or its node goes: it is given back to be run elsewhere."""
 
@@ -88,7 +96,7 @@ class Abandoned(EndingNow):
     summary = "was abandoned by its slot"
 
 
-_FROM_ANY = frozenset({Refused, Preempted, LeaseLost, Abandoned})
+_FROM_ANY = frozenset({Refused, Stuck, Preempted, LeaseLost, Abandoned})
 
 MOVES: Mapping[type[State], frozenset[type[State]]] = {
     Running: _FROM_ANY | {Stopping, Draining, Resizing, Killed},
@@ -96,8 +104,9 @@ MOVES: Mapping[type[State], frozenset[type[State]]] = {
     Stopping: _FROM_ANY | {Killed},
     Draining: _FROM_ANY | {Killed},
     Killed: _FROM_ANY | {Killed},
-    # A kill does not hide that a report was refused, which the user has to know.
+    # A kill does not hide that a report was refused, or that a rank waited in vain: the user has to know.
     Refused: _FROM_ANY,
+    Stuck: _FROM_ANY,
     Preempted: _FROM_ANY | {Killed},
     # No order counts without a lease, and the service hears nothing more of an abandoned attempt.
     LeaseLost: frozenset(),

@@ -13,6 +13,7 @@ from trainer.slot.attempt.attempt_state import (
     Resizing,
     State,
     Stopping,
+    Stuck,
 )
 from trainer.slot.attempt.ranks import Ranks
 from trainer.slot.attempt.ray_failures import describe_ranks, killed_by_kernel, to_json
@@ -100,7 +101,7 @@ def outcome_of(end: End) -> AttemptOutcome:
 def _failure_by_order(end: End) -> Failure | None:
     """The failure of an attempt that was ended from outside, whatever its ranks did meanwhile."""
     match end.state:
-        case Refused(failure=failure) | Abandoned(failure=failure):
+        case Refused(failure=failure) | Stuck(failure=failure) | Abandoned(failure=failure):
             return failure
         case Preempted():
             return Failure(PREEMPTED, _why_preempted(end))

@@ -62,6 +62,11 @@ class Ranks:
         return any(ended.has_stopped for ended in self.ended.values())
 
     @property
+    def returned(self) -> set[int]:
+        """The ranks whose function has returned by itself, without a failure."""
+        return {rank for rank, ended in self.ended.items() if ended.failure is None and not ended.has_stopped}
+
+    @property
     def silent(self) -> list[int]:
         """The ranks that have started and not reported their end."""
         return sorted(self.started.keys() - self.ended.keys())

@@ -34,7 +34,7 @@ class ReportBarrier:
     `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and, if it has a
     checkpoint, all ranks have saved. `on_complete(sequence)` is called when all ranks have made it. `undecided` are the
     reports after which training continued without a decision: those of which `is_held(sequence)`, too, because the
-    service gets them later.
+    service gets them later. `made` is how many reports each rank has made.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class ReportBarrier:
         self._is_leaving = False
         self._leaves_when_saved = False
         self.undecided: set[int] = set()
+        self.made: dict[int, int] = {}
         self._left_at: int | None = None
 
     async def report(
@@ -64,6 +65,7 @@ class ReportBarrier:
             sequence, PendingReport(sequence, asyncio.get_running_loop().create_future())
         )
         pending.arrived.add(rank)
+        self.made[rank] = sequence + 1
         pending.metrics = metrics if rank == 0 else pending.metrics
         pending.checkpoint = pending.checkpoint or checkpoint
         is_complete = len(pending.arrived) == world_size

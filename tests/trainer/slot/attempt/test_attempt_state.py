@@ -22,6 +22,7 @@ from trainer.slot.attempt.attempt_state import (
     Running,
     State,
     Stopping,
+    Stuck,
 )
 from trainer.worker.failures import Failure
 
@@ -32,6 +33,7 @@ ORDERS: list[State] = [
     Resizing(2),
     Killed(),
     Refused(FAILURE),
+    Stuck(FAILURE),
     Preempted(),
     LeaseLost(),
 ]
